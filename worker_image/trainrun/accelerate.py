@@ -22,7 +22,7 @@ from accelerate.utils import DistributedType
 
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.reporting import report, should_save, staging_directory
-from trainrun.torch import beside, modules, parts, random_state
+from trainrun.torch import modules, parts, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,8 +129,8 @@ class AccelerateSession:
         Raises ValueError for what something else wrote.
         """
         self._accelerator.load_state(directory)
-        self._own = beside.read(directory)
-        beside.restore(self._own, self._models())
+        self._own = modules.read_beside(directory)
+        modules.restore_beside(self._own, self._models())
         self.step = step
         shared = self._own["shared"]
         self.epoch = shared["epoch"]
@@ -242,7 +242,7 @@ class AccelerateSession:
         if not isinstance(self._loader, DataLoaderShard):
             alike = getattr(self._loader, "same_on_every_rank", False)
             (shared if alike else own)["loader"] = self._loader.state_dict()
-        beside.write(directory, self._models(), shared=shared, **own)
+        modules.write_beside(directory, self._models(), shared=shared, **own)
 
     def _models(self) -> list[Any]:
         return list(self._accelerator._models)  # noqa: SLF001 - it has no public name

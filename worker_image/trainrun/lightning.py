@@ -26,7 +26,7 @@ from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
 from trainrun._process.reporting import report, should_save, staging_directory
 from trainrun._process.staging import copy_over
-from trainrun.torch import ResumableLoader, beside, modules, parts, random_state
+from trainrun.torch import ResumableLoader, modules, parts, random_state
 
 if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
@@ -129,7 +129,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         path = resume_path()
         if path is None or trainer.ckpt_path != path:
             return
-        self._own = beside.read(Path(path).parent)
+        self._own = modules.read_beside(Path(path).parent)
         if "loaders" in self._own:
             _fit_loop(checkpoint)["state_dict"]["combined_loader"] = self._own["loaders"]
         for callback in _model_checkpoints(trainer):
@@ -148,7 +148,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
                 raise ValueError(f"a {type(loader).__name__}: {fault}")
             _warn_of(loader)
         self._step = self._reported = trainer.global_step
-        beside.restore(self._own, [trainer.model])
+        modules.restore_beside(self._own, [trainer.model])
         trainer.callback_metrics.update(self._own.get("metrics", {}))
         for optimizer in trainer.optimizers:
             modules.watch(optimizer)
@@ -236,7 +236,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             trainer.save_checkpoint(directory / FILE)
         finally:
             self._saving = None
-        beside.write(
+        modules.write_beside(
             directory,
             [trainer.model],
             rng=place.rng,

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.agent.evidence import flight, procfs
+from trainrun.agent.evidence import dumps
+from trainrun.agent.processes import procfs
 
 Start = Callable[..., int]
 
@@ -39,9 +40,9 @@ def start() -> Iterator[Start]:
 def test_what_is_off_is_not_looked_for(start: Start, tmp_path: Path) -> None:
     (tmp_path / "trace_3").write_bytes(b"old")
     stem = str(tmp_path / "trace_")
-    assert flight.dumped(start(TORCH_NCCL_DEBUG_INFO_TEMP_FILE=stem), 3) is None
+    assert dumps.of_flight_recorder(start(TORCH_NCCL_DEBUG_INFO_TEMP_FILE=stem), 3) is None
     off = start(TORCH_NCCL_DEBUG_INFO_TEMP_FILE=stem, TORCH_NCCL_TRACE_BUFFER_SIZE="0")
-    assert flight.dumped(off, 3) is None
+    assert dumps.of_flight_recorder(off, 3) is None
 
 
 @pytest.mark.parametrize("size", ["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"])
@@ -60,7 +61,7 @@ def test_it_is_asked_through_its_pipe_and_kept_as_it_is(
         TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / "ask_"),
         **{size: "100"},
     )
-    found = flight.dumped(pid, 3)
+    found = dumps.of_flight_recorder(pid, 3)
     writer.join()
     os.close(listening)
     assert found == {
@@ -73,9 +74,10 @@ def test_it_is_asked_through_its_pipe_and_kept_as_it_is(
 def test_without_a_pipe_what_the_watchdog_has_written_is_kept_within_bounds(
     start: Start, tmp_path: Path
 ) -> None:
-    (tmp_path / "trace_3").write_bytes(b"x" * (flight.LARGEST + 1))
+    (tmp_path / "trace_3").write_bytes(b"x" * (dumps.LARGEST_RECORD + 1))
     stem = str(tmp_path / "trace_")
     pid = start(TORCH_NCCL_DEBUG_INFO_TEMP_FILE=stem, TORCH_FR_BUFFER_SIZE="10")
-    found = flight.dumped(pid, 3)
+    found = dumps.of_flight_recorder(pid, 3)
     assert found is not None
-    assert (found["whole"], len(base64.b64decode(str(found["base64"])))) == (False, flight.LARGEST)
+    size = len(base64.b64decode(str(found["base64"])))
+    assert (found["whole"], size) == (False, dumps.LARGEST_RECORD)

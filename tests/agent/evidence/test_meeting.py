@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.eventually import eventually
 from trainrun.agent.evidence.meeting import MeetingWatch, see
-from trainrun.agent.evidence.procfs import opened_sockets, sockets
+from trainrun.agent.processes.procfs import opened_sockets, sockets
 from trainrun.contract.evidence import Meeting
 
 OURS = {

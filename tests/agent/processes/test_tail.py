@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.agent.processes.tail import LONGEST, MOST_BYTES, MOST_LINES, Tail
+from trainrun.agent.processes.output import LONGEST_KEPT, MOST_BYTES, MOST_LINES, Tail
 
 
 def find_exception(lines: list[str]) -> str:
@@ -74,6 +74,6 @@ def test_the_last_lines_are_kept_and_all_are_counted() -> None:
 
 def test_long_lines_are_cut_and_fewer_of_them_are_kept() -> None:
     kept = a_tail(MOST_LINES, "y" * 100_000).last(MOST_LINES)
-    assert {len(text) for _, text in kept} == {LONGEST}
+    assert {len(text) for _, text in kept} == {LONGEST_KEPT}
     assert kept[-1][1].endswith("yyy ...")
-    assert MOST_BYTES - 2 * LONGEST < sum(len(text) for _, text in kept) <= MOST_BYTES
+    assert MOST_BYTES - 2 * LONGEST_KEPT < sum(len(text) for _, text in kept) <= MOST_BYTES

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun.agent.processes.output import OutputPump, Sink
-from trainrun.agent.processes.tail import Tail
-from trainrun.agent.processes.tracebacks import FORGOTTEN, STRAYS
+from trainrun.agent.processes.output import FORGOTTEN, STRAYS, OutputPump, Sink, Tail
 
 PRINTED = Path(__file__).parent / "printed"
 DIVISION = "ZeroDivisionError: division by zero"

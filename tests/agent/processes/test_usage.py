@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.agent.processes import children, usage
-from trainrun.agent.processes.usage import usage_of
+from trainrun.agent.processes import procfs
+from trainrun.agent.processes.procfs import usage_of
+from trainrun.agent.processes.spawn import sigterm_receivers
 
 BURNS = """
 import subprocess, sys, time
@@ -72,8 +73,8 @@ def test_a_name_that_the_kernel_cuts_within_a_character_is_no_error(tmp_path: Pa
             with pytest.raises(UnicodeDecodeError):
                 comm.read_text()
             assert usage_of(process.pid) is not None
-            assert process.pid in children._children_by_scan(os.getpid())
-            assert children.sigterm_receivers(process.pid) == [process.pid]
+            assert process.pid in procfs._children_by_scan(os.getpid())
+            assert sigterm_receivers(process.pid) == [process.pid]
         finally:
             process.kill()
 
@@ -91,7 +92,7 @@ def test_where_io_may_not_be_read_the_cpu_time_is_known_all_the_same(
     spend = "import time\nwhile time.process_time() < 0.05: pass\nprint(1, flush=True); input()"
     with running(spend) as process:
         assert said(process) == "1"
-        monkeypatch.setattr(usage, "_io", lambda _pid: 0)
+        monkeypatch.setattr(procfs, "_io", lambda _pid: 0)
         found = usage_of(process.pid)
         assert found is not None
         assert (found.io, found.cpu > 0) == (0, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainrun.agent.processes.usage import Usage
+from trainrun.agent.processes.procfs import Usage
 from trainrun.agent.training.activity import Activity
 
 

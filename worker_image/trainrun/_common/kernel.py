@@ -1,8 +1,9 @@
 """What the kernel does with our processes: it kills them for memory, or with their parent.
 
 Layer: leaf, of the agent and of tasks. The counters of the memory cgroup, of both versions, say
-whether it killed. A rise of the counter is used up by the first death that it explains: of two
-ranks that die one after the other, one ran out of memory and the other lost its peer.
+whether it killed, and how full it is. A rise of the counter is used up by the first death that it
+explains: of two ranks that die one after the other, one ran out of memory and the other lost its
+peer.
 
 What a process is to its parent and its orphans is said by prctl(2), by way of ctypes. Process 1 of
 a container needs nothing of it. It is resolved at import, because the code that runs between fork
@@ -25,6 +26,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+
+MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+UNLIMITED = 1 << 60
+"""Bytes above which a limit means none: version 1 says it with a huge number."""
 
 
 class OomCounter:
@@ -71,6 +79,25 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
         for file in (base / path.lstrip("/") / name, base / name):
             if file.exists():
                 return file
+    return None
+
+
+def memory_used(counter: Path | None) -> float | None:
+    """The part of its limit that the cgroup of this counter has in use, without what the kernel
+    would take back at once, caches of files that nobody used lately; None: there is no limit, or
+    nobody knows."""
+    if counter is None:
+        return None
+    for limit_name, used_name in MEMORY_FILES:
+        try:
+            limit = int(counter.with_name(limit_name).read_text())
+            used = int(counter.with_name(used_name).read_text())
+            stat = counter.with_name("memory.stat").read_text()
+        except (OSError, ValueError):  # the other version, or "max"
+            continue
+        fields = dict(line.partition(" ")[::2] for line in stat.splitlines())
+        idle = int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))
+        return max(used - idle, 0) / limit if 0 < limit < UNLIMITED else None
     return None
 
 

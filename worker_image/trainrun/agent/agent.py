@@ -30,12 +30,12 @@ from trainrun.agent.exchange.http import HttpClient, token_source
 from trainrun.agent.faults import Faults
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
-from trainrun.agent.processes import children, usage
 from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink
+from trainrun.agent.processes.spawn import reap
 from trainrun.agent.processes.standbys import Standbys
-from trainrun.agent.state import Identity, describe, problems
+from trainrun.agent.state import describe, problems
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.answer import Answer, Exit, Start
@@ -111,16 +111,17 @@ class Agent:
         )
         self.sharing = Sharing(self.storage.downloads, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
+        counter = kernel.find_counter()
         around = AttemptContext(
             config=config,
             folders=self.folders,
             storage=self.storage,
             sink=self.sink,
-            oom=kernel.OomCounter(kernel.find_counter()),
+            oom=kernel.OomCounter(counter),
             standbys=Standbys(
                 preload=config.preload,
                 folder=self.folders.standby,
-                memory=usage.find_memory(),
+                memory_used=lambda: kernel.memory_used(counter),
                 news=self.heartbeat.progress,
             ),
             faults=Faults(config.faults),
@@ -165,14 +166,14 @@ class Agent:
         """The state for the next heartbeat."""
         self._sequence += 1
         now = time.monotonic()
-        identity = Identity(
-            config=self.config,
+        return describe(
+            self.orders,
+            now,
             agent=self.identity,
             sequence=self._sequence,
             notice=self._notice(now),
             serves=self.sharing.address,
         )
-        return describe(identity, self.orders, now)
 
     def apply(self, answer: Answer) -> bool:
         """Take an answer of the operator."""
@@ -180,7 +181,7 @@ class Agent:
 
     def child_ended(self) -> None:
         """SIGCHLD: reap everything that ended."""
-        for pid, status in children.reap():
+        for pid, status in reap():
             self.orders.reaped(pid, status)
         self._reconcile()
 

@@ -19,7 +19,7 @@ from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkp
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
-from trainrun.agent.evidence.looking import Subject, subjects_of
+from trainrun.agent.evidence.gathering import Subject, subjects_of
 from trainrun.agent.evidence.meeting import MeetingWatch
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
@@ -32,8 +32,7 @@ from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
-from trainrun.agent.training.tally import Tally
-from trainrun.agent.training.vote import Voter
+from trainrun.agent.training.vote import Tally, Voter
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start

@@ -1,22 +1,32 @@
-"""What `kubectl describe pod` shows of an ended worker: the container's termination message.
+"""What is left of what processes said: the termination message of a container, and last lines.
 
-Layer: agent, leaf. Best effort: the kubelet puts an empty file into each container and reads what
-stands there when the container has ended.
+Layer: agent; only reads of an attempt. The message is what `kubectl describe pod` shows of an ended
+worker. Best effort: the kubelet puts an empty file into each container and reads what stands there
+when the container has ended.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainrun.agent.processes.group import describe
+from trainrun.agent.processes.group import TrainingProcess, describe
+from trainrun.agent.processes.output import MOST_LINES
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog
 from trainrun.contract.agent_state import ProcessExit
+
+if TYPE_CHECKING:
+    from trainrun.agent.attempt import Attempt
 
 FILE = Path("/dev/termination-log")
 """Where Kubernetes puts it by default; absent elsewhere, and never made by us."""
 LONGEST = 4096
 """Bytes that the kubelet reads."""
+LINES_OF_SUCCESS = 200
+"""Lines kept of each process where the run has succeeded."""
 
 
 def compose(reason: str, exits: Iterable[ProcessExit]) -> str:
@@ -46,3 +56,27 @@ def write(text: str, file: Path = FILE) -> None:
         pass  # a full disk: the log has the same lines
     finally:
         os.close(target)
+
+
+def last_lines(attempt: Attempt, *, succeeded: bool = False) -> WorkerLog:
+    """The last lines of each of its processes; fewer where the run has `succeeded`."""
+    config = attempt.around.config
+    most = LINES_OF_SUCCESS if succeeded else MOST_LINES
+    begun = datetime.fromtimestamp(attempt.begun, timezone.utc)
+    return WorkerLog(
+        attempt=attempt.number,
+        slot=config.slot,
+        workers=attempt.start.workers,
+        worker=config.worker,
+        node=config.node,
+        begun=begun.isoformat(timespec="milliseconds"),
+        ranks=tuple(_lines_of(process, attempt.spawned, most) for process in attempt.processes.all),
+    )
+
+
+def _lines_of(process: TrainingProcess, spawned: float, most: int) -> RankLog:
+    if process.pump is None:
+        return RankLog(rank=process.rank)
+    kept = process.pump.tail.last(most)
+    lines = tuple(LogLine(at=round(max(0.0, at - spawned), 2), text=text) for at, text in kept)
+    return RankLog(rank=process.rank, lines=lines, dropped=process.pump.tail.seen - len(lines))

@@ -1,35 +1,43 @@
 """Making the worker what the operator's last answer says: hold, start or leave.
 
 Layer: agent. What is to be done follows from `duty`; here it is done, with real processes, uploads
-and files. `reconcile` is called after every answer, every end of a process and every change of an
-upload; doing it again changes nothing.
+and files, and the parts of an attempt are put together. `reconcile` is called after every answer,
+every end of a process and every change of an upload; doing it again changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainrun.agent import background, duty
-from trainrun.agent.assembly import build
 from trainrun.agent.attempt import Attempt, AttemptContext
-from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
-from trainrun.agent.checkpoints.records import LogKeeping, Recording
+from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
+from trainrun.agent.checkpoints.records import LogKeeping, MetricsQueue, Recording
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
+from trainrun.agent.checkpoints.staged import Rooms, StagedSteps
+from trainrun.agent.checkpoints.tasks import TaskKeeping
+from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
 from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exhaustive import assert_never
-from trainrun.agent.last_lines import last_lines
-from trainrun.agent.processes import children
-from trainrun.agent.processes.launches import expected, ranks_of
-from trainrun.agent.processes.port import pick_port
+from trainrun.agent.last_words import last_lines
+from trainrun.agent.processes.group import ProcessGroup
+from trainrun.agent.processes.launches import expected, pick_port, ranks_of
+from trainrun.agent.processes.procfs import children_of
+from trainrun.agent.processes.spawn import kill_group
+from trainrun.agent.training.posts import Posts
+from trainrun.agent.training.step_clock import Asking, StepClock, TrainingProgress
+from trainrun.agent.training.vote import Tally, Voter
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
 from trainrun.contract.evidence import CodeFile
+from trainrun.contract.local_files import CallGate
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -123,9 +131,10 @@ class Orders:
             attempt.stop()
             return False
         # What the processes left behind is ours now, whatever session it made for itself.
-        left = set(children.children()) - self.around.standbys.pids
+        left = set(children_of(os.getpid())) - self.around.standbys.pids
         if left:
-            children.kill_all(left)
+            for pid in left:
+                kill_group(pid)
             return False
         self._swept = attempt.number
         self.around.news()  # and what is to be done then
@@ -213,7 +222,7 @@ class Orders:
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
         self.duty = duty.started(self.duty, order.attempt)
-        self.attempt = build(order, self.around)
+        self.attempt = _put_together(order, self.around)
         self._take_settings()
         self.attempt.launch()
         self.code.look(started=True)
@@ -264,3 +273,85 @@ class Orders:
         task = background.run(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _put_together(start: Start, around: AttemptContext) -> Attempt:
+    """The parts of an attempt; `launch` brings them to life."""
+    config = around.config
+    ranks = ranks_of(config)
+    files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
+    processes = ProcessGroup(
+        sink=around.sink,
+        oom=around.oom,
+        standby=around.standbys.take,
+        standby_ended=around.standbys.reaped,
+        standby_failed=around.standbys.failed,
+    )
+    staged = StagedSteps(ranks)
+    rooms = Rooms(staged=staged, max_pending=config.max_pending)
+
+    gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
+    voter = Voter(
+        files=gates,
+        living=lambda: processes.living_ranks,
+        news=around.news,
+        ended_well=lambda: processes.ended_well,
+    )
+
+    def stored() -> None:
+        rooms.wake()
+        around.news()
+
+    metrics = (
+        MetricsQueue(
+            attempt=start.attempt, storage=around.storage, interval=config.metrics_interval
+        )
+        if config.slot == 0
+        else None
+    )
+    uploads = Uploads(
+        attempt=start.attempt,
+        slot=config.slot,
+        workers=start.workers,
+        staged=staged,
+        storage=around.storage,
+        news=stored,
+        before_commit=None if metrics is None else metrics.write,
+    )
+    fetching = Fetching(
+        storage=around.storage,
+        resume=start.resume,
+        initial=config.initial_from,
+        news=around.news,
+        source=start.source,
+    )
+    tasks = TaskKeeping(store=around.storage.tasks, attempt=start.attempt, news=around.news)
+
+    return Attempt(
+        start=start,
+        ranks=ranks,
+        around=around,
+        processes=processes,
+        staged=staged,
+        rooms=rooms,
+        voter=voter,
+        tally=Tally(
+            attempt=start.attempt,
+            slot=config.slot,
+            workers=start.workers,
+            votes=voter,
+            box=around.storage,
+        ),
+        uploads=uploads,
+        fetching=fetching,
+        tasks=tasks,
+        clock=StepClock(
+            excused=lambda: rooms.wait_for_store,
+            away=lambda: any(it.problem is not None for it in (uploads, fetching, tasks)),
+        ),
+        report=TrainingProgress(ranks=ranks, resume=start.resume),
+        metrics=metrics,
+        asking=Asking(files=gates),
+        posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
+        _files=files,
+    )

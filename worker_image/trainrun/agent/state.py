@@ -5,11 +5,10 @@ Layer: agent. Only reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainrun.agent.attempt import Attempt
 from trainrun.agent.orders import Orders
-from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.masking import masked, masked_object
 
@@ -17,33 +16,23 @@ WHY_WIDTH = 300
 """Characters of why a start was cold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Which agent this is, and how often it has spoken."""
-
-    config: AgentConfig
-    agent: str
-    """Random, one per agent process."""
-    sequence: int
-    notice: Notice | None
-    serves: str
-    """Where other agents copy checkpoints from it."""
-
-
-def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
-    """Return the present state; `now` is on the monotonic clock."""
-    config, attempt = identity.config, orders.attempt
+def describe(
+    orders: Orders, now: float, *, agent: str, sequence: int, notice: Notice | None, serves: str
+) -> AgentState:
+    """Return the present state of this `agent`, which has spoken so often and `serves` checkpoints
+    to others there; `now` is on the monotonic clock."""
+    config, attempt = orders.around.config, orders.attempt
     state = AgentState(
         run=config.run,
         run_uid=config.run_uid,
         slot=config.slot,
         worker=config.worker,
         created_for=config.created_for,
-        agent=identity.agent,
-        sequence=identity.sequence,
+        agent=agent,
+        sequence=sequence,
         node=config.node,
         phase=orders.phase,
-        notice=identity.notice,
+        notice=notice,
         held=orders.duty.acknowledged,
         code=orders.code_now,
         offer=orders.duty.offer,
@@ -54,7 +43,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         problems=problems(orders, now),
         standby_bytes=orders.around.standbys.largest,
         seen=orders.duty.seen,
-        serves=identity.serves,
+        serves=serves,
     )
     return state if attempt is None else _with_attempt(state, attempt, now)
 

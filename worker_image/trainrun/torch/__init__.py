@@ -22,7 +22,7 @@ This package is the only one that imports torch.
 from __future__ import annotations
 
 from trainrun.torch.loader import ResumableLoader
+from trainrun.torch.random_state import warm_up
 from trainrun.torch.state import State
-from trainrun.torch.warm_up import warm_up
 
 __all__ = ["ResumableLoader", "State", "warm_up"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch.utils.data import (
     DataLoader,
@@ -14,9 +15,6 @@ from torch.utils.data import (
 
 from trainrun._process.context import get_context
 from trainrun.torch.sources import IterableSource, MapSource, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DECIDED = ("sampler", "batch_sampler", "generator", "in_order")
 """Options of DataLoader that decide about the order, as this loader does."""

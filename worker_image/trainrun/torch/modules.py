@@ -1,16 +1,24 @@
-"""What a rank has of a module that the other ranks have not: gradients and buffers."""
+"""What a rank has alone of a training: gradients and buffers of its modules, random numbers.
+
+Frameworks save what all ranks share; some save no random numbers at all. For them each rank writes
+a file beside theirs.
+"""
 
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from trainrun._process.context import get_context
+from trainrun.torch import random_state
 
+if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 DDP_SYNCHRONIZES = "require_forward_param_sync"
@@ -118,6 +126,55 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def write_beside(
+    folder: Path,
+    models: Sequence[torch.nn.Module],
+    *,
+    shared: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
+    """Write this rank's file.
+
+    Args:
+        folder: Where the rank's part of a checkpoint lies.
+        models: With DistributedDataParallel around them, where they have it.
+        shared: What is the same on every rank; plain values and tensors.
+        more: What is not; plain values and tensors. Its `rng` takes the place of what is now.
+    """
+    context = get_context()
+    own = {
+        "world_size": context.world_size,
+        "shared": shared or {},
+        "modules": [own_state(model) for model in models],
+        "rng": random_state.capture(),
+    }
+    torch.save({**own, **more}, folder / _name(context.rank))
+
+
+def read_beside(folder: Path) -> dict[str, Any]:
+    """Return what this rank wrote; `shared` alone, and a warning, where the ranks were others."""
+    context = get_context()
+    # Rank 0 always wrote one, so it is there whatever the number of ranks was.
+    content = _load(folder, 0)
+    if content["world_size"] == context.world_size:
+        return _load(folder, context.rank)
+    warnings.warn(
+        f"the checkpoint was saved by {content['world_size']} ranks, and there are "
+        f"{context.world_size}: each rank's own random numbers and buffers began anew, so the "
+        "training goes on but not bit for bit",
+        stacklevel=2,
+    )
+    return {"shared": content["shared"]}
+
+
+def restore_beside(own: dict[str, Any], models: Sequence[torch.nn.Module]) -> None:
+    """Take over what `read_beside` returned."""
+    for model, state in zip(models, own.get("modules", []), strict=False):
+        load_own_state(model, state)
+    if "rng" in own:
+        random_state.restore(own["rng"])
+
+
 def _like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     gradient = gradient.to(parameter.device)
     if not is_sharded(parameter):
@@ -170,3 +227,18 @@ def _version(gradient: torch.Tensor) -> int:
 def _ddp_synchronizes(module: torch.nn.Module) -> bool:
     wrappers = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
     return all(getattr(wrapper, DDP_SYNCHRONIZES, True) for wrapper in wrappers)
+
+
+def _name(rank: int) -> str:
+    return f"trainrun-rank{rank}.pt"
+
+
+def _load(folder: Path, rank: int) -> dict[str, Any]:
+    path = folder / _name(rank)
+    if not path.exists():
+        raise ValueError(
+            f"{folder} has no {path.name}: something else saved this checkpoint, which cannot be "
+            "gone on from here"
+        )
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return content

@@ -1,17 +1,18 @@
-"""The random numbers of a process: PyTorch's on CPU and GPU, Python's, and NumPy's if in use."""
+"""The random numbers of a process: PyTorch's on CPU and GPU, Python's, and NumPy's if in use.
+
+Also the throw-away iteration which leaves them, and the model, as they are.
+"""
 
 from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RandomState = dict[str, Any]
 """Plain containers and tensors, so that `torch.load(weights_only=True)` reads it."""
@@ -46,6 +47,29 @@ def untouched() -> Iterator[None]:
         yield
     finally:
         restore(state)
+
+
+def warm_up(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> None:
+    """Run one forward and backward whose results are thrown away.
+
+    DistributedDataParallel orders its gradient buckets anew after the first iteration of each
+    process. The first step after a start therefore sums in another order than the same step in the
+    middle of a run, and the weights come out different. Call this at every start (fresh or
+    resumed), on every rank, before the state is loaded.
+
+    Args:
+        model: The wrapped model; its gradients end up empty, its buffers (batch norm) and all
+            random numbers as they were.
+        loss: Runs the model on any batch and returns a loss with the graph of the training.
+    """
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with untouched():
+        loss().backward()  # type: ignore[no-untyped-call]
+    for parameter in model.parameters():
+        parameter.grad = None
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
 
 
 @contextmanager

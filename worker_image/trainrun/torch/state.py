@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -19,9 +20,6 @@ from trainrun._process.context import get_context
 from trainrun._process.reporting import report, staging_directory
 from trainrun.torch import modules, random_state
 from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 RNG = "rng"
 GRADIENTS = "gradients"

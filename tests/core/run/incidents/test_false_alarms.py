@@ -16,7 +16,7 @@ import pytest
 from tests.core.run.incidents.step_traces import HOUR, MINUTE, TRACES, Step
 from tests.support.builders import Scene, a_run
 from tests.support.levels import some
-from trainrun.agent.processes.usage import Usage
+from trainrun.agent.processes.procfs import Usage
 from trainrun.agent.training.activity import Activity
 from trainrun.agent.training.step_clock import StepClock
 from trainrun_operator.api.run.status_parts import Learned

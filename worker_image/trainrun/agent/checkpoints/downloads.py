@@ -18,21 +18,18 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from trainrun._common.tree import NO_ROOM
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.checkpoint import reader
+from trainrun.checkpoint.cache import CachedFile, FilesOnNode
+from trainrun.checkpoint.records import Manifest
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
 from trainrun.errors import ObjectNotFound, StoreUnavailable
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.cache import CachedFile, FilesOnNode
-    from trainrun.checkpoint.records import Manifest
-    from trainrun.checkpoint.stores.store import ObjectStore
 
 LOG = logging.getLogger("trainrun.agent")
 

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract.agent_config import AgentConfig
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.stores.store import ObjectStore
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,18 +16,15 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint.logs import WorkerLog
 from trainrun.contract.answer import StoryEntry
 from trainrun.contract.masking import masked_object
 from trainrun.contract.wire import LARGEST_STORY_ENTRY
 from trainrun.errors import StoreError
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.logs import WorkerLog
 
 LOG = logging.getLogger("trainrun.agent")
 

@@ -338,24 +338,26 @@ def overdue_checkpoint(
 
 
 def _overdue_message(entry: Step, silent: list[int], staged: StagedSteps, patience: float) -> str:
-    brought = f"{_named(sorted(entry.files))}" if entry.files else "another worker"
+    brought = named_ranks(sorted(entry.files)) if entry.files else "another worker"
     since = f"{brought} brought checkpoint files more than {patience:.0f} s ago"
+    they_have = f"{named_ranks(silent)} {'has' if len(silent) == 1 else 'have'}"
     if staged.only_open(entry.step):
         return (
-            f"{_named(silent)} {'has' if len(silent) == 1 else 'have'} reported step {entry.step} "
+            f"{they_have} reported step {entry.step} "
             f"without files and nothing since, and {since}: the checkpoint waits, since files may "
             "follow. Report the next step, say checkpoint=None where there are no files, or call "
             "report(..., whole=True) on the rank that saves everything"
         )
     return (
-        f"{_named(silent)} {'has' if len(silent) == 1 else 'have'} not reported step {entry.step} "
+        f"{they_have} not reported step {entry.step} "
         f"or a later one, for which {since}: the checkpoint waits. Call "
         f"trainrun.report(step={entry.step}) on every rank, or report(..., whole=True) on the rank "
         "that saves everything"
     )
 
 
-def _named(ranks: list[int]) -> str:
+def named_ranks(ranks: list[int]) -> str:
+    """In a message: at most eight of them, by number."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainrun._common import writing
 from trainrun.agent.checkpoints.downloads import Downloads
@@ -26,22 +26,19 @@ from trainrun.checkpoint import (
     retention,
     writer,
 )
+from trainrun.checkpoint.logs import WorkerLog
 from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.checkpoint.ownership import BeatWatch
-from trainrun.checkpoint.records import Ballot, HangRecord, StoryRecord
+from trainrun.checkpoint.records import Ballot, HangRecord, Manifest, StoryRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
+from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, Recheck, ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
 from trainrun.errors import CheckpointUnfinished, StoreError
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.logs import WorkerLog
-    from trainrun.checkpoint.records import Manifest
-    from trainrun.checkpoint.writer import Upload
 
 
 class AsyncRunStore:
@@ -102,18 +99,32 @@ class AsyncRunStore:
 
         Raises CheckpointUnfinished where the files of a rank have other `digests` then.
         """
-        return await self._store.call(
-            lambda: self._write_part(
-                checkpoint,
-                workers,
-                files,
-                metrics,
-                metadata,
+
+        def write() -> Manifest | None:
+            scanned = [
+                file
+                for rank, directory in sorted(files.items())
+                for file in writer.scan(directory, rank=rank)
+            ]
+            run = self._store.run()
+            manifest = writer.write_part(
+                run,
+                attempt=checkpoint.attempt,
+                step=checkpoint.step,
+                worker=self._config.slot,
+                workers=workers,
+                files=scanned,
+                metrics=metrics,
+                metadata=metadata,
                 whole=whole,
                 unchanged=lambda: _check_unchanged(checkpoint.step, files, digests, upload),
                 upload=upload,
             )
-        )
+            if manifest is not None:
+                writer.check_fence(run, checkpoint)
+            return manifest
+
+        return await self._store.call(write)
 
     async def commit(self, checkpoint: CheckpointId) -> Manifest | None:
         """Write the manifest if every worker's part is there. Raises CheckpointFenced."""
@@ -275,41 +286,6 @@ class AsyncRunStore:
     def _commit(self, checkpoint: CheckpointId) -> Manifest | None:
         run = self._store.run()
         manifest = writer.commit_if_complete(run, attempt=checkpoint.attempt, step=checkpoint.step)
-        if manifest is not None:
-            writer.check_fence(run, checkpoint)
-        return manifest
-
-    def _write_part(
-        self,
-        checkpoint: CheckpointId,
-        workers: int,
-        directories: Mapping[int, Path],
-        metrics: Mapping[str, object],
-        metadata: Mapping[str, object],
-        *,
-        whole: bool,
-        unchanged: Callable[[], None],
-        upload: Upload,
-    ) -> Manifest | None:
-        files = [
-            file
-            for rank, directory in sorted(directories.items())
-            for file in writer.scan(directory, rank=rank)
-        ]
-        run = self._store.run()
-        manifest = writer.write_part(
-            run,
-            attempt=checkpoint.attempt,
-            step=checkpoint.step,
-            worker=self._config.slot,
-            workers=workers,
-            files=files,
-            metrics=metrics,
-            metadata=metadata,
-            whole=whole,
-            unchanged=unchanged,
-            upload=upload,
-        )
         if manifest is not None:
             writer.check_fence(run, checkpoint)
         return manifest

@@ -13,18 +13,16 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainrun._common import writing
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
+from trainrun.agent.checkpoints.staged import named_ranks
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint.records import Manifest
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.records import Manifest
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -121,17 +119,11 @@ def _ranks(manifest: Manifest) -> frozenset[int]:
 
 
 def _turns_problem(before: Manifest, last: Manifest) -> Problem:
+    newer, older = (named_ranks(sorted(_ranks(manifest))) for manifest in (last, before))
     return Problem(
         type="CheckpointPartial",
         reason="RanksTakeTurns",
-        message=f"the checkpoint of step {last.step} holds files of {_names(last)} alone, that of "
-        f"step {before.step} of {_names(before)} alone: a restart would miss the others'. If "
+        message=f"the checkpoint of step {last.step} holds files of {newer} alone, that of "
+        f"step {before.step} of {older} alone: a restart would miss the others'. If "
         "all of them belong together, report them with the same step on every rank",
     )
-
-
-def _names(manifest: Manifest) -> str:
-    ranks = sorted(_ranks(manifest))
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

@@ -13,13 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.unsound import TornSteps, Turns
+from trainrun.checkpoint.records import Manifest
 from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Committed, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -34,9 +34,6 @@ from trainrun.errors import (
     TrainRunError,
     TransferCancelled,
 )
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.records import Manifest
 
 LOG = logging.getLogger("trainrun.agent")
 

@@ -1,21 +1,32 @@
-"""Stacks as faulthandler and py-spy write them, read into frames.
+"""What is written about a rank that stands still: its stacks, and PyTorch's flight recorder.
 
-Layer: agent, pure but for a look into sources, from which the class of a method is known. Nobody
-waits for them: they may lie on the file system that the script hangs in.
+Layer: agent. Stacks as faulthandler and py-spy write them are read into frames, with a look into
+sources, from which the class of a method is known.
+
+The flight recorder has what NCCL was asked for last, where the script has it on. On means that
+`TORCH_FR_BUFFER_SIZE` (before PyTorch 2.9 `TORCH_NCCL_TRACE_BUFFER_SIZE`) is above 0; it is written
+when a byte comes into its pipe (`TORCH_NCCL_DEBUG_INFO_PIPE_FILE`), and by the watchdog itself.
+What is there is kept as it is: a pickle, which is never loaded here.
+
+Nobody waits for files: they may lie on the file system that the script hangs in.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
 import functools
 import json
+import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
+from trainrun.agent.processes import procfs
 from trainrun.contract.evidence import FILE_WIDTH, MOST_FRAMES, NAME_WIDTH, Frame
 
 T = TypeVar("T")
@@ -33,6 +44,18 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<n
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python[\d.]+/|^<frozen ")
 """Files of the standard library and of packages."""
+
+SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+DEFAULT_FILES = ("comm_lib_trace_rank_", "nccl_trace_rank_")
+"""In `$XDG_CACHE_HOME/torch` or `~/.cache/torch`, and in /tmp, as the version of PyTorch has it."""
+WRITTEN_WITHIN = 2.0
+"""Seconds that the flight recorder may take to write."""
+LARGEST_RECORD = 256 * 1024
+"""Bytes that are kept of what it has written."""
+RECORDED_WITHIN = WRITTEN_WITHIN + 1.0
+"""Seconds in which it must have been written and read: its folder may be the one that hangs."""
 
 
 class Call(NamedTuple):
@@ -111,6 +134,74 @@ def _methods(file: str) -> tuple[tuple[int, int, str, str], ...]:
         for child in node.body
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
     )
+
+
+def of_flight_recorder(pid: int, rank: int) -> dict[str, object] | None:
+    """What that of a process has written last; None: it is off, or has written nothing."""
+    return within(RECORDED_WITHIN, lambda: _recorded(pid, rank))
+
+
+def _recorded(pid: int, rank: int) -> dict[str, object] | None:
+    environment = procfs.environment(pid)
+    if not any(_is_on(environment.get(name, "")) for name in SIZES):
+        return None
+    places = _places(environment, rank)
+    if _asked(environment, rank):
+        begin = time.time()
+        end = time.monotonic() + WRITTEN_WITHIN
+        while time.monotonic() < end and not any(_is_newer(place, begin) for place in places):
+            time.sleep(0.05)
+    return next((found for place in places if (found := _read(place)) is not None), None)
+
+
+def _is_on(size: str) -> bool:
+    return size.isdigit() and int(size) > 0
+
+
+def _places(environment: dict[str, str], rank: int) -> list[Path]:
+    named = [environment[name] for name in FILES if environment.get(name)]
+    home = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME', '/root')}/.cache"
+    usual = [f"{folder}/{name}" for folder in (f"{home}/torch", "/tmp") for name in DEFAULT_FILES]
+    return [Path(f"{stem}{rank}") for stem in (*named, *usual)]
+
+
+def _asked(environment: dict[str, str], rank: int) -> bool:
+    """Ask for a new dump; says whether somebody listens."""
+    for name in PIPES:
+        if not environment.get(name):
+            continue
+        try:
+            pipe = os.open(f"{environment[name]}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            os.write(pipe, b"1")
+        except OSError:
+            continue
+        finally:
+            os.close(pipe)
+        return True
+    return False
+
+
+def _is_newer(file: Path, begin: float) -> bool:
+    try:
+        return file.stat().st_mtime >= begin
+    except OSError:
+        return False
+
+
+def _read(file: Path) -> dict[str, object] | None:
+    try:
+        with file.open("rb") as dump:
+            content = dump.read(LARGEST_RECORD + 1)
+    except OSError:
+        return None
+    return {
+        "file": str(file),
+        "whole": len(content) <= LARGEST_RECORD,
+        "base64": base64.b64encode(content[:LARGEST_RECORD]).decode(),
+    }
 
 
 def within(seconds: float, work: Callable[[], T]) -> T | None:

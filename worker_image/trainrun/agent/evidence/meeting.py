@@ -13,9 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from trainrun.agent.evidence import procfs
-from trainrun.agent.evidence.procfs import Socket, opened_sockets, reaches_others, sockets
-from trainrun.agent.processes.children import descendants
+from trainrun.agent.processes import procfs
+from trainrun.agent.processes.procfs import (
+    Socket,
+    descendants,
+    opened_sockets,
+    reaches_others,
+    sockets,
+)
 from trainrun.contract import variables
 from trainrun.contract.evidence import Meeting
 

@@ -14,9 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainrun._common.kernel import OomCounter
-from trainrun.agent.processes import children
 from trainrun.agent.processes.output import OutputPump, Sink
-from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
+from trainrun.agent.processes.spawn import (
+    Spawned,
+    StartFailed,
+    kill_group,
+    reap,
+    send_sigterm,
+    spawn,
+)
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.masking import masked
 from trainrun.contract.messages import Hello, Raised
@@ -176,15 +182,14 @@ class ProcessGroup:
         self.terminated = True
         for process in self._living.values():
             LOG.info("rank %d: SIGTERM", process.rank)
-            children.send_sigterm(process.pid)
+            send_sigterm(process.pid)
 
     def stop(self) -> None:
         """Kill every process and its group; what died before on its own keeps its own exit."""
         self._reap()
         self.stopped = True
-        own_group = os.getpgrp()
         for pid in self._living:
-            children.kill_group(pid, own_group)
+            kill_group(pid)
 
     def exits(self, now: float) -> tuple[ProcessExit, ...]:
         """Return all ends so far with their ages, by rank."""
@@ -224,7 +229,7 @@ class ProcessGroup:
 
     def _reap(self) -> None:
         """Take note of those that have ended by themselves until now."""
-        for pid, status in children.reap():
+        for pid, status in reap():
             self.reaped(pid, status)
 
     def _ended(self, process: TrainingProcess, end: ProcessExit) -> None:

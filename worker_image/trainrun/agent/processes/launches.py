@@ -1,15 +1,22 @@
-"""What the processes of an attempt are started with, and what stands by for them.
+"""What the processes of an attempt are started with, what stands by for them, where they meet.
 
 Layer: agent. A standby is started with what lasts (see `environment`), and that is known as soon as
 the worker is: so it can load while the gang gathers. It is started with the very command of its
 rank, where that is a Python and a script; so only what must be known before is read from it: that a
 Python runs it, and that this Python reads PYTHONPATH and sitecustomize.
+
+They meet at the port that slot 0 offers; the next one is JAX's. A port inside the kernel's
+ephemeral range may be taken by any outgoing connection between our try and the bind of rank 0; one
+outside it only by another server.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -170,3 +177,66 @@ left out."""
 def preload_text(names: Sequence[str]) -> str:
     """The names with what belongs to each, as a standby reads them."""
     return " ".join(":".join((name, *LATER.get(name, ()))) for name in names)
+
+
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+DEFAULT_EPHEMERAL_RANGE = (32768, 60999)
+"""Linux's default, used where the file cannot be read."""
+
+CANDIDATE_RANGES = ((20000, 29999), (10000, 19999), (61000, 65000), (2000, 9999))
+"""Tried in this order; 30000-32767 is left to Kubernetes' node ports."""
+
+TRIES_PER_RANGE = 50
+
+
+class NoFreePort(OSError):
+    """No port outside the ephemeral range could be bound."""
+
+
+def pick_port() -> int:
+    """Return a TCP port that could be bound just now, and so could the next one, outside the
+    ephemeral range.
+
+    Raises NoFreePort.
+    """
+    low, high = ephemeral_range()
+    for first, last in CANDIDATE_RANGES:
+        outside = [port for port in range(first, last) if port + 1 < low or port > high]
+        for port in random.sample(outside, min(TRIES_PER_RANGE, len(outside))):
+            if can_bind(port) and can_bind(port + 1):
+                return port
+    raise NoFreePort(
+        f"no free port for the rendezvous outside the ephemeral range {low}-{high}; "
+        "narrow net.ipv4.ip_local_port_range or stop what listens there"
+    )
+
+
+def ephemeral_range(file: Path = EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
+    """Return the first and last port that the kernel hands to outgoing connections."""
+    try:
+        low, high = file.read_text().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return DEFAULT_EPHEMERAL_RANGE
+
+
+def can_bind(port: int) -> bool:
+    """Say whether a server could bind `port` on all addresses, as torch's TCPStore does."""
+    # No SO_REUSEADDR: a port still in TIME_WAIT is one that somebody used a moment ago.
+    families = [socket.AF_INET6, socket.AF_INET] if socket.has_ipv6 else [socket.AF_INET]
+    for family in families:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(("", port))
+        except OSError as error:
+            if family == socket.AF_INET6 and not _is_taken(error):
+                continue  # IPv6 is switched off on this machine
+            return False
+    return True
+
+
+def _is_taken(error: OSError) -> bool:
+    return error.errno in (errno.EADDRINUSE, errno.EACCES)

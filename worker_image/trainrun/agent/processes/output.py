@@ -1,7 +1,18 @@
-"""The output of the training processes: through to ours, line by line, with rank prefixes.
+"""The output of the training processes: through to ours, its last lines, and what they tell.
 
-Layer: agent. A thread writes, so that a reader of our output who stops reading does not stop the
-agent; then the pipes are not read any further and the training waits, as it would without us.
+Layer: agent. It passes line by line, with rank prefixes. A thread writes, so that a reader of our
+output who stops reading does not stop the agent; then the pipes are not read any further and the
+training waits, as it would without us.
+
+The last lines are stored when the attempt has ended. In memory until then and not on a disk: an
+agent lives as long as its pod, so a file would outlive nothing, and a disk that hangs would stop
+the agent. Bounded in lines and in bytes.
+
+The exception that they tell of is used where the process could not tell the agent itself (it never
+imported trainrun, or the interpreter did not even start). Printers differ: PyTorch puts its rank
+before each line, a logger the time, rich draws a box, a progress bar leaves the first line at the
+end of its own. The last traceback explains the end of a process, unless it is of a thread, a
+destructor or a launcher and another came before.
 """
 
 from __future__ import annotations
@@ -12,11 +23,14 @@ import logging
 import math
 import os
 import queue
+import re
 import threading
 import time
+from collections import deque
+from itertools import islice
 from typing import Final
 
-from trainrun.agent.processes.tail import Tail
+from trainrun._common.text import without_escapes
 
 READ_SIZE = 65536
 LONGEST_LINE = 65536
@@ -25,6 +39,52 @@ BAR_INTERVAL = 10.0
 """Seconds between two states of a progress bar that rewrites its line."""
 BACKLOG_BYTES = 4 << 20
 """Output not yet written at which pipes are no longer read."""
+
+MOST_LINES = 2000
+"""Lines kept of a process."""
+MOST_BYTES = 512 << 10
+"""Characters kept of a process."""
+LONGEST_KEPT = 4096
+"""Characters kept of a line."""
+CUT = " ..."
+"""Ends a line that was cut."""
+SEARCHED = 200
+"""Lines in which the words of python are looked for."""
+REPORTED_LINES = 20
+REPORTED_WIDTH = 400
+"""Bounds of `ProcessExit.last_lines`."""
+EXCEPTION_WIDTH = 1000
+"""Characters kept of an exception."""
+
+NOT_STARTED = re.compile(
+    r"^\S*python[\d.]*: (can't open file .*|can't find '__main__' module in .*|"
+    r"No module named .*|Error while finding module specification for .*)$"
+)
+"""What python itself says when it has no program to run."""
+
+FORGOTTEN = 500
+"""Lines after an exception behind which it does not explain the end of the process."""
+STRAYS = 20
+"""Lines of others between those of one traceback, at most."""
+LONGEST_FRAME = 4096
+"""Characters of a line that names a file, at most."""
+
+_HEADER = re.compile(
+    r"(?P<prefix>.*?)(?P<group>\+ Exception Group )?(?:╭─+ )?(?:Original )?"
+    r"Traceback \(most recent call last\)(?::| ?─*╮)\s*$"
+)
+_FRAME = re.compile(r"(?P<prefix>.*?)  File \".+\", line \d+(?P<place>, in .+)?$")
+_RANK = re.compile(r"\[rank\d+\]: ?")
+_BAR = re.compile(r"[^|]*\d%\|[^|]*\| ?\S+ \[[^\]]*\]")
+"""One state of a progress bar of tqdm."""
+_EXCEPTION = re.compile(r"(?:[A-Za-z_<][\w<>]*\.)*(?:_*[A-Z]\w*|\w*error|timeout)(?::|$)")
+_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+"""Of the script itself: Python prints these without a first line."""
+_SURVIVED = re.compile(r"Exception ignored |--- Logging error|Task exception was never retrieved")
+"""Before the traceback of an exception that ended nothing."""
+_ASIDE = re.compile(r"Exception in thread |Process \S+:$|Error in (?:atexit|sys\.excepthook)")
+_REPORTER = re.compile(r"[\w.]*(?:ChildFailedError|CalledProcessError|ProcessExitedException)\b")
+"""A launcher's exception, which says only that the process it started has failed."""
 
 
 class Sink:
@@ -177,3 +237,142 @@ class OutputPump:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+class Tail:
+    """Keeps the last lines, each with the moment at which it came."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[float, str, bool]] = deque()
+        self._size = 0
+        self._tracebacks = Tracebacks()
+        self.seen = 0
+        """Lines so far."""
+
+    def add(self, moment: float, line: str, *, bar: bool = False) -> None:
+        """Keep one line, without its line end, or a state of a `bar` that may be redrawn."""
+        if not bar:  # `redrawn` has looked at it
+            self._tracebacks.add(line)
+        if len(line) > LONGEST_KEPT:
+            line = line[: LONGEST_KEPT - len(CUT)] + CUT
+        self._lines.append((moment, line, bar))
+        self._size += len(line) + 1
+        self.seen += 1
+        while len(self._lines) > MOST_LINES or self._size > MOST_BYTES:
+            _, gone, _ = self._lines.popleft()
+            self._size -= len(gone) + 1
+
+    def redrawn(self, states: str) -> None:
+        """Look at what a progress bar has replaced, which is not kept."""
+        for state in states.split("\r"):
+            self._tracebacks.add(state)
+
+    def last(self, most: int) -> list[tuple[float, str]]:
+        """The last lines, at most so many."""
+        return [(at, line) for at, line, _ in list(self._lines)[-most:]] if most else []
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last non-empty lines without bars, within the bounds of `ProcessExit.last_lines`."""
+        whole = (line for _, line, bar in reversed(self._lines) if line.strip() and not bar)
+        return tuple(line[:REPORTED_WIDTH] for line in islice(whole, REPORTED_LINES))[::-1]
+
+    @property
+    def exception(self) -> str:
+        """The exception that ended the process, as far as its output tells: `ValueError: text`, or
+        `StartFailed: ...` where python did not run; else empty."""
+        lines = (line for _, line in self.last(SEARCHED))
+        failed = (f"StartFailed: {line}" for line in lines if NOT_STARTED.match(line))
+        return (self._tracebacks.exception or next(failed, ""))[:EXCEPTION_WIDTH]
+
+
+class Tracebacks:
+    """Takes the lines of one process; knows the exception that explains its end best."""
+
+    def __init__(self) -> None:
+        self._found = ""
+        self._found_at = 0
+        self._aside = False
+        """What was found need not be why the process ended: the next one may be."""
+        self._count = 0
+        self._before: Final = ["", ""]
+        """The last two lines."""
+        self._inside = False
+        self._goes_on = False
+        """The text of what was found may have further lines: PyTorch marks them."""
+        self._strays = 0
+        self._prefix: re.Pattern[str] | None = None
+        """What the printer of this traceback puts before each of its lines."""
+        self._end = _EXCEPTION
+        """How the last line of this traceback begins."""
+        self._weak = self._ignored = self._group = False
+        """This traceback is of a thread or the like, of a survived exception, of a group."""
+
+    @property
+    def exception(self) -> str:
+        """`ValueError: text`; empty where nothing was found, or too long ago."""
+        return self._found if self._count - self._found_at <= FORGOTTEN else ""
+
+    def add(self, line: str) -> None:
+        """Take the next line, or the next state of a line that is redrawn."""
+        self._count += 1
+        if self._inside or self._goes_on or "Traceback" in line or "  File " in line:
+            self._read(without_escapes(line).rstrip())
+        self._before[0], self._before[1] = self._before[1], line
+
+    def _read(self, line: str) -> None:
+        goes_on, self._goes_on = self._goes_on, False
+        header = _HEADER.fullmatch(line) if "Traceback" in line else None
+        if header is not None and not (self._group and header["prefix"].endswith("| ")):
+            self._begin(header)
+        elif len(line) <= LONGEST_FRAME and (frame := _FRAME.match(line)) is not None:
+            self._frame(frame)
+        elif self._inside and header is None:
+            self._next(line)
+        elif goes_on and (rank := _RANK.match(line)) is not None and not line.endswith(rank[0]):
+            self._found, self._goes_on = f"{self._found}\n{line[rank.end() :]}", True
+
+    def _begin(self, header: re.Match[str]) -> None:
+        self._inside, self._strays, self._end = True, 0, _EXCEPTION
+        self._prefix = _shape(header["prefix"])
+        self._group = header["group"] is not None
+        self._ignored = any(map(_SURVIVED.search, self._before))
+        self._weak = any(map(_ASIDE.search, self._before))
+
+    def _frame(self, frame: re.Match[str]) -> None:
+        if not self._inside:
+            if self._found_at and self._count - self._found_at <= len(self._before):
+                self._inside = True  # what seemed to be its last line was somebody else's
+            elif frame["place"] is None:
+                self._inside, self._end = True, _SYNTAX
+                self._weak = self._ignored = self._group = False
+        self._strays = 0
+        self._prefix = _shape(frame["prefix"])
+
+    def _next(self, printed: str) -> None:
+        line = self._bare(printed)
+        if not line or line[0] in " \t│╭╰":
+            return
+        if self._end.match(line) is None:
+            self._strays += 1
+            self._inside = self._strays <= STRAYS
+            return
+        self._inside = False
+        weak = self._weak or _REPORTER.match(line) is not None
+        if not self._ignored and (not weak or self._aside or not self.exception):
+            self._found, self._found_at, self._aside = line, self._count, weak
+            self._goes_on = _RANK.match(printed) is not None and not self._group
+
+    def _bare(self, line: str) -> str:
+        """Without what the printer of the traceback, or a progress bar, has put before it."""
+        for before in (self._prefix, _RANK, _BAR):
+            if before is not None and (found := before.match(line)) is not None:
+                line = line[found.end() :]
+        return line
+
+
+def _shape(prefix: str) -> re.Pattern[str] | None:
+    """Matches prefixes that differ from this one only in their numbers, as times do."""
+    if not prefix:
+        return None
+    return re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", prefix))))

@@ -1,4 +1,4 @@
-"""Starting one training process, in milliseconds, bound to the life of the agent.
+"""Starting one training process, in milliseconds, bound to the life of the agent, and ending it.
 
 Layer: agent. Runs in the main thread only: the parent-death signal fires when the *thread* that
 forked ends. The process leads a session and a process group of its own, so that it and its helpers
@@ -11,12 +11,21 @@ to be asked for; and without code of ours between fork and exec Python need not 
 Where the command begins with torchrun, we start what that would start, by the same Python:
 torchrun's own processes would make a rendezvous of their own, restart on their own and hide the
 ranks from us.
+
+As process 1 (or as a subreaper) the agent inherits each orphaned descendant, so "kill every child
+until there is none" also reaches grandchildren that made a session of their own: killing their
+parent makes them ours.
+
+SIGTERM goes to a process alone, as a kubelet's does, and not to its group: the helpers of a
+DataLoader would die of it, and the training of that. But a shell dies of it at once and hands
+nothing on, so the command that it waits for gets the signal in its place.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun._common.kernel import die_with_parent
+from trainrun.agent.processes.procfs import children_of, name_of, takes
 from trainrun.contract import variables
 from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 
@@ -76,7 +86,7 @@ def spawn(
         raise StartFailed(_explain(error, command, working_dir)) from error
     finally:
         os.close(writing)
-    # Its status is read by `children.reap`; tell Popen not to look for it as well.
+    # Its status is read by `reap`; tell Popen not to look for it as well.
     child.returncode = 0
     return Spawned(pid=child.pid, output=reading)
 
@@ -192,3 +202,54 @@ def as_started() -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, policy, _NO_PRIORITY)
+
+
+def reap() -> Iterator[tuple[int, int]]:
+    """Yield (pid, wait status) of each child that has ended, adopted orphans included.
+
+    Nothing else in the agent may wait for children: their status can be read once.
+    """
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def kill_group(pid: int) -> None:
+    """Send SIGKILL to a child's whole process group, or to it alone where it shares ours."""
+    try:
+        group = os.getpgid(pid)
+        if group == os.getpgrp():
+            os.kill(pid, signal.SIGKILL)
+        else:
+            os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # gone in the meantime, which is what we want
+
+
+SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "busybox"})
+
+
+def send_sigterm(pid: int) -> None:
+    """Send SIGTERM to whom a process stands for; one that has just ended needs none."""
+    for receiver in sigterm_receivers(pid):
+        try:
+            os.kill(receiver, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+
+def sigterm_receivers(pid: int) -> list[int]:
+    """The process, or instead of a shell without a trap the commands that it waits for.
+
+    Of several, those that have a handler: of `python train.py | tee log` the training, which could
+    not write its last words to a `tee` that is dead.
+    """
+    hands_nothing_on = name_of(pid) in SHELLS and not takes(pid, signal.SIGTERM)
+    commands = children_of(pid) if hands_nothing_on else []
+    found = [receiver for command in commands for receiver in sigterm_receivers(command)]
+    return [receiver for receiver in found if takes(receiver, signal.SIGTERM)] or found or [pid]

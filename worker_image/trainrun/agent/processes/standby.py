@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.agent.processes.children import PROC, kill_group
 from trainrun.agent.processes.launches import PythonCommand
-from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
+from trainrun.agent.processes.procfs import PROC
+from trainrun.agent.processes.spawn import Spawned, StartFailed, kill_group, spawn
 from trainrun.contract import variables
 
 HAND_OVER = 1.0
@@ -214,7 +214,7 @@ class Standby:
 
     def _kill(self) -> None:
         for pid in self._alive:
-            kill_group(pid, os.getpgrp())
+            kill_group(pid)
 
     def _environment(self, told: str) -> dict[str, str]:
         environment = dict(self.beginning.environment)

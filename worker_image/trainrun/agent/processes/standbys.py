@@ -8,18 +8,15 @@ each is used once and then replaced.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.agent.processes.children import kill_group
 from trainrun.agent.processes.environment import lasting
 from trainrun.agent.processes.group import Launch
 from trainrun.agent.processes.launches import PythonCommand, preload_text, python_command
-from trainrun.agent.processes.spawn import Spawned, instead_of_launcher
+from trainrun.agent.processes.spawn import Spawned, instead_of_launcher, kill_group
 from trainrun.agent.processes.standby import Beginning, Standby, write_start
-from trainrun.agent.processes.usage import Memory
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.launcher import LauncherRefused
 
@@ -44,7 +41,8 @@ class Standbys:
     """Names of modules; empty: there are no standbys."""
     folder: Path
     """Of the worker's own folder, for what they start with."""
-    memory: Memory
+    memory_used: Callable[[], float | None]
+    """The part of the container's memory that is in use; None: nobody knows."""
     news: Callable[[], None] = lambda: None
     """One has become ready, or has gone."""
     why_cold: dict[int, str] = field(default_factory=dict)
@@ -135,7 +133,7 @@ class Standbys:
         for pid, (_, one) in self._loading.items():
             if not one.gone and now - one.taken >= PATIENCE:
                 one.gone = f"it was still loading {PATIENCE:g} s after the start order"
-                kill_group(pid, os.getpgrp())
+                kill_group(pid)
 
     def stop(self) -> None:
         """End them all."""
@@ -203,7 +201,7 @@ class Standbys:
 
     def _spare_memory(self) -> bool:
         """Give up what there is where memory is short; True: this is no time for a new one."""
-        used = self.memory.used()
+        used = self.memory_used()
         if used is None:
             return False
         if used > FULL:

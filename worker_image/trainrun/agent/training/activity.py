@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainrun.agent.processes.usage import Usage, usage_of
+from trainrun.agent.processes.procfs import Usage, usage_of
 from trainrun.contract.agent_state import Pace
 
 INTERVAL = 10.0

@@ -1,9 +1,9 @@
-"""What the kernel tells of a process and of the connections of this machine, or this pod.
+"""What the kernel tells of processes and of the connections of this machine, or this pod.
 
-Layer: agent, leaf; only reads. Of a process its state, what it waits for, which signals it takes:
-none of the files read here waits for the process itself, stopped or in the kernel though it may be.
-What may not be read, or has gone, is left out. A connection that has been closed is listed for a
-minute more, without a process.
+Layer: agent, leaf; only reads. Of a process its state, what it waits for, which signals it takes,
+its children, what it uses: unless a function says so, none of the files waits for the process
+itself, stopped or in the kernel though it may be. What may not be read, or has gone, is left out. A
+connection that has been closed is listed for a minute more, without a process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ import platform
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 PROC = Path("/proc")
 
 MOST_TEXT = 4096
 """Characters of a file of /proc that are kept."""
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of the kernel's clock, in a second."""
+MOST = 256
+"""Processes of a tree, and threads of a process, of which is looked at what they use."""
 
 SYSCALLS: dict[str, dict[int, str]] = {
     "x86_64": {
@@ -63,18 +68,15 @@ class ProcessStatus:
 
 def look(pid: int) -> ProcessStatus | None:
     """State and CPU; None: there is no such process."""
-    text = _read(f"{pid}/stat")
-    # "pid (name) state ...": the name may hold anything, spaces and brackets too.
-    fields = text.rpartition(")")[2].split()
-    if len(fields) < 13:
+    fields = _stat(pid)
+    if not fields:
         return None
     return ProcessStatus(state=fields[0], ticks=int(fields[11]) + int(fields[12]))
 
 
 def cores(before: ProcessStatus, after: ProcessStatus, seconds: float) -> float:
     """How many cores it used in between."""
-    ticks_per_second = os.sysconf("SC_CLK_TCK")
-    return round(max(after.ticks - before.ticks, 0) / ticks_per_second / max(seconds, 0.01), 2)
+    return round(max(after.ticks - before.ticks, 0) / TICKS / max(seconds, 0.01), 2)
 
 
 def waits_for(pid: int) -> str:
@@ -91,11 +93,12 @@ def kernel_stack(pid: int) -> str:
 
 def takes(pid: int, signal: int) -> bool:
     """A handler of the process takes this signal, which would end it otherwise."""
-    for line in _read(f"{pid}/status").splitlines():
-        name, _, mask = line.partition(":")
-        if name == "SigCgt":
-            return bool(int(mask.strip(), 16) >> (signal - 1) & 1)
-    return False
+    return bool(int(_status(pid).get("SigCgt", "0"), 16) >> (signal - 1) & 1)
+
+
+def name_of(pid: int) -> str:
+    """Its name, of which the kernel keeps 15 bytes; "" where it has gone."""
+    return _status(pid).get("Name", "")
 
 
 def uses_gpu(pid: int) -> bool:
@@ -114,8 +117,8 @@ def environment(pid: int) -> dict[str, str]:
 
 def parent(pid: int) -> int:
     """Its parent's pid; 0: it has gone."""
-    fields = _read(f"{pid}/stat").rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else 0
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
 
 
 def command(pid: int) -> list[str]:
@@ -129,6 +132,96 @@ def mapped(pid: int) -> str:
         return (PROC / f"{pid}/maps").read_text(errors="replace")
     except OSError:
         return ""
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the pids of all children of a process, zombies included."""
+    found: list[int] = []
+    try:
+        # Per thread, since the kernel books a child with the thread that forked it.
+        for thread in (PROC / f"{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):  # no CONFIG_PROC_CHILDREN, or it has just ended
+        return _children_by_scan(pid)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the pids of a process's children, of theirs, and so on."""
+    found = children_of(pid)
+    for child in found:  # it grows meanwhile
+        found += children_of(child)
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    found = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    return [child for child in found if parent(child) == pid]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What processes have used of the machine up to a moment."""
+
+    cpu: float = 0.0
+    """Seconds of CPU time."""
+    delayed: float = 0.0
+    """Seconds for which its threads were ready to run, and another one had the CPU; 0 where the
+    kernel does not count that."""
+    io: int = 0
+    """Bytes that were read and written, whatever from; 0 where that cannot be read."""
+
+    def __add__(self, other: Usage) -> Usage:
+        """Of two processes together."""
+        return Usage(
+            cpu=self.cpu + other.cpu,
+            delayed=self.delayed + other.delayed,
+            io=self.io + other.io,
+        )
+
+
+def usage_of(pid: int) -> Usage | None:
+    """Of a process and all that it has started; None: it has gone, or nobody may know.
+
+    Descendants that have ended and were waited for are booked with their parent; those that outlive
+    their parent are nobody's any more.
+    """
+    root = _of_one(pid)
+    if root is None:
+        return None
+    total, tree = root, children_of(pid)
+    for number, child in enumerate(tree):  # it grows meanwhile
+        found = _of_one(child)
+        if found is None or number >= MOST:
+            continue
+        total += found
+        tree += children_of(child)
+    return total
+
+
+def _of_one(pid: int) -> Usage | None:
+    fields = _stat(pid)
+    if not fields:
+        return None
+    ticks = sum(map(int, fields[11:15]))  # utime, stime, and those of children waited for
+    return Usage(cpu=ticks / TICKS, delayed=_delayed(pid), io=_io(pid))
+
+
+def _delayed(pid: int) -> float:
+    """Of its threads that live."""
+    nanoseconds = 0
+    try:
+        for thread in islice((PROC / f"{pid}/task").iterdir(), MOST):
+            nanoseconds += int((thread / "schedstat").read_text().split()[1])
+    except (OSError, LookupError, ValueError):  # it ends, or the kernel does not count
+        return nanoseconds / 1e9
+    return nanoseconds / 1e9
+
+
+def _io(pid: int) -> int:
+    lines = _read(f"{pid}/io").splitlines()
+    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return int(found.get("rchar", "0")) + int(found.get("wchar", "0"))
 
 
 def _call(pid: int) -> str:
@@ -166,8 +259,20 @@ def _symbol(pid: int) -> str:
     return first.rpartition(" ")[2].partition("+")[0]
 
 
+def _stat(pid: int) -> list[str]:
+    """Its state and what follows; nothing where it has gone."""
+    # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+    return _read(f"{pid}/stat").rpartition(")")[2].split()
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = _read(f"{pid}/status").splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
 def _read(name: str) -> str:
     try:
+        # The kernel cuts a name at 15 bytes, within a character too.
         with (PROC / name).open(errors="replace") as file:
             return file.read(65536)
     except OSError:
