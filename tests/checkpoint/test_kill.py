@@ -20,7 +20,7 @@ from trainrun.checkpoint.retention import retain
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def upload_and_kill(bench: Bench, *, attempt: int, step: int, after: float) -> int:

@@ -35,7 +35,7 @@ async def main():
         for number in range(20)
     )
     ends = await asyncio.wait_for(asyncio.gather(*tries), 100)
-    print(*{end.kind for end in ends})
+    print(*{type(end).__name__ for end in ends})
     await launcher.close()
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def test_an_errored_trial_that_is_resumed_is_not_told_by_the_run_that_failed_bef
 
 def test_an_operator_dies_once_the_end_is_recorded_and_trials_still_work() -> None:
     """Edge case 20: trials run on after the experiment failed."""
-    life = calm_life(seed=52, budget={"trials": 8, "activeTime": "30s"})
+    life = calm_life(seed=69, budget={"trials": 8, "activeTime": "30s"})
     life.until(lambda: life.judge.ledger.ends.now)
     until_about_to(life, "SuspendTrial")
     kill_leader(life)

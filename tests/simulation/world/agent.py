@@ -15,7 +15,7 @@ from tests.simulation.world.saving import SimBallotBox, SimVotes
 from tests.simulation.world.staging import SimStaging
 from trainrun.agent import duty
 from trainrun.agent.duty import Duty, Situation
-from trainrun.agent.training.vote import Tally
+from trainrun.agent.training.tally import Tally
 from trainrun.contract.agent_state import (
     Damaged,
     Notice,

@@ -32,7 +32,8 @@ from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
-from trainrun.agent.training.vote import Tally, Voter
+from trainrun.agent.training.tally import Tally
+from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start

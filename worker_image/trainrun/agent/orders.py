@@ -33,7 +33,8 @@ from trainrun.agent.processes.procfs import children_of
 from trainrun.agent.processes.spawn import kill_group
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.step_clock import Asking, StepClock, TrainingProgress
-from trainrun.agent.training.vote import Tally, Voter
+from trainrun.agent.training.tally import Tally
+from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
 from trainrun.contract.evidence import CodeFile

@@ -4,7 +4,7 @@ Layer: agent. Pure: the agent carries them out on its processes (see `vote`), th
 virtual ones. Invariants: a prepared call is binding until it is committed or aborted; a refused
 call is never prepared; a committed one, and the vote of processes that have all ended, are final.
 So what follows from all votes is the same whoever counts them, and whenever: the operator, or the
-agents themselves (see `vote.Tally`).
+agents themselves (see `tally`).
 """
 
 from __future__ import annotations
