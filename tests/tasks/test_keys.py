@@ -307,3 +307,29 @@ def test_a_call_that_another_process_may_encode_otherwise_warns_once() -> None:
     assert unstable == set()
     keys.encoded([Text("a"), textwrap.TextWrapper()], unstable)
     assert unstable == {f"{__name__}.Text", "textwrap.TextWrapper"}
+
+
+def test_threads_that_hash_code_at_once_do_not_disturb_each_other() -> None:
+    """A thread that took over in the middle, at a garbage collection, was a SystemError."""
+    program = """
+        import gc, sys, threading
+        from pathlib import Path
+        from trainrun.tasks import keys
+
+        gc.callbacks.append(lambda *_: sum(range(200)))
+        gc.set_threshold(100)
+        sys.setswitchinterval(1e-6)
+        source, found = Path(keys.__file__).read_text(), []
+        hashing = lambda: found.extend(keys.code_of(source) for _ in range(10))
+        threads = [threading.Thread(target=hashing) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(len(found), len(set(found)))
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert ended.stderr == ""
+    assert ended.stdout == "80 1\n"

@@ -12,6 +12,7 @@ import copyreg
 import enum
 import hashlib
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -52,7 +53,7 @@ def code_of(source: str, *, of_task: bool = False) -> str:
     `of_task`: it is one function, and its first decorator is the task's, which does not count: it
     holds options, which may change without another result. Raises SyntaxError.
     """
-    tree = ast.parse(f"if 1:\n{source}" if source[:1] in (" ", "\t") else source)
+    tree = _parsed(f"if 1:\n{source}" if source[:1] in (" ", "\t") else source)
     if of_task:
         function: Any = next(node for node in ast.walk(tree) if hasattr(node, "decorator_list"))
         others = [one for one in function.decorator_list if ast.unparse(one) != "staticmethod"]
@@ -168,6 +169,16 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+_PARSING = threading.Lock()
+
+
+def _parsed(source: str) -> ast.Module:
+    """Of one thread at a time: two at once may die of a SystemError, "AST constructor recursion
+    depth mismatch", where garbage is collected meanwhile (seen on Python 3.11.7)."""
+    with _PARSING:
+        return ast.parse(source)
+
+
 def code_of_module(module: str, file: Path) -> str:
     """A hash of the code of this file, and of all below its top folder that it imports, however
     indirectly: no comments, docstrings and layout. Empty where it cannot be read."""
@@ -182,7 +193,7 @@ def code_of_module(module: str, file: Path) -> str:
             with suppress(OSError, SyntaxError, ValueError):
                 source = path.read_text(encoding="utf-8")
                 codes[path] = code_of(source)
-                todo += _imported(ast.parse(source), path, top)
+                todo += _imported(_parsed(source), path, top)
     told = sorted((str(path.relative_to(top)), code) for path, code in codes.items())
     return _sha256(repr(told).encode()) if codes[file] else ""
 
