@@ -449,7 +449,7 @@ def test_a_module_that_cannot_be_imported_ends_the_attempts_to_keep_standbys(
         "ModuleNotFoundError: No module named 'no_such_module'"
     )
     again(operator)
-    assert worker.output.count("trains") == 2
+    eventually(lambda: worker.output.count("trains") == 2)
 
 
 @pytest.mark.parametrize(
