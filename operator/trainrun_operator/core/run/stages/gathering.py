@@ -28,7 +28,6 @@ from trainrun_operator.core.run.incidents.attribution import (
     awaited,
     explains,
     refined,
-    sender_awaited,
 )
 from trainrun_operator.core.run.stages import placement, waiting
 from trainrun_operator.core.run.stages.placement import PLACED, missing
@@ -116,10 +115,7 @@ def _failed_start(view: View) -> Plan | None:
 def _once_sender_is_known(view: View, plan: Plan) -> Plan:
     """A plan that gives the attempt up waits for the end of a worker of it that got SIGTERM: after
     it, nobody would look any more who sent that."""
-    if not sender_awaited(view, view.status.incident):
-        return plan
-    message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
-    return wait(view, "Attributing", message, actions=())
+    return waiting.wait_for_sender(view, "Attributing") or plan
 
 
 def _unlaunchable(view: View) -> Plan | None:

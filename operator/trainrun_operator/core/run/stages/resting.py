@@ -31,8 +31,7 @@ from trainrun_operator.core.run.drain import (
 )
 from trainrun_operator.core.run.gang.roster import deletion
 from trainrun_operator.core.run.incidents import ledger
-from trainrun_operator.core.run.incidents.attribution import sender_awaited
-from trainrun_operator.core.run.stages.waiting import IDLE_CHECK, wait
+from trainrun_operator.core.run.stages.waiting import IDLE_CHECK, wait, wait_for_sender
 from trainrun_operator.core.run.steps import flushable
 from trainrun_operator.core.run.storage import OUTSIDE
 from trainrun_operator.core.run.view import View, counted
@@ -51,10 +50,7 @@ def suspend(view: View) -> Plan:
         if (step := _to_commit(view)) is not None:
             message = f"every worker has brought step {step}; waiting for its commit"
             return wait(view, "Suspending", message, actions=())
-        if sender_awaited(view, view.status.incident):
-            message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
-            return wait(view, "Suspending", message, actions=())
-        return transitions.suspended(view)
+        return wait_for_sender(view, "Suspending") or transitions.suspended(view)
     mark = view.status.condition("Suspended")
     assert mark is not None
     return Plan(

@@ -21,6 +21,7 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import condition, gathering_phase, refreshed, whole
 from trainrun_operator.core.run.drain import away_from, to_flush
 from trainrun_operator.core.run.gang import roster as gang
+from trainrun_operator.core.run.incidents.attribution import sender_awaited
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.storage import (
@@ -102,6 +103,14 @@ def store_wait(
     mark = condition(view, "StorageReady", "False", reason, message)
     plan = wait(view, reason, message, actions=actions, marks=(mark, *marks), resolve=resolve)
     return replace(plan, status=replace(plan.status, store_wait=vain))
+
+
+def wait_for_sender(view: View, reason: str) -> Plan | None:
+    """Wait for the end of a worker that got SIGTERM; None where it tells nothing new."""
+    if not sender_awaited(view, view.status.incident):
+        return None
+    message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
+    return wait(view, reason, message, actions=())
 
 
 def prefetched(view: View) -> dict[str, CheckpointId]:
