@@ -208,8 +208,7 @@ def _text(told: Posted) -> str:
 
 
 def _stall(view: View) -> int:
-    agents = [view.joined(worker) for worker in view.roster]
-    return int(max((agent.stall for agent in agents if agent is not None), default=0.0))
+    return int(max((agent.stall for agent in view.heard), default=0.0))
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -322,7 +322,7 @@ def _known_by(end: ProcessExit, *, announced: bool) -> str:
 
 def _left_before(view: View, end: ProcessExit) -> str:
     """Names the rank that ended well before a collective broke: it may have been needed there."""
-    ends = [it for agent in view.agents if agent is not None for it in agent.exits]
+    ends = [it for agent in view.heard for it in agent.exits]
     left = [it for it in ends if it.code == 0 and it.age > end.age]
     first = max(left, key=lambda it: it.age, default=None)
     return f"; rank {first.rank} had ended with exit code 0 before" if first is not None else ""
