@@ -21,6 +21,7 @@ from trainrun_operator.api.run.status import Condition, HistoryEntry, TrainRunSt
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import Plan
 from trainrun_operator.core.run.display import LASTING
+from trainrun_operator.core.run.incidents.ledger import CUT
 
 LIMIT = 15_000
 """Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""
@@ -119,7 +120,7 @@ def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
         incident,
         message=cut(incident.message, limit),
         last_lines=tuple(reversed(kept)),
-        exception=kinds if len(kinds) <= 2 else (kinds[0], "…"),
+        exception=kinds if len(kinds) <= 2 else (kinds[0], CUT),
     )
 
 

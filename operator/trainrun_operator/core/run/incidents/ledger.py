@@ -251,7 +251,7 @@ def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
 def _short(incident: Incident) -> Incident:
     message = incident.message
     if len(message) > SHORT_MESSAGE:
-        message = f"{message[: SHORT_MESSAGE - 1]}…"
+        message = f"{message[: SHORT_MESSAGE - 1]}{CUT}"
     return replace(
         incident, last_lines=(), message=message, exception=incident.exception[:1], known_by=""
     )
