@@ -12,20 +12,17 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import GROUP
-from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.resources import TRAINRUN, TrainRun
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import Conflict, NotFound, Unavailable
 from trainrun_operator.kube.raw import mapping
 from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, worker_pods
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
-
-if TYPE_CHECKING:
-    from trainrun_operator.api.resources import TrainRun
 
 LOOK = 0.3
 """Seconds between two looks at what is awaited."""
