@@ -21,6 +21,7 @@ from pathlib import Path
 from trainrun.checkpoint.logs import KEPT_ATTEMPTS, RankLog, WorkerLog, read_logs, stored_logs
 from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted, WorkerOutput, named
+from trainrun_operator.cli.wording import counted
 from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 
@@ -83,7 +84,7 @@ class History:
 
     def _dropped(self, log: WorkerLog, rank: RankLog) -> Iterator[Gap]:
         if rank.dropped and self.wanted.tail is None:
-            count = f"{rank.dropped:,} earlier line{'s' if rank.dropped > 1 else ''}"
+            count = counted(rank.dropped, "earlier line")
             yield Gap(
                 attempt=log.attempt,
                 worker=log.worker,
@@ -116,7 +117,8 @@ class History:
         if self.wanted.attempt is None or self.wanted.attempt in attempts:
             yield Gap(
                 attempt=last,
-                text=f"the lines of {which} were deleted: the newest 20 attempts keep theirs",
+                text=f"the lines of {which} were deleted: the newest {KEPT_ATTEMPTS} attempts keep "
+                "theirs",
             )
 
 
