@@ -14,6 +14,10 @@ import click
 
 from trainrun_operator.cli.ctrl_c import loaded
 
+STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+NAMESPACE = click.option(
+    "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
+)
 GENERATION = click.option(
     "--generation",
     type=int,
@@ -43,10 +47,6 @@ def checkpoints() -> None:
     """
 
 
-NAMESPACE = click.option(
-    "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
-)
-
 SCORE = click.option(
     "--score",
     metavar="NAME:Max|Min",
@@ -56,7 +56,7 @@ SCORE = click.option(
 
 @checkpoints.command("list")
 @click.argument("where", metavar="NAME|FILE|URI")
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@STORAGE
 @NAMESPACE
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @GENERATION
@@ -112,7 +112,7 @@ def list_(
 @click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("steps", metavar="[STEP]", nargs=-1)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@STORAGE
 @NAMESPACE
 @GENERATION
 @SCORE
@@ -132,7 +132,7 @@ def get(*, steps: tuple[str, ...], **options: Any) -> None:
 @checkpoints.command("set-aside")
 @click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("step", metavar="STEP")
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@STORAGE
 @NAMESPACE
 @GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")

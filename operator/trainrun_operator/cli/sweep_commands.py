@@ -12,15 +12,12 @@ from typing import Any
 
 import click
 
+from trainrun_operator.cli.checkpoint_commands import NAMESPACE, STORAGE
 from trainrun_operator.cli.ctrl_c import loaded
 
 WHERE = click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 STEERED = click.argument("where", metavar="NAME")
 TRIALS = click.argument("trials", metavar="[TRIAL]...", type=click.IntRange(min=0), nargs=-1)
-STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
-NAMESPACE = click.option(
-    "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
-)
 BEFORE_DAMAGE = click.option(
     "--before-damage",
     is_flag=True,

@@ -11,12 +11,11 @@ from typing import Any
 
 import click
 
-from trainrun_operator.cli.checkpoint_commands import NAMESPACE, ListUnlessNamed
+from trainrun_operator.cli.checkpoint_commands import NAMESPACE, STORAGE, ListUnlessNamed
 from trainrun_operator.cli.ctrl_c import loaded
 
 WHERE = click.argument("where", metavar="[FILE|FOLDER|URI|NAME]", required=False)
 WORDS = click.argument("words", metavar="[FILE|FOLDER|URI|NAME] KEY", nargs=-1, required=True)
-STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
