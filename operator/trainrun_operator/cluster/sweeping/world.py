@@ -116,10 +116,8 @@ def _news(before: SweepView, now: SweepView) -> Iterator[Event]:
             yield _ended(trial)
     if now.end is not None and before.end is None:
         end = now.end.record
-        kind = "Normal" if end.verdict == "Succeeded" else "Warning"
-        yield Event(
-            type="Normal" if kind == "Normal" else "Warning", reason=end.reason, message=end.message
-        )
+        good = end.verdict == "Succeeded"
+        yield Event(type="Normal" if good else "Warning", reason=end.reason, message=end.message)
 
 
 def _ended(trial: TrialView) -> Event:
