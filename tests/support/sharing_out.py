@@ -73,11 +73,9 @@ def _together(nodeid: str) -> str:
 
 
 def _turn(nodeid: str) -> int:
-    names = (_together(nodeid), nodeid)
-    return next(
-        (turn for turn, begin in enumerate(BEGUN) if any(it.startswith(begin) for it in names)),
-        len(BEGUN),
-    )
+    what = _together(nodeid)
+    turns = (n for n, begun in enumerate(BEGUN) if what in begun or nodeid.startswith(begun))
+    return next(turns, len(BEGUN))
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
