@@ -20,7 +20,30 @@ from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 if TYPE_CHECKING:
+    from trainrun_operator.cluster.sweeping.manager import SweepManager
     from trainrun_operator.kube.api import KubeApi
+
+
+def surroundings(
+    api: KubeApi, *namespaces: str, manager: RunManager | SweepManager, runs: RunWatch
+) -> Surroundings:
+    """Those of an operator that leads, in a cluster in which each pod is sealed."""
+    pods = PodIndex(
+        api,
+        namespaces=namespaces,
+        nodes=False,
+        sealed=lambda _pod: True,
+        on_change=manager.wake,
+    )
+    return Surroundings(
+        api=api,
+        pods=pods,
+        reads_nodes=False,
+        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        notices=(),
+        leads=lambda: True,
+        learn_run=runs.learn,
+    )
 
 
 def raw(name: str = "run", *, uid: str = "uid-1", version: int = 1, **spec: Any) -> dict[str, Any]:
@@ -64,23 +87,8 @@ class Office:
         return self.watch
 
     def around(self, api: KubeApi, *namespaces: str) -> Surroundings:
-        """What its runs are led in: a cluster in which each pod is sealed."""
-        pods = PodIndex(
-            api,
-            namespaces=namespaces,
-            nodes=False,
-            sealed=lambda _pod: True,
-            on_change=self.manager.wake,
-        )
-        return Surroundings(
-            api=api,
-            pods=pods,
-            reads_nodes=False,
-            place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
-            notices=(),
-            leads=lambda: True,
-            learn_run=self.watch.learn,
-        )
+        """What its runs are led in."""
+        return surroundings(api, *namespaces, manager=self.manager, runs=self.watch)
 
     def _record(self, _raw: Mapping[str, Any], event: Event, _time: datetime) -> None:
         self.events.append(event)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.office import surroundings
 from trainrun.sweep.clerk import next_record
 from trainrun.sweep.records import LogEntry, Record
 from trainrun.sweep.view import SweepView, apply
@@ -25,9 +26,6 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
 from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 CRD = Path(__file__).parents[3] / "crds" / TRAINSWEEP.file_name
 NAME = "search"
@@ -54,19 +52,6 @@ def kopfs_watch(api: KubeApi, namespace: str, runs: RunWatch) -> Informer[dict[s
         project=lambda raw: raw,
         key=lambda raw: str(raw["metadata"]["name"]),
         on_change=tell,
-    )
-
-
-def surroundings(api: KubeApi, pods: PodIndex, runs: RunWatch) -> Surroundings:
-    """Those of an operator that leads."""
-    return Surroundings(
-        api=api,
-        pods=pods,
-        reads_nodes=False,
-        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
-        notices=(),
-        leads=lambda: True,
-        learn_run=runs.learn,
     )
 
 
@@ -124,19 +109,12 @@ class Led:
             record=lambda _kind, _raw, event, _time: self.events.append(event),
             runs=runs,
         )
-        pods = PodIndex(
-            self.api,
-            namespaces=[self.namespace],
-            nodes=False,
-            sealed=lambda _pod: True,
-            on_change=manager.wake,
-        )
-        around = surroundings(self.api, pods, runs)
+        around = surroundings(self.api, self.namespace, manager=manager, runs=runs)
         watch = kopfs_watch(self.api, self.namespace, runs)
-        reading = [*pods.informers, *manager.index.informers, watch, runs]
+        reading = [*around.pods.informers, *manager.index.informers, watch, runs]
         tasks = [asyncio.create_task(each.run()) for each in reading]
         try:
-            pods.follow()
+            around.pods.follow()
             watch.follow()
             await manager.lead(Clerks(around, ClerkImage(image="ours")), around)
             tasks.append(asyncio.create_task(self._clerk(desks)))

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.sweeping.led import surroundings, watched_runs
+from tests.cluster.office import surroundings
+from tests.cluster.sweeping.led import watched_runs
 from tests.kube.waiting import until
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
@@ -15,7 +16,6 @@ from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.runtime.clerk_desk import ClerkDesks
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 
 if TYPE_CHECKING:
     from tests.kube.fake_api import FakeApi
@@ -52,14 +52,7 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
         record=lambda _kind, _raw, _event, _time: None,
         runs=runs,
     )
-    pods = PodIndex(
-        api,
-        namespaces=("team", "gone"),
-        nodes=False,
-        sealed=lambda _pod: True,
-        on_change=manager.wake,
-    )
-    around = surroundings(api, pods, runs)
+    around = surroundings(api, "team", "gone", manager=manager, runs=runs)
     reading = [asyncio.create_task(each.run()) for each in (*manager.index.informers, runs)]
     leading = manager.lead(Clerks(around, ClerkImage(image="ours")), around)
     await asyncio.wait_for(leading, timeout=60)
