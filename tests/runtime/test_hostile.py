@@ -18,7 +18,6 @@ from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.wire import LARGEST_HEARTBEAT
 from trainrun_operator.runtime import door
-from trainrun_operator.runtime import door as downloads
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
@@ -201,16 +200,16 @@ async def do_not_read(port: Port, address: str, number: int) -> list[asyncio.Str
 
 async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: Port) -> None:
     async with port.open(size=LARGE):
-        await do_not_read(port, "127.0.0.66", downloads.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS)
         assert await download(port, token="") == LARGE, "a worker that is not known yet"
-        await do_not_read(port, "127.0.0.67", downloads.STRANGERS_AT_ONCE - downloads.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.67", door.STRANGERS_AT_ONCE - door.OF_AN_ADDRESS)
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()
 
 
 async def test_a_download_that_takes_too_long_is_cut_and_makes_room(port: Port) -> None:
     async with port.open(size=LARGE, download=SHORT):
-        for reader in await do_not_read(port, "127.0.0.66", downloads.OF_AN_ADDRESS):
+        for reader in await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS):
             await is_cut(reader)
         await do_not_read(port, "127.0.0.66", 1)
 

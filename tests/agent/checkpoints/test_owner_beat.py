@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import ownership, run_store
+from trainrun.checkpoint import ownership
 from trainrun.checkpoint.records import OwnerRecord
-from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.answer import ResolveRequest
@@ -46,7 +46,7 @@ async def test_a_folder_that_was_deleted_is_not_called_taken_over(tmp_path: Path
 
 
 async def test_a_takeover_names_who_has_the_storage_now(tmp_path: Path) -> None:
-    run = RunStore(run_store.open_store(f"file://{tmp_path}/storage"), "run")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
     claim = OwnerRecord(number=2, uid="uid-2")
     problem = await told_after(tmp_path, lambda: run.write_once(layout.owner_key(2), claim))
     assert (problem.type, problem.reason) == ("StorageLost", "TakenOver")
@@ -57,7 +57,7 @@ async def test_an_agent_that_looks_tells_of_the_beat_and_claims_once_it_is_asked
     tmp_path: Path,
 ) -> None:
     """And a claim that is asked for while it still looks is not put off for that."""
-    run = RunStore(run_store.open_store(f"file://{tmp_path}/storage"), "run")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
     storage = AsyncRunStore(a_config(tmp_path))
     assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
     storage.close()

@@ -11,10 +11,10 @@ import pytest
 
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import cache, ownership, resolution, run_store, writer
+from trainrun.checkpoint import cache, ownership, resolution
 from trainrun.checkpoint.ownership import BeatWatch
-from trainrun.checkpoint.run_store import RunStore
-from trainrun.checkpoint.writer import LocalFile
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import LocalFile, write_part
 from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -36,7 +36,7 @@ def storage(tmp_path: Path) -> Iterator[AsyncRunStore]:
 
 
 def run_of(tmp_path: Path) -> RunStore:
-    return RunStore(run_store.open_store(f"file://{tmp_path}/storage"), "run")
+    return RunStore(open_store(f"file://{tmp_path}/storage"), "run")
 
 
 async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
@@ -45,7 +45,7 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
     assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
     model = tmp_path / "model.pt"
     model.write_bytes(b"abc")
-    writer.write_part(
+    write_part(
         run_of(tmp_path),
         attempt=1,
         step=5,
