@@ -1,6 +1,6 @@
 """A life over a network that is cut here and there: nodes, two replicas, and the ways between them.
 
-Layer: simulation. Which way an agent tries next is its own rule (`trainrun.agent.exchange.ways`),
+Layer: simulation. Which way an agent tries next is its own rule (`Ways` of `exchange.heartbeat`),
 and how long a new leader takes no silence for a loss the operator's (`runtime.agents`). A model
 stands for the rest: the Lease; connections that are refused, cut or swallowed; each node's
 kube-proxy, which knows who leads while it reaches the API server, and is late when it does again.
