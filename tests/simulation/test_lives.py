@@ -185,6 +185,7 @@ def test_a_worker_that_leaves_before_its_sigterm_is_heard_of_was_told_to_end() -
         pytest.param(drawn_life(4061), id="a failure leaves the window before it is over"),
         pytest.param(drawn_life(7885), id="ranks look for one that has left"),
         pytest.param(drawn_life(11580), id="a checkpoint is named like one of the run before"),
+        pytest.param(drawn_life(993263752), id="a silent worker is well again beside its spare"),
         pytest.param(deaf_life(926), id="a signal ends a script well, and a leader is behind"),
     ],
 )

@@ -37,7 +37,7 @@ class Recovery:
             return
         for action in plan.actions:
             worker = world.workers.get(action.name) if isinstance(action, DeleteWorker) else None
-            if worker is not None and self._is_healthy(worker):
+            if worker is not None and self._is_healthy(worker) and not self._is_spare(worker):
                 self._case.wrong(f"{worker.name} is deleted, and nothing has happened to it")
 
     def _is_healthy(self, worker: SimWorker) -> bool:
@@ -51,10 +51,14 @@ class Recovery:
             record is None or worker.created_for >= record.roster[worker.slot]
         )
         made, now = (worker.template_hash, worker.storage), (config.template_hash, config.storage)
-        lives = worker.phase == "Running" and worker.agent.alive and not worker.deleting
         seen = worker.agent.resolution
         only_looks = seen is not None and seen.outcome == "Looked"
-        return lives and made == now and in_place and not struck and not only_looks
+        return _lives(worker) and made == now and in_place and not struck and not only_looks
+
+    def _is_spare(self, worker: SimWorker) -> bool:
+        """It was made while an older one of its slot was not heard, and that one is well again."""
+        here = [w for w in self._case.world.workers.values() if w.slot == worker.slot]
+        return any(w.created_for < worker.created_for and _lives(w) for w in here)
 
     def _is_on_an_avoided_node(self, worker: SimWorker) -> bool:
         """A rule says that the run restarts without the node of an incident."""
@@ -87,3 +91,7 @@ class Recovery:
         longest = self._case.world.config.heartbeat_timeout.total_seconds() + NODE_EVIDENCE
         asked = {i.attempt for i in status.incidents if i.action == "RestartAvoidingNode"}
         return longest if ended in asked else 0.0
+
+
+def _lives(worker: SimWorker) -> bool:
+    return worker.phase == "Running" and worker.agent.alive and not worker.deleting
