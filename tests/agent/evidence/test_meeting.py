@@ -36,7 +36,8 @@ import socket, sys, threading
 kept, server = [], socket.create_server(("127.0.0.1", 0))
 def accept():
     while True:
-        kept.append(server.accept())
+        kept.append(server.accept()[0])
+        kept[-1].send(b"met")
 threading.Thread(target=accept, daemon=True).start()
 print(server.getsockname()[1], flush=True)
 sys.stdin.read()
@@ -129,7 +130,8 @@ def test_the_master_port_counts_while_it_is_open_and_so_does_that_of_jax() -> No
 
 def test_a_group_that_lived_between_two_looks_is_known_by_what_the_kernel_remembers() -> None:
     with rank(sys.executable, "-c", LISTENS) as (_, port):
-        socket.create_connection(("127.0.0.1", int(port))).close()
+        with closing(socket.create_connection(("127.0.0.1", int(port)))) as other:
+            assert other.recv(3) == b"met"  # not accepted yet it would be reset, and forgotten
     watch = MeetingWatch()
     watch.start(int(port), {1: OURS}, 0.0)
     assert opened_sockets(int(port), sockets())
