@@ -108,19 +108,20 @@ format: install ## let ruff repair what it can
 	@$(VENV)/bin/ruff format .
 
 # Lint and four processes of tests run side by side. Each process reads only its own folders, where
-# pytest-xdist would read all tests in each: a fifth of the CPU time. The core only
-# computes and is done first, so it makes way for tests that wait for something now and then.
+# pytest-xdist would read all tests in each: a fifth of the CPU time. The core and the
+# simulated world only compute, so they make way for tests that wait for something now and then.
 QUICK := quick-core quick-simulation quick-worker quick-rest
 QUICK_CORE := $(addprefix tests/,core/ api/ sweep/)
 quick-core: FOLDERS := $(QUICK_CORE)
 quick-core: NICE := 10
 quick-simulation: FOLDERS := tests/simulation/
+quick-simulation: NICE := 10
 QUICK_WORKER := $(addprefix tests/,agent/ checkpoint/ contract/ library/ packaging/ worlds/)
 quick-worker: FOLDERS := $(QUICK_WORKER)
 quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) tests/simulation/ $(QUICK_WORKER) %/__pycache__/,$(wildcard tests/*/))
 
 .PHONY: quick
-quick: install ## lint, and all tests that need no cluster, server, torch, agent or whole run (a minute)
+quick: install ## lint, and all tests that need no cluster, server, helm, torch, agent or whole run (a minute)
 	@$(MAKE) --no-print-directory --jobs 6 --output-sync=target $(QUICK) lint
 
 # A temporary folder each: pytest tidies up the common one, and several at once trip over each other.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FOLDERS = {
+    "chart": "helm",
     "e2e": "cluster",
     "e2e_cluster": "cluster",
     "images": "cluster",
@@ -32,6 +33,7 @@ FOLDERS = {
 FIXTURES = {
     "archive": "agents",
     "workers": "agents",
+    "bureau": "agents",
     "s3_server": "servers",
     "own_s3": "servers",
     "apiserver": "servers",
@@ -40,7 +42,9 @@ FIXTURES = {
     "finished": "whole_runs",
 }
 """What a test needs that uses this fixture, also through another one."""
-LEFT_OUT = frozenset({"cluster", "frameworks", "torch", "servers", "agents", "whole_runs", "slow"})
+LEFT_OUT = frozenset(
+    {"cluster", "frameworks", "torch", "helm", "servers", "agents", "whole_runs", "slow"}
+)
 """Marks of the tests that `--quick` leaves out."""
 
 PERCENT = {"quick": 1, "by_hand": 25, "thorough": 100}
