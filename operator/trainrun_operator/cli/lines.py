@@ -17,7 +17,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import click
 
@@ -57,8 +57,6 @@ class PlainLines:
                 self._output(worker, line)
             case Passed():
                 self._passed(news)
-            case _:
-                assert_never(news)
 
     def _output(self, worker: str, line: str) -> None:
         source = source_of(worker, line)
@@ -115,8 +113,6 @@ class JsonLines:
                 if state != self._state:
                     self._state = state
                     self._write({"event": "state", "time": news.time.isoformat(), **state})
-            case _:
-                assert_never(news)
 
     def finish(self, status: TrainRunStatus, *, exit_code: int) -> None:
         """The last line."""

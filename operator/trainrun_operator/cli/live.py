@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Self, assert_never
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -120,8 +120,6 @@ class LiveView(Redrawn):
                     self._output.append(wording.printable(line))
             case Passed():
                 self._passed = news
-            case _:
-                assert_never(news)
 
     def _draw(self) -> None:
         super()._draw()

@@ -246,7 +246,8 @@ class Informer(Generic[T]):
                 self._cache.put(raw)
             case "DELETED":
                 self._cache.remove(raw["metadata"]["uid"], version=version)
-        # Of a BOOKMARK only the version counts: all before it has been told.
+            case _:
+                pass  # Of a BOOKMARK only the version counts: all before it has been told.
         self._version = version
         self._heard()
 

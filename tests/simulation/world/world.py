@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
@@ -161,8 +161,6 @@ class SimWorld:
             case DeleteRun():
                 self._cluster.delete_run(version=self._observed.number)
                 self._unsure = True
-            case _:
-                assert_never(action)
         self._effect()
         await self._on_the_way()
         self._come_back()

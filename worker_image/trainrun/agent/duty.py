@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainrun.agent.exhaustive import assert_never
 from trainrun.contract.agent_state import Held, Offer, Phase, Resolution
 from trainrun.contract.answer import Answer, Exit, Hold, Order, ResolveRequest, Start
 
@@ -169,9 +168,7 @@ def released(duty: Duty) -> Duty:
     return replace(duty, answer=None)
 
 
-def to_do(  # noqa: RET503 - closed union
-    duty: Duty, situation: Situation, now: float
-) -> tuple[Task, ...]:
+def to_do(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
     """What is to be done now, in this order."""
     order = duty.order
     match order:
@@ -191,8 +188,6 @@ def to_do(  # noqa: RET503 - closed union
             # Nobody comes back from this: one that was said before the last Hold is refused.
             late = order.attempt > 0 and (order.attempt, order.number) < duty.held
             return () if late else (Leave(order),)
-        case _:
-            assert_never(order)
 
 
 def gathers(duty: Duty, situation: Situation) -> bool:

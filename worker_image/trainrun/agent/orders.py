@@ -25,7 +25,6 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
 from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.evidence.gathering import Gathering
-from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.last_words import last_lines
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
@@ -186,8 +185,6 @@ class Orders:
                 self._launch(task.order)
             case duty.Leave():
                 self.leave(task.order)
-            case _:
-                assert_never(task)
 
     def _terminate(self) -> None:
         if self.attempt is not None:

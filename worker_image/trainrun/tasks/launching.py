@@ -130,7 +130,7 @@ class Launcher:
 
     def _hear(self) -> None:
         try:
-            message = self._connection.recv()
+            message: Imported | TryStarted | TryEnded = self._connection.recv()
         except (EOFError, OSError):
             self._over()
             return

@@ -40,7 +40,6 @@ from trainrun.tasks.messages import (
     StartTask,
     StopTask,
     ToDriver,
-    ToWorker,
 )
 from trainrun.tasks.records import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
 from trainrun.tasks.values import inline_of
@@ -207,7 +206,7 @@ class Worker:
         self._threads.shutdown(wait=False, cancel_futures=True)
         remove_directory(self._place)
 
-    def _take(self, message: ToWorker) -> None:
+    def _take(self, message: StartTask | StopTask | Heard | Bring) -> None:
         match message:
             case StartTask(run=run):
                 # One that is here already was sent again: its end comes, or was told by serve.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import assert_never
 
 from trainrun.contract.masking import masked
 from trainrun_operator.cli.report.drawing import COLORS, frame, no_numbers, svg
@@ -108,8 +107,6 @@ def _block(block: Block) -> str:
             return _bars(block)
         case Curves():
             return _curves(block)
-        case _:
-            assert_never(block)
 
 
 def _verbatim(block: Verbatim) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import assert_never
 
 import click
 
@@ -115,8 +114,6 @@ def _block(block: Block, *, margin: int) -> Iterator[str]:
             yield from _bars(block)
         case Curves():
             yield from braille(block)
-        case _:
-            assert_never(block)
 
 
 def _bars(block: Bars) -> Iterator[str]:

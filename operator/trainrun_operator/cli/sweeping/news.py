@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import click
 
@@ -100,8 +100,6 @@ class SweepLines:
                 self._of_run(number, of_run)
             case SweepLooked():
                 pass
-            case _:
-                assert_never(news)
 
     def say(self, text: str) -> None:
         """A line of its own."""

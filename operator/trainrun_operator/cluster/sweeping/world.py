@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, assert_never
+from typing import Any
 
 from trainrun._common.text import cut
 from trainrun.errors import InvalidSpec
@@ -323,8 +323,6 @@ class ClusterSweep:
                 await self._suspend(seen.sweep, action)
             case DeleteTrial():
                 await self._delete(seen.sweep, action)
-            case _:
-                assert_never(action)
         return ""
 
     async def _create(self, sweep: TrainSweep, action: CreateTrial) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from trainrun.contract import layout, variables
 from trainrun.sweep.samplers import grid_size
@@ -154,8 +154,6 @@ def _stopping(spec: EarlyStoppingSpec) -> EarlyStopping:
             return Percentile(**given)
         case "Threshold":
             return Threshold(**given)
-        case _:
-            assert_never(spec.name)
 
 
 def immutable_part(spec: TrainSweepSpec) -> str:

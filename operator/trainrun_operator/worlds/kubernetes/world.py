@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_never
+from typing import Any
 
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.core.run.boundary import (
@@ -215,8 +215,6 @@ class KubernetesWorld:
                 await self._delete(action)
             case DeleteRun():
                 await self._delete_run()
-            case _:
-                assert_never(action)
 
     # ----------------------------------------------------------------------------- observing
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import assert_never
 
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
@@ -134,8 +133,6 @@ class LocalWorld:
                 self._delete(action.name)
             case DeleteRun():
                 pass  # nobody's object: the run's last status stays readable
-            case _:
-                assert_never(action)
 
     # --------------------------------------------------------------- for `trainrun run` alone
 
@@ -293,8 +290,6 @@ class LocalWorld:
             case "node-loss":
                 if planned.strike():
                     self._lose_node(worker, f"rank {fault.rank}, step {fault.step}")
-            case _:
-                assert_never(fault.kind)
         self._wake()
 
     def _preempt(self, worker: LocalWorker, grace: float) -> None:

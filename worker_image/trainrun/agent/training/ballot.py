@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from trainrun.agent.exhaustive import assert_never
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 
@@ -26,9 +25,7 @@ Step = Literal[
 ]
 
 
-def step(  # noqa: RET503 - closed union
-    vote: SaveVote, order: SaveOrder, *, living: bool
-) -> Step:
+def step(vote: SaveVote, order: SaveOrder, *, living: bool) -> Step:
     """What to do about an order; `living`: whether any rank lives that could save."""
     if vote.committed is not None or not living:
         return "Nothing"
@@ -40,8 +37,6 @@ def step(  # noqa: RET503 - closed union
             return "Commit" if vote.prepared == order.call else "Nothing"
         case "Abort":
             return "Abort"
-        case _:
-            assert_never(order.stage)
 
 
 def prepared(vote: SaveVote, call: int) -> SaveVote:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.training import ballot
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.ages import aged
@@ -131,8 +130,6 @@ class Voter:
                 self._commit(order)
             case "Abort":
                 self._abort(order)
-            case _:
-                assert_never(step)
         if order.stage == "Prepare" and order.call == self._vote.prepared:
             # Also when it comes again: who is to write may have changed since.
             self._order, self._ordered_at = order, time.monotonic()

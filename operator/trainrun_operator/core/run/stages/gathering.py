@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.launching import TEMPLATE
@@ -324,8 +323,6 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
         # A worker that is refused is not ready; "Looked" never: see `_resolution`.
         case "Unavailable" | "Misconfigured" | "Looked":
             return store_wait(view, AWAY, found.message, grace=_unavailable_grace(view))
-        case _:
-            assert_never(found.outcome)
 
 
 def _unavailable_grace(view: View) -> timedelta:
