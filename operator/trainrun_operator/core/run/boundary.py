@@ -82,7 +82,8 @@ class NodeStrike:
     time: datetime
 
 
-PendingKind = Literal["Unschedulable", "SchedulingGated", "ImagePull", "ConfigError", "Starting"]
+PendingKind = Literal["ConfigError", "ImagePull", "SchedulingGated", "Unschedulable", "Starting"]
+"""Worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +158,8 @@ class WorkerFact:
         return self.phase != "Ended" or self.holds_room
 
 
-RefusedReason = Literal["QuotaExceeded", "Forbidden", "Invalid", "NameTaken", "Unavailable"]
+RefusedReason = Literal["Invalid", "Forbidden", "QuotaExceeded", "NameTaken", "Unavailable"]
+"""Worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,9 +207,8 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     now = view.observation.now
     kept = tuple(c for c in status.conditions if c.type in LASTING or _is_contested(c, now))
-    runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
-    running = condition(view, "Running", "True" if runs else "False", phase, message)
+    running = condition(view, "Running", "True" if phase in RUNS else "False", phase, message)
     problems = _problems(view)
     told = (condition(view, it.type, "True", it.reason, it.message) for it in problems)
     new = (running, *_template(view), *marks, *_store(view, problems), *told)

@@ -13,10 +13,11 @@ still: the next attempt has to wait for the same store.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from trainrun.contract.agent_state import AgentState, Notice
+from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run.boundary import Plan, WorkerFact
 from trainrun_operator.core.run.steps import committed_step, flushable
@@ -132,8 +133,14 @@ def to_flush(view: View) -> tuple[int, ...]:
     ending = view.status.ending
     if ending is None:
         return ()
-    gone = (slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w))
-    return tuple(sorted({*ending.flush, *flushable(view, frozenset(gone))}))[-MAX_FLUSH:]
+    return tuple(sorted({*ending.flush, *flushable(view, gone_slots(view))}))[-MAX_FLUSH:]
+
+
+def gone_slots(view: View) -> frozenset[int]:
+    """Slots of the attempt whose workers can bring nothing any more."""
+    return frozenset(
+        slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w)
+    )
 
 
 def flush_until(view: View) -> datetime | None:
@@ -179,13 +186,12 @@ def away_from(view: View) -> str:
     newest = max(to_flush(view), default=-1)
     if newest <= committed_step(view):
         return ""
-    said = (
-        problem
-        for worker in still_flushing(view)
-        if worker.agent is not None
-        for problem in worker.agent.problems
-    )
+    said = _problems(still_flushing(view))
     return next((it.message for it in said if (it.type, it.reason) == AWAY), "")
+
+
+def _problems(workers: Iterable[WorkerFact]) -> Iterator[Problem]:
+    return (it for worker in workers if worker.agent for it in worker.agent.problems)
 
 
 def longer_grace(view: View) -> datetime | None:
@@ -232,18 +238,11 @@ def given_up(view: View, point: CheckpointId | None) -> tuple[int, ...]:
 
 def why_given_up(view: View) -> str:
     """What kept these steps from being stored, as far as is known."""
-    gone = [slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w)]
-    troubles = [
-        problem.message
-        for worker in view.workers
-        if worker.agent is not None
-        for problem in worker.agent.problems
-        if problem.type == STORE_AWAY
-    ]
-    if troubles:
-        return troubles[0]
-    if gone:
-        return f"the worker of slot {gone[0]}, which may have had a part of it, is lost"
+    for problem in _problems(view.workers):
+        if problem.type == STORE_AWAY:
+            return problem.message
+    if gone := gone_slots(view):
+        return f"the worker of slot {min(gone)}, which may have had a part of it, is lost"
     return "its upload did not end in time (checkpoint.flushTimeout)"
 
 

@@ -53,8 +53,13 @@ def standing_still(view: View) -> tuple[str, str]:
             loss = evidence.explained(view, loss)
         where = f" (worker {loss.worker} on node {loss.node})" if loss.worker else ""
         return reason, f"{loss.message}{where}. Only observed: {REMEDIES[reason]}"
-    known = view.status.condition(HUNG)
-    return ("", "") if known is None or judged(view) else (known.reason, known.message)
+    return ("", "") if judged(view) else _told(view, HUNG)
+
+
+def _told(view: View, kind: str) -> tuple[str, str]:
+    """Reason and message of the condition, if it is there."""
+    known = view.status.condition(kind)
+    return ("", "") if known is None else (known.reason, known.message)
 
 
 def _reason(view: View, loss: Loss) -> str:
@@ -117,8 +122,7 @@ def separate(view: View) -> tuple[Reason, str]:
 
 def trains_apart(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where there is nothing to tell."""
-    known = view.status.condition(SEPARATE)
-    kept = ("", "") if known is None else (known.reason, known.message)
+    kept = _told(view, SEPARATE)
     if view.all_done or view.status.finished:
         return kept  # the verdict tells
     if view.running is None:
@@ -152,11 +156,9 @@ def code_differs(view: View) -> tuple[str, str]:
         usual = codes.most_common(1)[0][0]
         alike = next(agent for agent in telling if agent.code == usual)
         return "FilesDiffer", _message(view, alike, [it for it in telling if it.code != usual])
-    known = view.status.condition(CODE_DIFFERS)
     unknown = any(agent is None or agent.code is None for agent in agents)
-    if known is None or not view.workers or not (unknown or view.status.finished):
-        return "", ""
-    return known.reason, known.message
+    keeps = view.workers and (unknown or view.status.finished)
+    return _told(view, CODE_DIFFERS) if keeps else ("", "")
 
 
 def _compared(view: View) -> tuple[AgentState | None, ...]:
@@ -249,14 +251,16 @@ def straggler(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where no rank holds the others up."""
     if view.running is None or view.all_done:
         return "", ""
-    known = view.status.condition(STRAGGLER)
-    told = ("", "") if known is None else (known.reason, known.message)
+    told = _told(view, STRAGGLER)
     if not judged(view):
         return told
     ranks = _ranks(view)
     if len(ranks) < 2:
         return "", ""
-    return _found(ranks, "SlowSteps", _step, told) or _working(ranks, told) or ("", "")
+    slow = _found(ranks, "SlowSteps", lambda it: it.pace.step, told)
+    if slow is None and any(it.pace.busy >= WORKS for it in ranks):
+        slow = _found(ranks, "WorksLonger", lambda it: it.pace.busy, told)
+    return slow or ("", "")
 
 
 def _ranks(view: View) -> list[_Paced]:
@@ -272,19 +276,6 @@ def _ranks(view: View) -> list[_Paced]:
             if pace is not None and rank not in left
         ]
     return found
-
-
-def _step(rank: _Paced) -> float:
-    return rank.pace.step
-
-
-def _busy(rank: _Paced) -> float:
-    return rank.pace.busy
-
-
-def _working(ranks: Sequence[_Paced], told: tuple[str, str]) -> tuple[str, str] | None:
-    busiest = max(map(_busy, ranks))
-    return _found(ranks, "WorksLonger", _busy, told) if busiest >= WORKS else None
 
 
 def _found(

@@ -9,12 +9,13 @@ not known of a worker makes it no outdated one.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.incidents.losses import Loss, loss_at
 from trainrun_operator.core.run.view import View
 
 START_TRIES = 3
@@ -70,18 +71,10 @@ def _start_timeout(view: View) -> str:
 
 
 def _loss(worker: WorkerFact, what: str) -> Loss:
-    known, code = worker.loss, worker.exit_code
-    if known is not None and known.exit_code is not None:
-        code = known.exit_code
-    return Loss(
-        slot=worker.slot,
-        cause=Cause.START_FAILED,
-        worker=worker.name,
-        node=worker.node,
-        exit_code=code,
-        container=known.container if known is not None else "",
-        message=f"worker {worker.name} {what}",
-    )
+    known = worker.loss
+    loss = loss_at(worker, Cause.START_FAILED, f"worker {worker.name} {what}")
+    code = worker.exit_code if known is None or known.exit_code is None else known.exit_code
+    return replace(loss, exit_code=code, container="" if known is None else known.container)
 
 
 def created_now(view: View, worker: WorkerFact) -> bool:

@@ -18,8 +18,8 @@ from trainrun.contract import layout
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
 from trainrun_operator.api.run.status_parts import EvidenceAsked
-from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.incidents.standing import Judgement, Standing, judged, standing
+from trainrun_operator.core.run.incidents.losses import Loss, blamed
+from trainrun_operator.core.run.incidents.standing import Judgement, judged, standing
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
@@ -99,10 +99,10 @@ def explained(view: View, hang: Loss) -> Loss:
     told = replace(told, evidence=_folder(view))
     if verdict.kind == "SameCollective":
         told = replace(told, slot=0, rank=None, worker="", node="", attributed=False)
-    if verdict.culprit is not None:
-        told = _blaming(view, told, verdict)
-    found = {rank.rank: rank for _, rank in _ranks(view)}
-    shown = told.rank if told.rank is not None else _first(verdict)
+    shown, found = told.rank, {rank.rank: rank for _, rank in _ranks(view)}
+    if (culprit := verdict.culprit) is not None:
+        told = blamed(view, told, culprit.slot, culprit.rank if verdict.alone else None)
+        shown = culprit.rank
     lines = found[shown].last_lines if shown in found else ()
     return replace(told, last_lines=lines)
 
@@ -114,26 +114,6 @@ def verdict_of(view: View) -> Judgement | None:
         return None
     silent = (agent for agent in _living(view) if _told(view, agent) is None)
     return judged(found, missing=sum(len(agent.steps) for agent in silent))
-
-
-def _blaming(view: View, loss: Loss, verdict: Judgement) -> Loss:
-    culprit = verdict.culprit
-    assert culprit is not None, "asked only where there is one"
-    worker = view.roster[culprit.slot]
-    assert worker is not None, "it has told where its ranks stand"
-    return replace(
-        loss,
-        slot=culprit.slot,
-        rank=culprit.rank if verdict.alone else None,
-        worker=worker.name,
-        node=worker.node,
-        attributed=True,
-    )
-
-
-def _first(verdict: Judgement) -> int | None:
-    culprit: Standing | None = verdict.culprit
-    return culprit.rank if culprit is not None else None
 
 
 def _asked(view: View) -> EvidenceAsked | None:

@@ -26,7 +26,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Learned
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
+from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped
 from trainrun_operator.core.run.view import View, counted, done, once
 
 NAMED = 5
@@ -88,7 +88,7 @@ def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | 
     """The timeout that holds now, and its name."""
     if not has_stepped(view):
         limit, field = view.config.first_step_timeout, "spec.health.firstStepTimeout"
-    elif any(True for agent in living for _ in ranks_of(agent)):
+    elif _counts_steps(living):
         limit, field = view.config.progress_timeout, "spec.health.progressTimeout"
     else:  # only ranks that never reported are left
         return None
@@ -179,17 +179,7 @@ def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
     """The only worker that is behind is to blame; of several nobody knows which one is."""
     if len(slots) > 1:
         return loss
-    (slot,) = slots
-    worker = view.roster[slot]
-    assert worker is not None, "it has been heard"
-    return replace(
-        loss,
-        slot=slot,
-        rank=min(ranks) if len(ranks) == 1 else None,
-        worker=worker.name,
-        node=worker.node,
-        attributed=True,
-    )
+    return blamed(view, loss, min(slots), min(ranks) if len(ranks) == 1 else None)
 
 
 def _text(limit: timedelta) -> str:

@@ -135,9 +135,8 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 
 def _known(worker: WorkerFact, known: WorkerLoss) -> Loss:
     """What the world tells of it."""
-    loss = _loss(worker, known.cause, message=known.message, age=known.age)
-    loss = replace(loss, container=known.container, exit_code=known.exit_code)
-    return replace(loss, known_by=SEEN_BY_WORLD)
+    loss = loss_at(worker, known.cause, known.message, age=known.age, known_by=SEEN_BY_WORLD)
+    return replace(loss, container=known.container, exit_code=known.exit_code)
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
@@ -202,13 +201,13 @@ def _ended(
         return taken_away(worker, notice)
     code = "" if worker.exit_code is None else f" with exit code {worker.exit_code}"
     message = f"worker {worker.name} ended{code} without an order"
-    return _loss(worker, Cause.UNKNOWN, message=message, exit_code=worker.exit_code)
+    return loss_at(worker, Cause.UNKNOWN, message, exit_code=worker.exit_code)
 
 
 def taken_away(worker: WorkerFact, notice: Notice) -> Loss:
     """What a worker is lost to of whose notice the world knows."""
     message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
-    return _loss(worker, Cause.PREEMPTED, message=message)
+    return loss_at(worker, Cause.PREEMPTED, message)
 
 
 def got_sigterm(worker: WorkerFact, notice: Notice) -> Loss:
@@ -217,9 +216,8 @@ def got_sigterm(worker: WorkerFact, notice: Notice) -> Loss:
     A SIGTERM does not say who sent it: a node that goes, a probe, a limit of the pod, a process.
     """
     message = f"worker {worker.name} got SIGTERM from an unknown sender"
-    age = timedelta(seconds=notice.age)
-    loss = _loss(worker, Cause.TERMINATED, message=message, age=age)
-    return replace(loss, known_by="the signal, which its agent has got")
+    age, seen = timedelta(seconds=notice.age), "the signal, which its agent has got"
+    return loss_at(worker, Cause.TERMINATED, message, age=age, known_by=seen)
 
 
 def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View) -> Loss:
@@ -332,11 +330,11 @@ def _silent(worker: WorkerFact) -> Loss:
     silent = worker.silent_for
     message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
     if not worker.suspect_node:
-        loss = _loss(worker, Cause.SILENT, message=message, age=silent)
-        return replace(loss, known_by="heartbeats, which have not come for too long")
+        seen = "heartbeats, which have not come for too long"
+        return loss_at(worker, Cause.SILENT, message, age=silent, known_by=seen)
     message = f"{message}, and neither has its node {worker.node}: {worker.suspect_node}"
-    loss = _loss(worker, Cause.NODE_LOST, message=message, age=silent)
-    return replace(loss, known_by="heartbeats that have not come, and the state of the node")
+    seen = "heartbeats that have not come, and the state of the node"
+    return loss_at(worker, Cause.NODE_LOST, message, age=silent, known_by=seen)
 
 
 def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
@@ -353,23 +351,35 @@ def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
         f"worker {worker.name} did not start attempt {record.attempt} within "
         f"health.startTimeout ({view.config.start_timeout.total_seconds():.0f} s)"
     )
-    return _loss(worker, Cause.START_FAILED, message=message, age=waited)
+    return loss_at(worker, Cause.START_FAILED, message, age=waited)
 
 
-def _loss(
+def loss_at(
     worker: WorkerFact,
     cause: Cause,
-    *,
     message: str,
+    *,
     age: timedelta = timedelta(0),
     exit_code: int | None = None,
+    known_by: str = "",
 ) -> Loss:
+    """The loss of this worker."""
     return Loss(
         slot=worker.slot,
         cause=cause,
         worker=worker.name,
         node=worker.node,
         exit_code=exit_code,
+        known_by=known_by,
         message=message[:1000],
         age=age,
+    )
+
+
+def blamed(view: View, loss: Loss, slot: int, rank: int | None) -> Loss:
+    """The loss, for which the worker of this slot is to blame, or one rank of it."""
+    worker = view.roster[slot]
+    assert worker is not None, "it has been heard"
+    return replace(
+        loss, slot=slot, rank=rank, worker=worker.name, node=worker.node, attributed=True
     )

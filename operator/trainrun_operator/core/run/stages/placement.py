@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import get_args
 
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.boundary import (
@@ -31,14 +32,6 @@ from trainrun_operator.core.run.view import View, counted
 PATIENCE = timedelta(seconds=10)
 """Trouble that is younger is not told."""
 
-REFUSALS: tuple[RefusedReason, ...] = (
-    "Invalid",
-    "Forbidden",
-    "QuotaExceeded",
-    "NameTaken",
-    "Unavailable",
-)
-"""Worst first."""
 
 ENDED_PODS = (
     "; ended pods count, too: those of this run are deleted, the oldest first; delete finished "
@@ -46,14 +39,6 @@ ENDED_PODS = (
 )
 """What is said of a quota on count/pods besides."""
 
-KINDS: tuple[PendingKind, ...] = (
-    "ConfigError",
-    "ImagePull",
-    "SchedulingGated",
-    "Unschedulable",
-    "Starting",
-)
-"""Worst first."""
 
 PLACED = "Starting"
 """The kind that is no trouble."""
@@ -71,7 +56,7 @@ class Missing:
 def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | None:
     """The worst trouble of the workers that are still to come; None: they are on their way."""
     refusals = _refusals(view, chosen)
-    for reason in REFUSALS:
+    for reason in get_args(RefusedReason):
         found = [r for r in refusals if r.reason == reason]
         if found:
             who = f"{len(found)} of {counted(view.config.replicas, 'worker')} cannot be created"
@@ -97,7 +82,7 @@ def _pending(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | Non
         for worker in chosen
         if worker is not None and worker.phase == "Pending" and worker.pending is not None
     ]
-    for kind in KINDS:
+    for kind in get_args(PendingKind):
         found = [pair for pair in pending if pair[1].kind == kind and _lasts(pair[1])]
         if found:
             worker, why = found[0]

@@ -26,6 +26,7 @@ from trainrun_operator.core.run.drain import (
     answers_still,
     flush_left,
     flush_until,
+    gone_slots,
     still_flushing,
     to_flush,
 )
@@ -87,12 +88,8 @@ def _to_commit(view: View) -> int | None:
     if ending is None or lead is None or _waited_enough(view) or not answers_still(view, lead):
         return None
     in_time = flush_left(view) > timedelta(0)
-    brings = {
-        slot
-        for slot, worker in enumerate(view.roster)
-        if in_time and worker is not None and answers_still(view, worker)
-    }
-    steps = flushable(view, frozenset(range(len(view.roster))) - brings)
+    gone = gone_slots(view) if in_time else frozenset(range(len(view.roster)))
+    steps = flushable(view, gone)
     return max(set(steps) & set(to_flush(view)), default=None)
 
 
