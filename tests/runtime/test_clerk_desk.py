@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.clerk.desks import UID, session
 from trainrun.sweep.records import Targets
-from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
+from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 
 
@@ -13,7 +14,7 @@ def test_orders_are_carried_out_once_a_clerk_goes_by_them_and_nothing_troubles_i
     desk = ClerkDesk(sweep_uid=UID, on_news=lambda: news.append("news"))
     targets = Targets(session=session(), cleared=(1, 2))
     desk.order(ClerkOrders(targets=targets))
-    away = ClerkTrouble(reason="StorageUnavailable", message="no route")
+    away = ClerkUnknown(reason="StorageUnavailable", message="no route")
 
     desk.hear(ClerkState(sweep_uid=UID, seen="older"))
     assert desk.carried_out is None
@@ -30,7 +31,7 @@ def test_orders_are_carried_out_once_a_clerk_goes_by_them_and_nothing_troubles_i
 def test_a_refusal_lasts_from_the_first_clerk_that_met_it_until_one_is_answered() -> None:
     now = 100.0
     desk = ClerkDesk(sweep_uid=UID, on_news=lambda: None, clock=lambda: now)
-    refused = ClerkTrouble(reason="StorageMisconfigured", message="InvalidAccessKeyId")
+    refused = ClerkUnknown(reason="StorageMisconfigured", message="InvalidAccessKeyId")
     lasted = []
     for trouble in (None, refused, refused, None, refused):
         desk.hear(ClerkState(sweep_uid=UID, trouble=trouble))

@@ -13,7 +13,8 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied, StoreError, StoreMisconfigured
 from trainrun.sweep.records import Targets
 from trainrun.sweep.view import fold
-from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkTrouble
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
+from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.runtime.clerk_work import ClerkWork
 
 
@@ -99,7 +100,7 @@ def test_a_store_that_refuses_the_clerk_is_told_as_refusing_and_not_as_away(
         patched.setattr(office.store, "list", refuse)
         patched.setattr(office.store, "get", refuse)
         office.passes(5)
-    told = ClerkTrouble(reason="StorageMisconfigured", message="s3://bucket: InvalidAccessKeyId")
+    told = ClerkUnknown(reason="StorageMisconfigured", message="s3://bucket: InvalidAccessKeyId")
     assert office.work.state().trouble == told
     office.passes(5)
     assert office.work.state().trouble is None

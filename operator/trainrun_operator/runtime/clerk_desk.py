@@ -25,7 +25,6 @@ from trainrun_operator.core.sweep.clerking import (
     VERSION,
     ClerkOrders,
     ClerkState,
-    ClerkTrouble,
 )
 from trainrun_operator.runtime.door import read_shaped
 
@@ -105,7 +104,7 @@ class ClerkDesk:
             self.view = fold((entry.record for entry in state.records), self.view)
         # A clerk that has just begun knows less of the log than another told before.
         self._position = max(self._position or 0, state.position)
-        self._trouble = _unknown(state.trouble)
+        self._trouble = state.trouble
         if self._trouble is None or self._trouble.reason != REFUSED:
             self._refused_at = None
         elif self._refused_at is None:
@@ -147,10 +146,6 @@ class ClerkDesk:
     def _wake(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()
         turn.set()
-
-
-def _unknown(told: ClerkTrouble | None) -> ClerkUnknown | None:
-    return None if told is None else ClerkUnknown(reason=told.reason, message=told.message)
 
 
 class ClerkDesks:

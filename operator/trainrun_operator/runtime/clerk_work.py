@@ -37,11 +37,11 @@ from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.search import SamplerName, Search
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.core.sweep.clerking import (
     REFUSED,
     ClerkOrders,
     ClerkState,
-    ClerkTrouble,
     piece,
 )
 from trainrun_operator.core.sweep.config import search_of
@@ -261,7 +261,7 @@ class ClerkWork:
         self._worked = Stopwatch(clock)
         self._at_work = clock()
         """When somebody has said so last."""
-        self._trouble: ClerkTrouble | None = None
+        self._trouble: ClerkUnknown | None = None
         self._search: tuple[dict[str, Any], Search] | None = None
         """The last one, and the spec that it was read from."""
         self.orders = ClerkOrders()
@@ -286,7 +286,7 @@ class ClerkWork:
         try:
             self.do()
         except (StoreError, SweepLogDamaged, InvalidSpec) as error:
-            self._trouble = ClerkTrouble(reason=_reason(error), message=str(error))
+            self._trouble = ClerkUnknown(reason=_reason(error), message=str(error))
         else:
             self._trouble = None
 

@@ -20,7 +20,8 @@ from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.boundary import Event
-from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
+from trainrun_operator.core.sweep.clerking import ClerkState
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
@@ -61,7 +62,7 @@ class KeptLog:
 
     records: list[Record] = field(default_factory=list)
     view: SweepView = field(default_factory=SweepView)
-    trouble: ClerkTrouble | None = None
+    trouble: ClerkUnknown | None = None
     deaf: bool = False
     """No clerk gets as far as to call."""
 

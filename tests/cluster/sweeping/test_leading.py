@@ -21,7 +21,7 @@ from trainrun_operator.api.crd import RESOURCES
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping import clerks
-from trainrun_operator.core.sweep.clerking import ClerkTrouble
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict, Forbidden, KubeError
 from trainrun_operator.runtime import sweep_leader
@@ -207,7 +207,7 @@ async def test_a_store_that_is_away_is_told_and_trials_go_on_until_it_is_back(le
     async with led.operator():
         before = await becomes(led.trials, len, "the first trial is there")
         assert await led.condition("StorageReady") == ("", "", "")
-        led.log.trouble = ClerkTrouble(reason="StorageUnavailable", message="s3://bucket: no route")
+        led.log.trouble = ClerkUnknown(reason="StorageUnavailable", message="s3://bucket: no route")
 
         async def store() -> tuple[str, str, str]:
             return await led.condition("StorageReady")
@@ -238,7 +238,7 @@ async def test_a_clerk_with_a_wrong_secret_is_made_anew_until_the_store_takes_it
         before = await becomes(led.trials, len, "the first trial is there")
         await led.set_pod(f"{NAME}-clerk-1", phase="Running")
         refused = "cannot read s3://bucket/sweeps: InvalidAccessKeyId"
-        led.log.trouble = ClerkTrouble(reason="StorageMisconfigured", message=refused)
+        led.log.trouble = ClerkUnknown(reason="StorageMisconfigured", message=refused)
         for number in (2, 3):
             name = f"{NAME}-clerk-{number}"
             await becomes(led.clerks, lambda it, name=name: [*it] == [name], "made anew")

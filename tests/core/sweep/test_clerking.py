@@ -18,7 +18,6 @@ from trainrun_operator.core.sweep.clerking import (
     ClerkConfig,
     ClerkOrders,
     ClerkState,
-    ClerkTrouble,
     piece,
     with_remedy,
 )
@@ -31,7 +30,7 @@ STATE = ClerkState(
     position=4,
     sent_after=0,
     records=RECORDS,
-    trouble=ClerkTrouble(reason="LogDamaged", message="object 7 is missing"),
+    trouble=ClerkUnknown(reason="LogDamaged", message="object 7 is missing"),
     seen="abc",
 )
 ORDERS = ClerkOrders(

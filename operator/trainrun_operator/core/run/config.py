@@ -19,7 +19,8 @@ from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.resources import RESTART, TrainRun
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.rules import FailureRule
-from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
+from trainrun_operator.api.run.spec import FailurePolicy, StorageSpec, WorkersSpec
+from trainrun_operator.api.sweep.spec import SweepStorage
 from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
 
 MAX_FACT = 120
@@ -147,7 +148,7 @@ def config_of(run: TrainRun) -> RunConfig:
         launch_problem=launching.problem,
         template_hash=template_hash(spec.workers),
         facts=facts_of(run, template_hash(spec.workers)),
-        storage=_storage(run),
+        storage=storage_config(spec.storage, run.run_name),
         checkpoints_uri=layout.checkpoints_uri(layout.run_uri(spec.storage.uri, run.run_name)),
         suspend=spec.suspend,
         restart=_digest(run.metadata.annotations.get(RESTART, "")),
@@ -192,11 +193,12 @@ def no_progress_limit(policy: FailurePolicy) -> int:
     return max(limit, 0)
 
 
-def _storage(run: TrainRun) -> StorageConfig:
-    storage, secret = run.spec.storage, run.spec.storage.credentials_secret_ref
+def storage_config(storage: StorageSpec | SweepStorage, folder: str) -> StorageConfig:
+    """How this folder of the storage is reached."""
+    secret = storage.credentials_secret_ref
     return StorageConfig(
         uri=storage.uri,
-        run_name=run.run_name,
+        run_name=folder,
         endpoint_url=storage.endpoint_url,
         region=storage.region,
         credentials=secret.name if secret is not None else "",

@@ -33,15 +33,6 @@ ROOM = LARGEST_HEARTBEAT - 8 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClerkTrouble:
-    """Why the log, or what trials have stored, cannot be read or written."""
-
-    reason: str
-    """CamelCase, for machines."""
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClerkState:
     """What a clerk says."""
 
@@ -52,7 +43,8 @@ class ClerkState:
     """Position of the record before the first of `records`."""
     records: tuple[LogEntry, ...] = ()
     """A piece of the log, in order, from the one on that the operator lacks."""
-    trouble: ClerkTrouble | None = None
+    trouble: ClerkUnknown | None = None
+    """Why the log, or what trials have stored, cannot be read or written."""
     seen: str = ""
     """Digest of the orders that it goes by."""
     version: int = VERSION

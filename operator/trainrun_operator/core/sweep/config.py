@@ -125,16 +125,9 @@ def sweep_config(sweep: TrainSweep) -> SweepConfig:
 
 def search_of(spec: TrainSweepSpec) -> Search:
     """What the clerk searches."""
-    goal = spec.objective
     return Search(
         space=tuple(_parameter(it) for it in spec.space),
-        objective=Objective(
-            metric=goal.metric,
-            goal=goal.goal,
-            value=goal.value,
-            target=goal.target,
-            stop_on_nan=goal.stop_on_nan,
-        ),
+        objective=Objective(**spec.objective.model_dump()),
         sampler=spec.sampler.name,
         seed=spec.sampler.seed,
         first=tuple(dict(first) for first in spec.first_trials),
@@ -201,11 +194,9 @@ def _parameter(it: SearchedParameter) -> Parameter:
 
 def _domain(it: SearchedParameter) -> Domain:
     if it.real is not None:
-        real = it.real
-        return FloatRange(low=real.low, high=real.high, log=real.log, step=real.step)
+        return FloatRange(**it.real.model_dump())
     if it.whole is not None:
-        whole = it.whole
-        return IntRange(low=whole.low, high=whole.high, log=whole.log, step=whole.step)
+        return IntRange(**it.whole.model_dump())
     assert it.choice is not None, "exactly one of the three is given"
     return OneOf(it.choice)
 

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainrun.contract import variables
-from trainrun.contract.agent_config import StorageConfig
-from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.core.run.config import HASH_DIGITS
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
+from trainrun_operator.core.run.config import HASH_DIGITS, storage_config
 from trainrun_operator.core.sweep.clerking import ClerkConfig
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, seal_of
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import (
-    SECRET_KEYS,
     OperatorPlace,
-    from_secret,
+    environment,
     is_mounted_at,
+    marks,
     token_volume,
 )
 from trainrun_operator.worlds.kubernetes.sweep_objects import owner_reference
@@ -131,29 +130,15 @@ def next_creation(pods: Collection[PodFact]) -> int:
 
 
 def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace) -> Object:
-    uid, namespace, made_for = sweep.metadata.uid, sweep.metadata.namespace, clerk_hash(sweep)
-    seal = seal_of(
-        place.seal_key,
-        namespace=namespace,
-        name=name,
-        run_uid=uid,
-        slot=0,
-        creation=creation,
-        template_hash=made_for,
+    labels, seal = marks(
+        sweep.metadata, place, name=name, slot=0, creation=creation, made_from=clerk_hash(sweep)
     )
     return {
         "name": name,
-        "namespace": namespace,
-        "labels": {
-            names.MANAGED_BY_LABEL: names.MANAGED_BY,
-            names.SWEEP_LABEL: sweep.metadata.name,
-            names.RUN_UID_LABEL: uid,
-            names.SLOT_LABEL: "0",
-            names.CREATION_LABEL: str(creation),
-            names.TEMPLATE_HASH_LABEL: made_for,
-        },
-        "annotations": {names.SEAL_ANNOTATION: seal},
-        "ownerReferences": [owner_reference(sweep)],
+        "namespace": sweep.metadata.namespace,
+        "labels": {names.SWEEP_LABEL: sweep.metadata.name, **labels},
+        "annotations": seal,
+        "ownerReferences": [owner_reference(TRAINSWEEP, sweep.metadata)],
     }
 
 
@@ -199,16 +184,10 @@ def _mounts(theirs: Object, volumes: list[Object]) -> Iterator[Object]:
 
 def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> list[Object]:
     """As of the container that trains: what gives it access to the storage may stand there."""
-    storage = sweep.spec.storage
     config = ClerkConfig(
         sweep=f"{sweep.metadata.namespace}/{sweep.metadata.name}",
         sweep_uid=sweep.metadata.uid,
-        storage=StorageConfig(
-            uri=storage.uri,
-            run_name=sweep.sweep_name,
-            endpoint_url=storage.endpoint_url,
-            region=storage.region,
-        ),
+        storage=storage_config(sweep.spec.storage, sweep.sweep_name),
         operator_url=place.url,
         ca=place.ca_pem,
         token_file=names.TOKEN_FILE,
@@ -218,11 +197,7 @@ def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> lis
         {"name": variables.CLERK_CONFIG, "value": config.to_json().replace("$", "$$")},
         {"name": "PYTHONPATH", "value": PYTHONPATH},
     ]
-    secret = storage.credentials_secret_ref
-    if secret is not None:
-        ours += [from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
-    taken = {"PATH", "PYTHONHOME", *(entry["name"] for entry in ours)}
-    return [*ours, *(it for it in theirs.get("env") or () if it.get("name") not in taken)]
+    return environment(ours, theirs, sweep.spec.storage, without=("PATH", "PYTHONHOME"))
 
 
 def _tolerated(taint: str) -> Object:

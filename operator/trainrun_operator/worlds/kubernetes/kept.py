@@ -11,11 +11,13 @@ import hashlib
 import json
 import zlib
 from asyncio import Semaphore
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.loading import read
+from trainrun_operator.api.resources import M, Resource
 from trainrun_operator.kube.api import WRITES_IN_FLIGHT
 
 LARGEST = 512 * 1024
@@ -28,6 +30,7 @@ ROOM = 1024 * 1024
 """Bytes of the objects of which a parsed form is kept."""
 
 Raw = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class TooLarge(InvalidSpec):
@@ -82,12 +85,31 @@ def kept(raw: Raw) -> Kept:
     )
 
 
+def written_spec(raw: Raw, resource: Resource[M]) -> M:
+    """What its user has written. Raises InvalidSpec with every field that is wrong."""
+    document = {key: value for key, value in raw.items() if key != "status"}
+    return read(document, resource, source=_name(raw), stored=True)
+
+
+def status_of(raw: Raw, status_from: Callable[[Raw], T]) -> T:
+    """What an operator has written. Raises InvalidSpec with every field that is wrong."""
+    try:
+        return status_from(raw.get("status") or {})
+    except ValueError as error:
+        raise InvalidSpec(
+            f"{_name(raw)}: the status cannot be read; a newer operator may have written it: "
+            f"{error}"
+        ) from error
+
+
+def _name(raw: Raw) -> str:
+    metadata = raw.get("metadata", {})
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
 def _text(value: object) -> bytes:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode(errors="surrogatepass")
-
-
-T = TypeVar("T")
 
 
 class Recent(Generic[T]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -50,9 +50,8 @@ async def delete_pod(
 
 @dataclass(slots=True, kw_only=True)
 class _Refusal:
-    name: str
-    reason: RefusedReason
-    message: str
+    told: Refused
+    """What the core is told, but for the time."""
     since: float
     pause: float
     not_before: float
@@ -72,13 +71,17 @@ class Refusals:
     def note(self, action: CreateWorker, reason: RefusedReason, message: str) -> float:
         """It was refused; returns the seconds until the next try."""
         now, before = time.monotonic(), self._by_slot.get(action.slot)
-        same = before is not None and before.reason == reason
+        same = before is not None and before.told.reason == reason
         longest = LONGEST_OUTAGE_PAUSE if reason == "Unavailable" else LONGEST_PAUSE
         pause = min(before.pause * 2, longest) if before is not None and same else FIRST_PAUSE
         self._by_slot[action.slot] = _Refusal(
-            name=action.name,
-            reason=reason,
-            message=message,
+            told=Refused(
+                slot=action.slot,
+                name=action.name,
+                reason=reason,
+                message=message,
+                since=timedelta(0),
+            ),
             since=before.since if before is not None and same else now,
             pause=pause,
             not_before=now + pause,
@@ -91,20 +94,14 @@ class Refusals:
 
     def try_again(self, reason: RefusedReason) -> None:
         """There may be room now for what was refused for this reason: forget what was said."""
-        self._by_slot = {slot: it for slot, it in self._by_slot.items() if it.reason != reason}
+        self._by_slot = {slot: it for slot, it in self._by_slot.items() if it.told.reason != reason}
 
     def facts(self) -> tuple[Refused, ...]:
         """What the core is told."""
         now = time.monotonic()
         return tuple(
-            Refused(
-                slot=slot,
-                name=refusal.name,
-                reason=refusal.reason,
-                message=refusal.message,
-                since=timedelta(seconds=now - refusal.since),
-            )
-            for slot, refusal in sorted(self._by_slot.items())
+            replace(it.told, since=timedelta(seconds=now - it.since))
+            for _, it in sorted(self._by_slot.items())
         )
 
 

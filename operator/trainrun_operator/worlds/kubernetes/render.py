@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
 from trainrun.contract import variables
-from trainrun_operator.api.resources import TRAINRUN, TrainRun
+from trainrun_operator.api.resources import TRAINRUN, ObjectMeta, TrainRun
+from trainrun_operator.api.run.spec import StorageSpec
+from trainrun_operator.api.sweep.spec import SweepStorage
 from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, agent_config
 from trainrun_operator.core.sweep.config import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.observing.pods import seal_of, usual_grace
+from trainrun_operator.worlds.kubernetes.sweep_objects import owner_reference
 
 Object = dict[str, Any]
 
@@ -34,10 +37,10 @@ WEIGHT = 100
 TOKEN_SECONDS = 3600
 """Life of an agent's token; the kubelet renews it after four fifths of it."""
 
-SECRET_KEYS = (
-    ("AWS_ACCESS_KEY_ID", False),
-    ("AWS_SECRET_ACCESS_KEY", False),
-    ("AWS_SESSION_TOKEN", True),
+SECRET_KEYS: tuple[tuple[str, Object], ...] = (
+    ("AWS_ACCESS_KEY_ID", {}),
+    ("AWS_SECRET_ACCESS_KEY", {}),
+    ("AWS_SESSION_TOKEN", {"optional": True}),
 )
 """Keys of storage.credentialsSecretRef, which become variables; whether each may be missing."""
 
@@ -103,52 +106,57 @@ def _training_container(run: TrainRun, spec: Object) -> Object:
 def _metadata(
     run: TrainRun, given: Mapping[str, Any], action: CreateWorker, place: OperatorPlace
 ) -> Object:
-    uid, namespace = run.metadata.uid, run.metadata.namespace
-    seal = seal_of(
-        place.seal_key,
-        namespace=namespace,
+    labels, seal = marks(
+        run.metadata,
+        place,
         name=action.name,
-        run_uid=uid,
         slot=action.slot,
         creation=action.created_for,
-        template_hash=action.template_hash,
+        made_from=action.template_hash,
     )
-    labels = {
-        names.MANAGED_BY_LABEL: names.MANAGED_BY,
-        names.RUN_LABEL: run.metadata.name,
-        names.RUN_UID_LABEL: uid,
-        names.SLOT_LABEL: str(action.slot),
-        names.CREATION_LABEL: str(action.created_for),
-        names.TEMPLATE_HASH_LABEL: action.template_hash,
-    }
+    own = {names.RUN_LABEL: run.metadata.name, **labels}
     metadata: Object = {
         "name": action.name,
-        "namespace": namespace,
-        "labels": {**(given.get("labels") or {}), **labels},
+        "namespace": run.metadata.namespace,
+        "labels": {**(given.get("labels") or {}), **own},
         "annotations": {
             # What `kubectl logs` and `kubectl exec` take where no container is named.
             names.DEFAULT_CONTAINER_ANNOTATION: run.spec.workers.template.spec.training.name,
             # No autoscaler may take training for granted; a template may say otherwise.
             **names.STAYS,
             **(given.get("annotations") or {}),
-            names.SEAL_ANNOTATION: seal,
+            **seal,
         },
-        "ownerReferences": [
-            {
-                **TRAINRUN.head(),
-                "name": run.metadata.name,
-                "uid": uid,
-                "controller": True,
-                # A TrainRun is gone at once when it is deleted, whether its pods have ended or not.
-                "blockOwnerDeletion": False,
-            }
-        ],
+        "ownerReferences": [owner_reference(TRAINRUN, run.metadata)],
     }
     if action.avoid:
         metadata["annotations"][names.AVOIDS_ANNOTATION] = ",".join(action.avoid)
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
     return metadata
+
+
+def marks(
+    owner: ObjectMeta, place: OperatorPlace, *, name: str, slot: int, creation: int, made_from: str
+) -> tuple[Object, Object]:
+    """Labels and annotations by which an operator knows a pod that it has made for this owner."""
+    seal = seal_of(
+        place.seal_key,
+        namespace=owner.namespace,
+        name=name,
+        run_uid=owner.uid,
+        slot=slot,
+        creation=creation,
+        template_hash=made_from,
+    )
+    labels = {
+        names.MANAGED_BY_LABEL: names.MANAGED_BY,
+        names.RUN_UID_LABEL: owner.uid,
+        names.SLOT_LABEL: str(slot),
+        names.CREATION_LABEL: str(creation),
+        names.TEMPLATE_HASH_LABEL: made_from,
+    }
+    return labels, {names.SEAL_ANNOTATION: seal}
 
 
 # --------------------------------------------------------------------------- the training container
@@ -195,24 +203,31 @@ def _add_environment(container: Object, run: TrainRun, config: str) -> None:
         _from_field(variables.POD_IP, "status.podIP"),
         _from_field(variables.NODE_NAME, "spec.nodeName"),
     ]
-    secret = run.spec.storage.credentials_secret_ref
-    if secret is not None:
-        ours += [from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
-    taken = {entry["name"] for entry in ours}
-    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in taken]
-    container["env"] = [*ours, *theirs]
+    container["env"] = environment(ours, container, run.spec.storage)
+
+
+def environment(
+    ours: list[Object],
+    container: Object,
+    storage: StorageSpec | SweepStorage,
+    *,
+    without: Collection[str] = (),
+) -> list[Object]:
+    """Ours with the keys of the storage, then those of the user's container, if none of `without`
+    and none that we have."""
+    if (secret := storage.credentials_secret_ref) is not None:
+        ours = [*ours, *(_from_secret(secret.name, *key) for key in SECRET_KEYS)]
+    taken = {*without, *(entry["name"] for entry in ours)}
+    theirs = (entry for entry in container.get("env") or () if entry.get("name") not in taken)
+    return [*ours, *theirs]
 
 
 def _from_field(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def from_secret(secret: str, key: str, *, optional: bool) -> Object:
-    """The entry of a container's environment that takes a variable from a Secret."""
-    reference: Object = {"name": secret, "key": key}
-    if optional:
-        reference["optional"] = True
-    return {"name": key, "valueFrom": {"secretKeyRef": reference}}
+def _from_secret(secret: str, key: str, optional: Object) -> Object:
+    return {"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key, **optional}}}
 
 
 def is_mounted_at(mount: Object, path: str) -> bool:

@@ -11,13 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN, TrainRun
 from trainrun_operator.api.run.spec import MANAGER
 from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus, status_from
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.raw import mapping, number, text
-from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, bare, kept
+from trainrun_operator.worlds.kubernetes.kept import (
+    Kept,
+    TooLarge,
+    bare,
+    kept,
+    status_of,
+    written_spec,
+)
 
 Raw = Mapping[str, Any]
 
@@ -45,22 +51,8 @@ class RunVersion:
 
 def run_version(raw: Raw) -> RunVersion:
     """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
-    metadata = raw.get("metadata", {})
-    source = f"{metadata.get('namespace')}/{metadata.get('name')}"
-    document = {key: value for key, value in raw.items() if key != "status"}
-    run = read(document, TRAINRUN, source=source, stored=True)
-    return RunVersion(raw=raw, run=run, config=config_of(run), status=_status(raw))
-
-
-def _status(raw: Raw) -> TrainRunStatus:
-    try:
-        return status_from(raw.get("status") or {})
-    except ValueError as error:
-        metadata = raw["metadata"]
-        raise InvalidSpec(
-            f"{metadata.get('namespace')}/{metadata.get('name')}: the status cannot be read; a "
-            f"newer operator may have written it: {error}"
-        ) from error
+    run = written_spec(raw, TRAINRUN)
+    return RunVersion(raw=raw, run=run, config=config_of(run), status=status_of(raw, status_from))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +112,7 @@ def _with_spec_of(before: LedVersion, raw: Raw) -> LedVersion:
     """The version `raw` under the spec of the one before. Raises InvalidSpec where its status
     cannot be read."""
     generation = number(raw["metadata"], "generation") or 0
-    status = _status(raw)
+    status = status_of(raw, status_from)
     return replace(before, number=number_of(raw), generation=generation, status=status)
 
 

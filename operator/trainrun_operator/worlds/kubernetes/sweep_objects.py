@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainrun.errors import InvalidSpec
-from trainrun_operator.api.loading import read
 from trainrun_operator.api.problems import without_unknown
-from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.resources import TRAINRUN, ObjectMeta, Resource
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus, status_from
 from trainrun_operator.core.sweep.boundary import CreateTrial, TrialRun, TrialRunPhase
@@ -30,7 +28,7 @@ from trainrun_operator.kube.raw import (
     text,
 )
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.kept import kept
+from trainrun_operator.worlds.kubernetes.kept import kept, status_of, written_spec
 
 Raw = Mapping[str, Any]
 
@@ -57,14 +55,7 @@ class SweepVersion:
 def sweep_version(raw: Raw) -> SweepVersion:
     """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
     sweep = described(raw)
-    try:
-        status = status_from(raw.get("status") or {})
-    except ValueError as error:
-        raise InvalidSpec(
-            f"{_name(raw)}: the status cannot be read; a newer operator may have written it: "
-            f"{error}"
-        ) from error
-    return SweepVersion(raw=raw, sweep=sweep, status=status)
+    return SweepVersion(raw=raw, sweep=sweep, status=status_of(raw, status_from))
 
 
 def light(raw: Raw) -> dict[str, Any]:
@@ -75,19 +66,13 @@ def light(raw: Raw) -> dict[str, Any]:
 
 def described(raw: Raw) -> TrainSweep:
     """What its user has written. Raises InvalidSpec."""
-    document = {key: value for key, value in raw.items() if key != "status"}
-    return read(document, TRAINSWEEP, source=_name(raw), stored=True)
+    return written_spec(raw, TRAINSWEEP)
 
 
 def known_spec(raw: Raw) -> dict[str, Any]:
     """The spec for a clerk, which refuses fields that it does not know: those that we know."""
     spec: dict[str, Any] = without_unknown(raw["spec"], TRAINSWEEP.spec)
     return spec
-
-
-def _name(raw: Raw) -> str:
-    metadata = raw.get("metadata", {})
-    return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,19 +99,20 @@ def trial_manifest(sweep: TrainSweep, action: CreateTrial) -> dict[str, Any]:
                 names.TRIAL_LABEL: str(action.trial.number),
                 names.OPENING_LABEL: str(action.trial.opening),
             },
-            "ownerReferences": [owner_reference(sweep)],
+            "ownerReferences": [owner_reference(TRAINSWEEP, sweep.metadata)],
         },
         "spec": run.spec.to_json_object(),
     }
 
 
-def owner_reference(sweep: TrainSweep) -> dict[str, Any]:
-    """What makes an object go with its sweep."""
+def owner_reference(kind: Resource[Any], owner: ObjectMeta) -> dict[str, Any]:
+    """What makes an object go with this one."""
     return {
-        **TRAINSWEEP.head(),
-        "name": sweep.metadata.name,
-        "uid": sweep.metadata.uid,
+        **kind.head(),
+        "name": owner.name,
+        "uid": owner.uid,
         "controller": True,
+        # The owner is gone at once when it is deleted, whether its pods have ended or not.
         "blockOwnerDeletion": False,
     }
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import replace
 
 from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.run.view import worker_name
@@ -114,17 +113,6 @@ def holds_something(pod: PodFact) -> bool:
     return pod.deletion is None and pod.phase not in ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    """One of the newest attempt."""
-
-    name: str
-    slot: int
-    creation: int
-    started: datetime
-    """When the attempt was."""
-
-
 class Recall:
     """Looks for those of the attempt that was the newest when we began to lead this run."""
 
@@ -133,7 +121,7 @@ class Recall:
         self._api = api
         self._pods = pods
         self._wake = wake
-        self._left: list[_Worker] | None = None
+        self._left: list[PodFact] | None = None
         """Those that were not asked for yet; None: we have not begun."""
 
     @property
@@ -153,37 +141,36 @@ class Recall:
         if self._left:
             self._wake(ASK_ON)
 
-    async def _ask(self, worker: _Worker, run: LedVersion) -> None:
+    async def _ask(self, worker: PodFact, run: LedVersion) -> None:
         try:
             raw = await self._api.get(f"/api/v1/namespaces/{run.namespace}/pods/{worker.name}")
         except NotFound:
             return
         self._pods.learn(raw)  # the watch may be behind
         created = moment(raw["metadata"], "creationTimestamp")
-        if created is None or created > worker.started or worker.name in self._seen(run):
+        if created is None or created > worker.created or worker.name in self._seen(run):
             return
-        pod = PodFact(
-            namespace=run.namespace,
-            name=worker.name,
-            uid=raw["metadata"]["uid"],
-            run_uid=run.uid,
-            slot=worker.slot,
-            creation=worker.creation,
-            created=created,
-        )
-        self._pods.miss(pod)
+        self._pods.miss(replace(worker, uid=raw["metadata"]["uid"], created=created))
 
     def _seen(self, run: LedVersion) -> set[str]:
         return {pod.name for pod in self._pods.of(run.uid)}
 
 
-def _newest(run: LedVersion) -> list[_Worker]:
+def _newest(run: LedVersion) -> list[PodFact]:
     """The workers of the newest attempt. Of a run that has ended, or is suspended, none is looked
     for: its workers had stopped."""
     record = run.status.start_record
     if record is None or run.status.finished or run.status.is_true("Suspended"):
         return []
     return [
-        _Worker(worker_name(run.config, slot=slot, created_for=it), slot, it, record.time)
-        for slot, it in enumerate(record.roster)
+        PodFact(
+            namespace=run.namespace,
+            name=worker_name(run.config, slot=slot, created_for=creation),
+            uid="",
+            run_uid=run.uid,
+            slot=slot,
+            creation=creation,
+            created=record.time,
+        )
+        for slot, creation in enumerate(record.roster)
     ]
