@@ -14,7 +14,7 @@ import yaml
 
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.kube.errors import AlreadyExists, Forbidden, NotFound
-from trainrun_operator.kube.events import EventRecorder, ObjectRef
+from trainrun_operator.kube.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,18 +31,14 @@ def events(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 
 
-def run_in(namespace: str, name: str = "digits", uid: str = "run-uid") -> ObjectRef:
-    return ObjectRef(
-        api_version=API_VERSION,
-        kind="TrainRun",
-        namespace=namespace,
-        name=name,
-        uid=uid,
-        resource_version="7",
-    )
+def run_in(namespace: str, name: str = "digits", uid: str = "run-uid") -> dict[str, Any]:
+    named = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": "7"}
+    return {"apiVersion": API_VERSION, "kind": "TrainRun", "metadata": named}
 
 
-def record(recorder: EventRecorder, run: ObjectRef, message: str, time: datetime = NOW) -> None:
+def record(
+    recorder: EventRecorder, run: dict[str, Any], message: str, time: datetime = NOW
+) -> None:
     recorder.record(about=run, kind="Warning", reason="Restarting", message=message, time=time)
 
 
@@ -250,9 +246,7 @@ async def test_what_was_recorded_last_is_written_after_the_writer_has_ended(
 
 
 async def test_an_event_about_a_node_stands_in_the_namespace_default(api: KubeApi) -> None:
-    node = ObjectRef(
-        api_version="v1", kind="Node", namespace="", name="n7", uid="n7", resource_version=""
-    )
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7", "uid": "n7"}}
     recorder = EventRecorder(api, instance="operator-1", optional=True)
     recorder.record(about=node, kind="Warning", reason="TrainRunIncidents", message="x", time=NOW)
     await recorder.flush()

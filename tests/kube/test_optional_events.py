@@ -10,11 +10,9 @@ import pytest
 from trainrun_operator.kube import events
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Forbidden
-from trainrun_operator.kube.events import EventRecorder, ObjectRef
+from trainrun_operator.kube.events import EventRecorder
 
-NODE = ObjectRef(
-    api_version="v1", kind="Node", namespace="", name="n7", uid="n7", resource_version=""
-)
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7", "uid": "n7"}}
 
 
 class Refusing:

@@ -64,19 +64,13 @@ class KeyPair:
 
 def new_ca(*, common_name: str, now: datetime) -> KeyPair:
     """A CA that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    usage = {**_NONE, "digital_signature": True, "key_cert_sign": True, "crl_sign": True}
-    certificate = (
-        _builder(name, key.public_key(), issuer=name, now=now, lifetime=CA_LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**usage), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
-        )
-        .sign(key, hashes.SHA256())
+    return _signed(
+        common_name,
+        now=now,
+        until=now + CA_LIFETIME,
+        usage=("digital_signature", "key_cert_sign", "crl_sign"),
+        constraints=x509.BasicConstraints(ca=True, path_length=0),
     )
-    return _pair(certificate, key)
 
 
 def issue(ca: KeyPair, *, dns_names: Sequence[str], ips: Sequence[str], now: datetime) -> KeyPair:
@@ -87,29 +81,18 @@ def issue(ca: KeyPair, *, dns_names: Sequence[str], ips: Sequence[str], now: dat
         raise ValueError("the key of the CA is no EC key")
     if ca_key.public_key() != ca_certificate.public_key():
         raise ValueError("the key of the CA does not belong to its certificate")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainrun-operator")])
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
-    certificate = (
-        _builder(
-            name,
-            key.public_key(),
-            issuer=ca_certificate.subject,
-            now=now,
-            lifetime=SERVING_LIFETIME,
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.KeyUsage(**{**_NONE, "digital_signature": True}), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
-            critical=False,
-        )
-        .sign(ca_key, hashes.SHA256())
+    return _signed(
+        "trainrun-operator",
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectAlternativeName(names),
+        by=(ca_certificate.subject, ca_key),
+        now=now,
+        until=now + SERVING_LIFETIME,
+        usage=("digital_signature",),
+        constraints=x509.BasicConstraints(ca=False, path_length=None),
     )
-    return _pair(certificate, key)
 
 
 def valid_until(certificate: bytes) -> datetime:
@@ -122,29 +105,37 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _builder(
-    subject: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    issuer: x509.Name,
+def _signed(
+    common_name: str,
+    *more: x509.ExtensionType,
+    by: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
     now: datetime,
-    lifetime: timedelta,
-) -> x509.CertificateBuilder:
-    return (
+    until: datetime,
+    usage: Sequence[str],
+    constraints: x509.BasicConstraints,
+) -> KeyPair:
+    """A new key with its certificate; `by` is name and key of who signs, None: it signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    issuer, signer = by or (name, key)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    usages = x509.KeyUsage(**{**_NONE, **dict.fromkeys(usage, True)})
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(name)
         .issuer_name(issuer)
-        .public_key(public_key)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .not_valid_after(until)
+        .add_extension(constraints, critical=True)
+        .add_extension(usages, critical=True)
     )
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    for extension in (own, authority, *more):
+        builder = builder.add_extension(extension, critical=False)
     return KeyPair(
-        certificate=certificate.public_bytes(serialization.Encoding.PEM),
+        certificate=builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
         key=key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

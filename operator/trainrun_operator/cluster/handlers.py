@@ -17,14 +17,14 @@ object into a queue of its own.
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import kopf
 
+from trainrun._common.backoff import Backoff
 from trainrun_operator.api.base import GROUP, VERSION
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cluster.runs import Runs, RunsThread
@@ -91,15 +91,11 @@ def session_of(
 class Backoffs:
     """Pauses without end, in seconds, with jitter: an API server that is away must not end us."""
 
-    def __iter__(self) -> Backoffs:
+    def __iter__(self) -> Iterator[float]:
         """Begin with short ones."""
-        self._next = 0.5
-        return self
-
-    def __next__(self) -> float:
-        """The next pause."""
-        pause, self._next = self._next, min(self._next * 2, 30.0)
-        return pause * random.uniform(0.5, 1.0)
+        backoff = Backoff(0.5, 30.0)
+        while True:
+            yield backoff.next()
 
 
 class NoDiffs(kopf.DiffBaseStorage):

@@ -32,7 +32,7 @@ SETTLED = ("Complete", "Failed")
 _log = logging.getLogger(__name__)
 
 Record = Callable[[Mapping[str, Any], Event, datetime], None]
-"""Writes an event of the object (a raw TrainRun), which happened then, into the cluster."""
+"""Writes an event of the object, which happened then, into the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

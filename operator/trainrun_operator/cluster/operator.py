@@ -17,8 +17,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainrun_operator.api.base import API_VERSION
-from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cluster.ca import Authority
 from trainrun_operator.cluster.endpoint import publish_endpoint, service_place, withdraw_endpoint
 from trainrun_operator.cluster.manager import RunManager
@@ -31,7 +29,7 @@ from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError
-from trainrun_operator.kube.events import EventRecorder, ObjectRef
+from trainrun_operator.kube.events import EventRecorder
 from trainrun_operator.kube.informer import Informer, ListState
 from trainrun_operator.kube.lease import Lease, LeaseLost
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -100,7 +98,7 @@ class Operator:
             installation=settings.installation,
             server=self._server,
             metrics=metrics,
-            record=lambda raw, event, time: self._record(TRAINRUN.kind, raw, event, time),
+            record=self._record,
             tell_node=self._tell_node,
         )
         self.watch = RunWatch(
@@ -166,15 +164,17 @@ class Operator:
                 group.create_task(self._lease.keep())
                 self._pods.follow()
                 await self._pods.settle()
-                self._begin(authority)
+                around = self._surroundings(authority)
+                self._begin(around)
                 group.create_task(self._publish())
-                group.create_task(self._lead_sweeps(authority))
+                clerks = Clerks(around, self._settings.clerk_image)
+                group.create_task(self._sweeps.lead(clerks, around))
         except* LeaseLost as lost:
             _log.error("%s; exiting, so that a new process can start", lost.exceptions[0])
         finally:
             self._leading = False
 
-    def _begin(self, authority: Authority) -> None:
+    def _begin(self, around: Surroundings) -> None:
         grace = silence_grace(
             since_outage=self._api.since_outage, vacant_for=self._lease.vacant_for
         )
@@ -182,11 +182,7 @@ class Operator:
         _log.info("%s leads now%s", self._settings.identity, after)
         self._leading = True
         self._metrics.leads(leading=True)
-        self._manager.lead(self._surroundings(authority), grace=grace)
-
-    async def _lead_sweeps(self, authority: Authority) -> None:
-        around = self._surroundings(authority)
-        await self._sweeps.lead(Clerks(around, self._settings.clerk_image), around)
+        self._manager.lead(around, grace=grace)
 
     async def _open_authority(self) -> Authority:
         """Raises AuthorityBroken."""
@@ -305,22 +301,13 @@ class Operator:
         self._manager.wake(uid)
         self._sweeps.wake(uid)
 
-    def _record(self, kind: str, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
-        metadata = raw["metadata"]
-        about = ObjectRef(
-            api_version=API_VERSION,
-            kind=kind,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            uid=metadata["uid"],
-            resource_version=metadata["resourceVersion"],
-        )
+    def _record(self, about: Mapping[str, Any], event: Event, time: datetime) -> None:
         self._recorder.record(about, event.type, event.reason, event.message, time=time)
 
     def _tell_node(self, node: str, event: Event, time: datetime) -> None:
         if self._settings.nodes:
             # By its name as uid, as the kubelet does it: `kubectl describe node` finds it by that.
-            about = ObjectRef(api_version="v1", kind="Node", name=node, uid=node)
+            about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
             self._node_recorder.record(about, event.type, event.reason, event.message, time=time)
 
     # ------------------------------------------------------------------------------- probes

@@ -11,8 +11,10 @@ import hashlib
 import logging
 import socket
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from trainrun._common.backoff import Backoff
 from trainrun_operator.kube.api import KubeApi, Object
@@ -38,20 +40,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 LONGEST_MESSAGE = 1024
 """Characters; longer ones are cut."""
 
+_NAMED_BY = ("namespace", "name", "uid", "resourceVersion")
+
 _log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectRef:
-    """The object that an event is about."""
-
-    api_version: str
-    kind: str
-    namespace: str = ""
-    """"" for what has none, as nodes."""
-    name: str
-    uid: str
-    resource_version: str = ""
+Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +70,9 @@ class EventRecorder:
         self._optional = optional
         self._has_no_right = False
 
-    def record(
-        self, about: ObjectRef, kind: str, reason: str, message: str, *, time: datetime
-    ) -> None:
-        """Take note; returns at once. `kind` is Normal or Warning, `time` is in UTC."""
+    def record(self, about: Raw, kind: str, reason: str, message: str, *, time: datetime) -> None:
+        """Take note; returns at once. `about` names an object, as it is read; `kind` is Normal or
+        Warning, `time` is in UTC."""
         if len(self._queue) >= QUEUE_LIMIT:
             self._queue.popleft()
             self._given_up += 1
@@ -149,31 +141,30 @@ class EventRecorder:
         self._has_no_right = self._optional and isinstance(error, Forbidden)
 
 
-def _namespace(about: ObjectRef) -> str:
-    """Events about what has no namespace stand in this one, where `kubectl describe` finds them."""
-    return about.namespace or "default"
+def _namespace(about: Raw) -> str:
+    """Events about what has no namespace, as nodes, stand in this one, where `kubectl describe`
+    finds them."""
+    return about["metadata"].get("namespace") or "default"
 
 
 def _event(
-    about: ObjectRef, kind: str, reason: str, message: str, *, time: datetime, instance: str
+    about: Raw, kind: str, reason: str, message: str, *, time: datetime, instance: str
 ) -> Object:
+    metadata = about["metadata"]
     # Its name says when it happened and what it tells: written twice, it is refused the second
     # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
-    told = "\0".join((about.uid, kind, reason, message, time.astimezone(UTC).isoformat()))
+    told = "\0".join((metadata["uid"], kind, reason, message, time.astimezone(UTC).isoformat()))
     microseconds = round(time.timestamp() * 1e6)
-    name = f"{about.name}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    name = f"{metadata['name']}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
     moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": _namespace(about)},
         "involvedObject": {
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "namespace": about.namespace,
-            "name": about.name,
-            "uid": about.uid,
-            "resourceVersion": about.resource_version,
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            **{key: metadata[key] for key in _NAMED_BY if key in metadata},
         },
         "type": kind,
         "reason": reason,

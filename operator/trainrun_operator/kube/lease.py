@@ -95,17 +95,15 @@ class Lease:
         name: str,
         identity: str,
         address: str = "",
-        on_lost: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = boot_time,
     ) -> None:
         """`identity` tells people who leads, `address` others where we can be reached (empty: we
-        cannot); `on_lost` is called once, before `keep` raises."""
+        cannot)."""
         self._api = api
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
         self._identity = identity
         self._address = address
-        self._on_lost = on_lost
         self._clock = clock
         self._claim = ("", "")
         """What tells our tenure from any other, also from that of a process of the same name."""
@@ -166,7 +164,6 @@ class Lease:
             await self._renew_for_ever()
         except LeaseLost:
             self._lost = True
-            self._on_lost()
             raise
 
     async def release(self) -> None:

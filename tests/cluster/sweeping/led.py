@@ -107,7 +107,7 @@ class Led:
             self.api,
             namespaces=[self.namespace],
             desks=desks,
-            record=lambda _kind, _raw, event, _time: self.events.append(event),
+            record=lambda _raw, event, _time: self.events.append(event),
             runs=runs,
         )
         around = surroundings(self.api, self.namespace, manager=manager, runs=runs)

@@ -49,7 +49,7 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
         api,
         namespaces=("team", "gone"),
         desks=ClerkDesks(),
-        record=lambda _kind, _raw, _event, _time: None,
+        record=lambda _raw, _event, _time: None,
         runs=runs,
     )
     around = surroundings(api, "team", "gone", manager=manager, runs=runs)

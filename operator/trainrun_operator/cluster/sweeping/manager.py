@@ -6,12 +6,12 @@ Layer: cluster. A sweep that is over is led by nobody until its spec changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainrun_operator.api.sweep.spec import TRAINSWEEP
+from trainrun_operator.cluster.neighbours import Record
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings, SweepTelling
 from trainrun_operator.cluster.watch import RunWatch, SweepIndex
@@ -26,8 +26,6 @@ from trainrun_operator.runtime.sweep_leader import SweepLeader
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 Raw = Mapping[str, Any]
-Record = Callable[[str, Raw, Event, datetime], None]
-"""(kind, object, event, time)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +142,7 @@ class SweepManager:
         )
 
     def _tell(self, raw: Raw, event: Event) -> None:
-        self._record(TRAINSWEEP.kind, raw, event, datetime.now(UTC))
+        self._record(raw, event, datetime.now(UTC))
 
 
 def holder_of(raw: Raw) -> str:
