@@ -21,11 +21,8 @@ from trainrun_operator.api.base import BrokenRule, Rule, broken_rules
 PATTERN = r"^([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
 """What a duration looks like; the empty string, which it matches too, is refused by its length."""
 
-_PARTS = re.compile(
-    r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,7})m)?"
-    r"(?:(?P<seconds>\d{1,9})s)?(?:(?P<milliseconds>\d{1,9})ms)?",
-    re.ASCII,
-)
+_PARTS = re.compile(PATTERN)
+_UNITS = ("hours", "minutes", "seconds", "milliseconds")
 _MAX_LENGTH = 32
 _ALLOWED = "must be a duration such as 90s, 1h30m or 500ms (units h, m, s, ms, in this order)"
 
@@ -46,7 +43,8 @@ class Duration(str):
         """The length."""
         match = _PARTS.fullmatch(self)
         assert match is not None, "checked in __new__"
-        return timedelta(**{unit: int(number or 0) for unit, number in match.groupdict().items()})
+        numbers = (int((part or "0").rstrip("hms")) for part in match.groups())
+        return timedelta(**dict(zip(_UNITS, numbers, strict=True)))
 
     @property
     def seconds(self) -> float:

@@ -204,10 +204,6 @@ class SweepIndex:
         """Take what the API server answered to a write."""
         self._of(raw["metadata"]["namespace"]).learn(raw)
 
-    def learn_trial(self, raw: Raw) -> None:
-        """Take what the API server answered to a write."""
-        self._runs.learn(raw)
-
     def forget_trial(self, namespace: str, uid: str) -> None:
         """The API server says that it is gone."""
         self._runs.forget(namespace, uid)

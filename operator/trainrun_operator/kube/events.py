@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainrun._common.backoff import Backoff
+from trainrun._common.text import shortened
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import (
     AlreadyExists,
@@ -76,8 +77,7 @@ class EventRecorder:
         if len(self._queue) >= QUEUE_LIMIT:
             self._queue.popleft()
             self._given_up += 1
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[: LONGEST_MESSAGE - 1]}…"
+        message = shortened(message, LONGEST_MESSAGE)
         body = _event(about, kind, reason, message, time=time, instance=self._instance)
         deadline = asyncio.get_running_loop().time() + PATIENCE
         path = f"/api/v1/namespaces/{_namespace(about)}/events"

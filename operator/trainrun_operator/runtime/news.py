@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from trainrun._common.text import cleaned
+from trainrun._common.text import cleaned, shortened
 from trainrun.contract.masking import masked
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.core.run.boundary import Event, Observation, Plan, WorkerFact
@@ -175,9 +175,7 @@ def one_line(error: Exception) -> str:
     """Class, message and place, without what looks like a secret."""
     lines = cleaned(str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    text = masked(text)
-    if len(text) > LONGEST_ERROR:
-        text = f"{text[: LONGEST_ERROR - 1]}…"
+    text = shortened(masked(text), LONGEST_ERROR)
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,7 +12,7 @@ from tests.support.builders import Scene, a_config, a_run, a_worker, an_agent, a
 from trainrun_operator.api.run.rules import CauseName, FailureRule, SignalName
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
-from trainrun_operator.core.run.causes import SIGNALS, Cause
+from trainrun_operator.core.run.causes import SIGNAL_NAMES, Cause
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.incidents.ledger import UNCOUNTED_TRIES
 
@@ -39,7 +40,7 @@ def next_attempt(scene: Scene) -> Scene:
 
 def test_the_api_names_every_cause_and_every_signal_that_the_core_knows() -> None:
     assert sorted(get_args(CauseName)) == sorted(cause.value for cause in Cause)
-    assert sorted(get_args(SignalName)) == sorted(SIGNALS)
+    assert {signal.Signals[name].value: name for name in get_args(SignalName)} == SIGNAL_NAMES
 
 
 # ------------------------------------------------------------------------------ what a rule matches

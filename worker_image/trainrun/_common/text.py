@@ -31,8 +31,7 @@ def cleaned(text: str) -> str:
 
     What is left out within a line is shown as U+FFFD; colours go without a trace.
     """
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[: LONGEST_TEXT - 1]}…"
+    text = shortened(text, LONGEST_TEXT)
     if text.isascii() and text.isprintable():  # nearly all
         return text
     text = _LINE_ENDS.sub("\n", without_escapes(text))
@@ -50,6 +49,11 @@ def one_line(text: str) -> str:
     if "\n" not in text and text.isprintable():  # nearly all
         return text
     return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def shortened(text: str, longest: int) -> str:
+    """At most so many characters of the text, with a sign where something is missing."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def cut(text: str, limit: int) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+from trainrun._common.text import shortened
 from trainrun._process.excepthook import describe
 from trainrun.contract.masking import masked
 from trainrun.errors import InvalidSpec, TrainRunError
@@ -273,11 +274,8 @@ def shown(function: str, bound: inspect.BoundArguments) -> str:
     named = (f"{name}={_SHORT.repr(value)}" for name, value in bound.arguments.items())
     # The name of a parameter may say that it holds a secret. Arrays have a repr of several lines.
     given = (" ".join(masked(text).partition("=")[2].split()) for text in named)
-    return f"{function}({_cut(', '.join(_cut(text, _SHOWN_EACH) for text in given), _SHOWN)})"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    told = ", ".join(shortened(text, _SHOWN_EACH) for text in given)
+    return f"{function}({shortened(told, _SHOWN)})"
 
 
 def _unpicklable(function: str, bound: inspect.BoundArguments, error: Exception) -> str:

@@ -128,7 +128,7 @@ SignalName = Literal[
     "SIGXFSZ",
     "SIGSYS",
 ]
-"""Those that end a process, of Linux."""
+"""Those that end a process, of Linux, in the order of their numbers."""
 
 ExceptionName = Annotated[
     str,

@@ -339,7 +339,7 @@ class ClusterSweep:
             if not is_refusal(error):
                 raise
             return str(error)
-        self._around.index.learn_trial(made)
+        self._around.cluster.learn_run(made, 0)
         return ""
 
     async def _suspend(self, sweep: TrainSweep, action: SuspendTrial) -> None:
@@ -348,7 +348,8 @@ class ClusterSweep:
         if raw["metadata"]["uid"] != action.uid:
             return
         body = {**raw, "spec": {**raw["spec"], "suspend": action.suspend}}
-        self._around.index.learn_trial(await self._api.put(path, body, guard=self._guard))
+        changed = await self._api.put(path, body, guard=self._guard)
+        self._around.cluster.learn_run(changed, 0)
 
     async def _delete(self, sweep: TrainSweep, action: DeleteTrial) -> None:
         path = TRAINRUN.path(sweep.metadata.namespace, action.name)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from trainrun.contract.agent_state import AgentState, Resolution
 from trainrun.contract.answer import (
+    PROGRESS_INTERVAL,
     Answer,
     Exit,
     Hold,
@@ -43,9 +44,6 @@ MAX_POLL = timedelta(seconds=10)
 
 LOST = 16
 """Ranks that were lost last and that agents are told of."""
-PROGRESS = 1.0
-"""Seconds between two heartbeats that carry only progress, of the agent whose progress is the
-run's. Others tell theirs when they ask again."""
 
 
 def poll(view: View) -> float:
@@ -141,8 +139,10 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
             if source not in of_source:
                 of_source[source] = replace(answer, order=replace(start, source=source))
             told[worker.name] = of_source[source]
-            if worker.slot == speaker:
-                told[worker.name] = replace(told[worker.name], progress=PROGRESS)
+            if (
+                worker.slot == speaker
+            ):  # whose progress is the run's; others' comes with their polls
+                told[worker.name] = replace(told[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
             told[worker.name] = _answer(view, _look(view))
     return _with_story(view, told)

@@ -1,8 +1,7 @@
 """Causes of an incident and the budgets they are charged to: one row says everything about each.
 
 Layer: core. Nothing else in the core treats one cause differently from another: what a module has
-to know of a cause it reads from its row. CONTRIBUTING says how to add one. Signals stand here by
-their numbers on Linux.
+to know of a cause it reads from its row. CONTRIBUTING says how to add one.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
-from typing import Literal
+from typing import Literal, get_args
 
-from trainrun_operator.api.run.rules import RuleAction
+from trainrun_operator.api.run.rules import RuleAction, SignalName
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.status_parts import BudgetName, Failures, Incident
 
@@ -295,27 +294,10 @@ def budget_of(cause: str, limits: Limits, *, in_a_row: int) -> BudgetName:
     return row.charge if row.charge in limits else BUDGETS[row.charge].falls_back_to
 
 
-SIGNALS = {
-    "SIGHUP": 1,
-    "SIGINT": 2,
-    "SIGQUIT": 3,
-    "SIGILL": 4,
-    "SIGTRAP": 5,
-    "SIGABRT": 6,
-    "SIGBUS": 7,
-    "SIGFPE": 8,
-    "SIGKILL": 9,
-    "SIGUSR1": 10,
-    "SIGSEGV": 11,
-    "SIGUSR2": 12,
-    "SIGPIPE": 13,
-    "SIGALRM": 14,
-    "SIGTERM": 15,
-    "SIGXCPU": 24,
-    "SIGXFSZ": 25,
-    "SIGSYS": 31,
-}
-SIGNAL_NAMES = {number: name for name, number in SIGNALS.items()}
+SIGNAL_NAMES: dict[int, str] = dict(
+    zip((*range(1, 16), 24, 25, 31), get_args(SignalName), strict=True)
+)
+"""By their numbers on Linux."""
 
 HIGHEST_SIGNAL = 64
 """Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""

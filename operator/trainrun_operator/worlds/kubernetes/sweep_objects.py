@@ -79,7 +79,6 @@ def known_spec(raw: Raw) -> dict[str, Any]:
 class TrialObject:
     """The TrainRun of a trial."""
 
-    namespace: str
     sweep_uid: str
     run: TrialRun
 
@@ -143,7 +142,7 @@ def trial_object(raw: Raw) -> TrialObject | None:
         attempt=number(status, "attempt") or 0,
         created=created.timestamp() if created is not None else 0.0,
     )
-    return TrialObject(namespace=text(metadata, "namespace"), sweep_uid=sweep_uid, run=run)
+    return TrialObject(sweep_uid=sweep_uid, run=run)
 
 
 def _phase(status: Raw) -> TrialRunPhase:

@@ -6,6 +6,7 @@ that left the roster never returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from trainrun.contract.agent_state import Resolution
@@ -270,6 +271,11 @@ def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker,
     return (DeleteWorker(name=worker.name, reason=reason, force=force),)
 
 
+def deletions(view: View, workers: Iterable[WorkerFact], reason: str) -> tuple[DeleteWorker, ...]:
+    """Delete these, all for one reason."""
+    return tuple(action for worker in workers for action in deletion(view, worker, reason))
+
+
 def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
     if worker.phase == "Ended":
         # One that was created for the attempt to come counts among those that cannot start.
@@ -344,7 +350,7 @@ def making_room(view: View) -> tuple[DeleteWorker, ...]:
     short = len(refused) - len(gone) - sum(w.deleting for w in view.workers)
     parts = (*_ended(view), ended_now(view))
     ended = [w for part in parts for w in part if w.name not in gone]
-    return tuple(action for w in ended[: max(short, 0)] for action in deletion(view, w, MAKES_ROOM))
+    return deletions(view, ended[: max(short, 0)], MAKES_ROOM)
 
 
 def forgotten(view: View) -> int:

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from trainrun._common.text import shortened
 from trainrun_operator.api.run.edits import ONCE_RAISED
 from trainrun_operator.api.run.rules import FailureRule, compiled
 from trainrun_operator.api.run.spec import MAX_IN_WINDOW
@@ -249,9 +250,7 @@ def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
 
 
 def _short(incident: Incident) -> Incident:
-    message = incident.message
-    if len(message) > SHORT_MESSAGE:
-        message = f"{message[: SHORT_MESSAGE - 1]}{CUT}"
+    message = shortened(incident.message, SHORT_MESSAGE)
     return replace(
         incident, last_lines=(), message=message, exception=incident.exception[:1], known_by=""
     )

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import REFUSED, AgentState, Notice, ProcessExit
 from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
-from trainrun_operator.core.run.causes import SIGNAL_NAMES, SIGNALS, Cause
+from trainrun_operator.core.run.causes import SIGNAL_NAMES, Cause
 from trainrun_operator.core.run.incidents.gains import process_trained
 from trainrun_operator.core.run.incidents.repeats import remedy_of
 from trainrun_operator.core.run.view import (
@@ -24,8 +24,8 @@ from trainrun_operator.core.run.view import (
     worker_name,
 )
 
-SIGABRT = 6
-SIGTERMED = 128 + SIGNALS["SIGTERM"]
+SIGABRT, SIGTERM = 6, 15
+SIGTERMED = 128 + SIGTERM
 """Exit code with which an agent leaves at SIGTERM; its last heartbeat may not have been heard."""
 
 BROKEN_COLLECTIVE = (

@@ -24,7 +24,7 @@ from trainrun_operator.core.run.boundary import (
     WorkerFact,
 )
 from trainrun_operator.core.run.display import condition, not_asked
-from trainrun_operator.core.run.gang.roster import COUNTED, deletion
+from trainrun_operator.core.run.gang.roster import COUNTED, deletions
 from trainrun_operator.core.run.stages.resting import busy
 from trainrun_operator.core.run.stages.waiting import wait
 from trainrun_operator.core.run.view import View, counted
@@ -137,12 +137,8 @@ def _stay_away(view: View, left: timedelta) -> Plan:
     status = view.status.condition("WorkersReady")
     message = status.message if status is not None else "there was no room for the whole gang"
     kept = {w.name for w in busy(view)}
-    actions = tuple(
-        action
-        for w in view.workers
-        if w.is_in_the_way and w.name not in kept
-        for action in deletion(view, w, "there is no room for the whole gang")
-    )
+    there = (w for w in view.workers if w.is_in_the_way and w.name not in kept)
+    actions = deletions(view, there, "there is no room for the whole gang")
     mark = condition(view, "WorkersReady", "False", "GangNotPlaced", message)
     marks = (mark, *not_asked(view))
     return wait(view, "GangNotPlaced", message, actions=actions, marks=marks, after=left)

@@ -30,7 +30,7 @@ from trainrun_operator.core.run.drain import (
     still_flushing,
     to_flush,
 )
-from trainrun_operator.core.run.gang.roster import deletion
+from trainrun_operator.core.run.gang.roster import deletions
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK, wait, wait_for_sender
 from trainrun_operator.core.run.steps import flushable
@@ -100,12 +100,12 @@ def _waited_enough(view: View) -> bool:
 
 def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
     """Ended workers, and those that do not leave although they were told to."""
-    return tuple(
-        action
+    left = (
+        w
         for w in view.workers
         if w.phase == "Ended" or w.agent is None or waited > LEAVE_GRACE or view.is_unreachable(w)
-        for action in deletion(view, w, "the run is suspended")
     )
+    return deletions(view, left, "the run is suspended")
 
 
 def finished(view: View) -> Plan:
@@ -147,12 +147,8 @@ def _clean_up(view: View) -> tuple[Action, ...]:
     left = overdue or all(w.phase == "Ended" for w in view.workers)
     if ttl is not None and _since_end(view) > ttl and left:
         return (DeleteRun(),)
-    return tuple(
-        action
-        for w in view.workers
-        if w.is_in_the_way and (overdue or view.is_unreachable(w))
-        for action in deletion(view, w, "the run has ended")
-    )
+    there = (w for w in view.workers if w.is_in_the_way and (overdue or view.is_unreachable(w)))
+    return deletions(view, there, "the run has ended")
 
 
 def _next_look(view: View) -> timedelta | None:

@@ -15,7 +15,7 @@ from trainrun_operator.core.run import answers, steps, transitions, unheard
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
-from trainrun_operator.core.run.gang.roster import deletion, looking, surplus
+from trainrun_operator.core.run.gang.roster import deletions, looking, surplus
 from trainrun_operator.core.run.incidents import ended_early, evidence
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.hangs import hang_of, learned_hang, suspected_hang
@@ -201,12 +201,9 @@ STAGE: tuple[Check, ...] = (
 def _go_on(view: View, record: StartRecord) -> Plan:
     phase = running_phase(view)
     looks = unheard.looker(view)
-    leavers = tuple(
-        action
-        for w in view.workers
-        if w.phase != "Ended" and w != looks and _left(view, record, w)
-        for action in deletion(view, w, f"not part of attempt {record.attempt}")
-    )
+    rest = (w for w in view.workers if w.phase != "Ended" and w != looks)
+    left = (w for w in rest if _left(view, record, w))
+    leavers = deletions(view, left, f"not part of attempt {record.attempt}")
     status = view.status
     if evidence.is_over(view):
         status = replace(status, evidence_asked=None)
