@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
+from trainrun.contract.answer import RunSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def a_config(folder: Path, **fields: Any) -> AgentConfig:
         operator_url="http://127.0.0.1:1",
         directory=str(folder / "node"),
         cache=str(folder / "cache"),
-        on_notice="Auto",
+        settings=RunSettings(on_notice="Auto"),
         storage=StorageConfig(uri=f"file://{folder}/storage", run_name="run"),
     )
     return replace(defaults, **fields)

@@ -10,10 +10,7 @@ from trainrun.contract.answer import OnNotice, RunSettings
 
 def settings(on_notice: OnNotice = "Auto", *, flush_timeout: float = 30.0) -> RunSettings:
     return RunSettings(
-        max_pending=2,
-        keep=3,
         on_notice=on_notice,
-        heartbeat_timeout=30.0,
         flush_timeout=flush_timeout,
     )
 

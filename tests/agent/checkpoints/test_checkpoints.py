@@ -13,7 +13,7 @@ from trainrun.checkpoint.ownership import BeatWatch, release
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_state import Rechecked
-from trainrun.contract.answer import Exit, Hold, OpenStep, Recheck, ResolveRequest
+from trainrun.contract.answer import Exit, Hold, OpenStep, Recheck, ResolveRequest, RunSettings
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_report_waits_while_the_backlog_is_full_and_the_wait_is_booked_as_stall(
     # The folder for storage is missing: nothing can be uploaded.
     worker = workers.start(
         SAVE_THREE,
-        max_pending=2,
+        settings=RunSettings(max_pending=2),
     )
     operator.order(start())
     state = operator.until(lambda s: len(s.staged) == 2 and s.stall > 0)
@@ -172,7 +172,7 @@ def test_steps_that_the_operator_drops_make_room_and_are_never_marked(
 ) -> None:
     worker = workers.start(
         SAVE_THREE,
-        max_pending=2,
+        settings=RunSettings(max_pending=2),
     )
     operator.order(start())
     operator.until(lambda s: len(s.staged) == 2)
@@ -409,7 +409,7 @@ def test_files_that_were_staged_and_not_reported_are_not_brought(
 def test_old_checkpoints_are_deleted_and_the_newest_kept(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
-    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=2)
+    workers.start(PRELUDE + "for s in range(1, 7): save(s)", settings=RunSettings(keep=2))
     operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
     operator.until(lambda s: s.resolution)
     operator.order(start())

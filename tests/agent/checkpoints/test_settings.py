@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 def settings(**fields: float | str) -> RunSettings:
-    usual = {"max_pending": 2, "keep": 3, "heartbeat_timeout": 30.0, "flush_timeout": 30.0}
-    return RunSettings(**(usual | fields))  # type: ignore[arg-type]
+    return RunSettings(**({"flush_timeout": 30.0} | fields))  # type: ignore[arg-type]
 
 
 def commit_six(operator: OperatorStandIn, workers: Workers) -> None:
     """A worker that keeps ten saves steps 1 to 6."""
-    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
+    workers.start(PRELUDE + "for s in range(1, 7): save(s)", settings=settings(keep=10))
     operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
     operator.until(lambda s: s.resolution)
     operator.order(start())
@@ -34,7 +33,7 @@ def test_a_report_that_waits_for_room_goes_on_when_the_user_raises_max_pending(
     # The folder for storage is missing: nothing can be uploaded.
     worker = workers.start(
         SAVE_THREE,
-        max_pending=1,
+        settings=settings(max_pending=1),
     )
     operator.order(start())
     operator.until(lambda s: s.stall > 0)
@@ -51,7 +50,7 @@ def test_the_next_attempt_begins_with_the_settings_that_were_told_last(
 ) -> None:
     worker = workers.start(
         SAVE_THREE,
-        max_pending=1,
+        settings=settings(max_pending=1),
     )
     operator.order(Hold(attempt=1), settings=settings(max_pending=1))
     operator.until(lambda s: s.held)

@@ -10,9 +10,10 @@ def test_agents_are_told_what_the_spec_says_and_who_they_are_is_left_to_the_worl
     run = a_resource()
     told = agent_config(run, config_of(run))
     assert (told.run, told.slot, told.worker, told.operator_url) == (run.metadata.name, 0, "", "")
-    assert (told.heartbeat_timeout, told.flush_timeout) == (30.0, 30.0)
+    settings = told.settings
+    assert (settings.heartbeat_timeout, settings.flush_timeout) == (30.0, 30.0)
     assert (told.workers, told.processes_per_worker) == (config_of(run).replicas, 1)
-    assert (told.keep, told.max_pending, told.on_notice) == (3, 2, "Auto")
+    assert (settings.keep, settings.max_pending, settings.on_notice) == (3, 2, "Auto")
 
 
 def test_agents_are_told_what_standbys_import_and_nothing_where_there_are_none() -> None:

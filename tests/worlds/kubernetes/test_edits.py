@@ -18,7 +18,6 @@ from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.edits import EDITS, REFUSED, Edit
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.core.run.answers import settings
 from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.core.run.gang.unfit import outdated
@@ -166,7 +165,7 @@ def test_an_edit_of_a_setting_reaches_the_agents_that_run(edit: Edit) -> None:
     told = []
     for value in EDITED[edit.path]:
         config = config_with(edit.path, value)
-        now = settings(Scene(config=config, status=TrainRunStatus()).view)
+        now = config.settings
         assert agent_in(pod_of(run_with(edit.path, value))).settings == now
         told.append(asdict(now))
     before, after = told

@@ -358,9 +358,10 @@ def test_the_agent_is_told_who_it_is_and_where_the_operator_is() -> None:
     assert config.storage.run_name == "digits-v2"
     assert (config.storage.endpoint_url, config.storage.region) == ("http://minio:9000", "eu-1")
     assert config.initial_from == "s3://bucket/base"
-    assert (config.processes_per_worker, config.keep, config.max_pending) == (8, 5, 4)
-    assert (config.heartbeat_timeout, config.grace_seconds) == (12.0, 90.0)
-    assert config.flush_timeout == config_of(run).flush_timeout.total_seconds()
+    assert (config.processes_per_worker, config.grace_seconds) == (8, 90.0)
+    assert (config.settings.keep, config.settings.max_pending) == (5, 4)
+    assert config.settings.heartbeat_timeout == 12.0
+    assert config.settings.flush_timeout == config_of(run).flush_timeout.total_seconds()
     assert config.command == (), "it comes as arguments, where the kubelet fills in variables"
 
 

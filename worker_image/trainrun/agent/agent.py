@@ -91,9 +91,7 @@ class Agent:
     """When processes that got SIGTERM without an order are killed, on the monotonic clock."""
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
-    _asking: asyncio.Task[None] | None = None
     _reconciling: bool = False
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         config = self.config
@@ -106,7 +104,7 @@ class Agent:
             apply=self.apply,
             replaced=self.replaced,
             run_gone=self.run_gone,
-            heartbeat_timeout=config.heartbeat_timeout,
+            heartbeat_timeout=config.settings.heartbeat_timeout,
             ways=Ways(config.operators),
         )
         self.sharing = Sharing(self.storage.downloads, self.identity)
@@ -153,7 +151,8 @@ class Agent:
         self.sharing.open(self.config.address)
         self.heartbeat.start()
         self._prepare()
-        self._tasks = [background.run(self._warm_up()), background.run(self._tick())]
+        background.run(self._warm_up())
+        background.run(self._tick())
 
     def news(self) -> None:
         """Something changed: tell it, and see what follows from it, once per turn of the loop."""
@@ -273,7 +272,7 @@ class Agent:
 
     def _end_alone(self, now: float) -> None:
         """After a notice of which no operator knows: SIGTERM for a script that never asks."""
-        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
+        attempt = self.orders.attempt
         if self._noticed is None or attempt is None or self.leaving.begun:
             return
         if self._kill_at is not None:
@@ -281,9 +280,9 @@ class Agent:
                 attempt.stop()
             return
         settings, left = self.orders.settings, self._grace_left(now)
-        running = told is not None and isinstance(told.order, Start) and attempt.processes.alive
         if (
-            running
+            self.orders.duty.runs
+            and attempt.processes.alive
             and leaving.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
             and leaving.out_of_reach(
                 noticed=self._noticed,
@@ -345,14 +344,13 @@ class Agent:
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
                 # Not awaited: a store that hangs must not hide that the grace is over.
-                self._asking = background.run(self._ask_store())
+                background.run(self._ask_store())
 
     def _keep_standbys(self, now: float) -> None:
         """Not for a worker that is about to go."""
         self.orders.around.standbys.tick(now)
-        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
-        running = told is not None and isinstance(told.order, Start)
-        if attempt is not None and running and self._noticed is None and not self.leaving.begun:
+        attempt, going_on = self.orders.attempt, self._noticed is None and not self.leaving.begun
+        if attempt is not None and self.orders.duty.runs and going_on:
             attempt.keep_standbys(now)
 
     def _prepare(self) -> None:
@@ -362,9 +360,8 @@ class Agent:
 
     def _count_votes(self, now: float) -> None:
         """Where the operator does not, ask the store on which call of should_save() to save."""
-        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
-        running = told is not None and isinstance(told.order, Start) and not self.leaving.begun
-        if attempt is not None and running:
+        attempt = self.orders.attempt
+        if attempt is not None and self.orders.duty.runs and not self.leaving.begun:
             attempt.tally.tick(now, silent=now - self.heartbeat.last_answer)
 
     async def _ask_store(self) -> None:

@@ -17,10 +17,14 @@ CRASHED = 70
 
 Work = Coroutine[object, object, None]
 
+_running: set[asyncio.Task[None]] = set()
+"""The loop itself would let go of a task that nobody else holds."""
+
 
 def run(work: Work) -> asyncio.Task[None]:
     """Run `work` beside everything else; an exception from it goes to the loop's handler."""
     task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)
     task.add_done_callback(_report)
     return task
 
@@ -40,6 +44,7 @@ def crash_on_errors(loop: asyncio.AbstractEventLoop, crashed: Callable[[int], No
 
 
 def _report(task: asyncio.Task[None]) -> None:
+    _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         context = {"message": f"in {task!r}", "exception": error}
         task.get_loop().call_exception_handler(context)

@@ -61,13 +61,14 @@ class Duty:
         return self.stops.flush if self.stops is not None else ()
 
     @property
+    def runs(self) -> bool:
+        """The attempt that was started last is still the one to run."""
+        return isinstance(self.order, Start) and self.order.attempt == self.attempt
+
+    @property
     def of_attempt(self) -> Answer | None:
         """The answer, where what it says of steps is about the attempt that was started last."""
-        if isinstance(self.order, Start):
-            ours = self.order.attempt == self.attempt
-        else:
-            ours = self.stops is not None
-        return self.answer if ours else None
+        return self.answer if self.runs or self.stops is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

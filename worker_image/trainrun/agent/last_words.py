@@ -70,13 +70,13 @@ def last_lines(attempt: Attempt, *, succeeded: bool = False) -> WorkerLog:
         worker=config.worker,
         node=config.node,
         begun=begun.isoformat(timespec="milliseconds"),
-        ranks=tuple(_lines_of(process, attempt.spawned, most) for process in attempt.processes.all),
+        ranks=tuple(
+            _lines_of(process, attempt.spawned, most) for process in attempt.processes.all.values()
+        ),
     )
 
 
 def _lines_of(process: TrainingProcess, spawned: float, most: int) -> RankLog:
-    if process.pump is None:
-        return RankLog(rank=process.rank)
-    kept = process.pump.tail.last(most)
+    kept = process.tail.last(most)
     lines = tuple(LogLine(at=round(max(0.0, at - spawned), 2), text=text) for at, text in kept)
-    return RankLog(rank=process.rank, lines=lines, dropped=process.pump.tail.seen - len(lines))
+    return RankLog(rank=process.rank, lines=lines, dropped=process.tail.seen - len(lines))

@@ -61,7 +61,6 @@ class Orders:
     duty: Duty = field(default_factory=Duty)
     _swept: int = 0
     """Nothing is left of the processes of this attempt."""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def apply(self, answer: Answer) -> bool:
         """Take the operator's answer; False when it is the one before."""
@@ -195,7 +194,7 @@ class Orders:
         if attempt is not None and attempt.uploads.only != steps:
             attempt.uploads.only = steps
             if attempt.metrics is not None:
-                self._in_background(attempt.metrics.write())
+                background.run(attempt.metrics.write())
             attempt.staged.open(steps, time.monotonic())
             attempt.changed()
             attempt.uploads.hurry()
@@ -225,7 +224,7 @@ class Orders:
         self.attempt.launch()
         self.code.look(started=True)
         self._take_steps()  # the same answer may already tell of others' checkpoints
-        self._in_background(self._forget_below(order.attempt))
+        background.run(asyncio.to_thread(self.around.folders.forget_below, order.attempt))
 
     def _read_ahead(self) -> None:
         order = self.duty.order
@@ -264,14 +263,6 @@ class Orders:
         attempt.changed()
         self.around.news()
 
-    async def _forget_below(self, attempt: int) -> None:
-        await asyncio.to_thread(self.around.folders.forget_below, attempt)
-
-    def _in_background(self, work: background.Work) -> None:
-        task = background.run(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
 
 def _put_together(start: Start, around: AttemptContext) -> Attempt:
     """The parts of an attempt; `launch` brings them to life."""
@@ -286,7 +277,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         standby_failed=around.standbys.failed,
     )
     staged = StagedSteps(ranks)
-    rooms = Rooms(staged=staged, max_pending=config.max_pending)
+    rooms = Rooms(staged=staged, max_pending=config.settings.max_pending)
 
     gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
     voter = Voter(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainrun.contract import variables, wire
-from trainrun.contract.answer import OnNotice, RunSettings
+from trainrun.contract.answer import RunSettings
 
 
 class BadConfig(ValueError):
@@ -106,20 +106,8 @@ class AgentConfig:
     """What a standby interpreter beside each process has imported; empty: there are none."""
     address: str = "127.0.0.1"
     """Where other workers reach this one; slot 0 offers it as MASTER_ADDR."""
-    heartbeat_timeout: float = 30.0
-    """The operator takes an agent that was silent for this long for lost."""
-    flush_timeout: float = 120.0
-    """How long uploads may take after the training has stopped, where no order says otherwise."""
-    max_pending: int = 2
-    """Checkpoint steps that may be staged and not uploaded."""
-    keep: int = 3
-    """Checkpoints that retention keeps."""
-    score_metric: str = ""
-    """It keeps the best ones by this metric; empty: the newest ones."""
-    score_order: Literal["Max", "Min"] = "Max"
-    """Which value of the metric is the best."""
-    on_notice: OnNotice = "AskScript"
-    """What becomes of a training that has to stop: for an agent that reaches no operator."""
+    settings: RunSettings = field(default_factory=RunSettings)
+    """What holds until an answer says otherwise."""
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""
@@ -136,19 +124,6 @@ class AgentConfig:
     """The parameters of a sweep's trial as a JSON object, from its environment; else empty."""
     tell_at: tuple[int, ...] = ()
     """Steps that are told at once: a fault on demand waits for them."""
-
-    @property
-    def settings(self) -> RunSettings:
-        """What holds until an answer says otherwise."""
-        return RunSettings(
-            max_pending=self.max_pending,
-            keep=self.keep,
-            score_metric=self.score_metric,
-            score_order=self.score_order,
-            on_notice=self.on_notice,
-            heartbeat_timeout=self.heartbeat_timeout,
-            flush_timeout=self.flush_timeout,
-        )
 
     @property
     def first_rank(self) -> int:

@@ -190,11 +190,15 @@ class LostRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a user may edit while workers live. Durations are seconds."""
+    """What a user may edit while workers live. Durations are seconds.
 
-    max_pending: int
+    A value below is what the absent field means between versions, for ever. What a run gets by
+    default stands in `api/run/spec.py`.
+    """
+
+    max_pending: int = 2
     """Checkpoint steps that may be staged and not uploaded."""
-    keep: int
+    keep: int = 3
     """Checkpoints that retention keeps."""
     score_metric: str = ""
     """It keeps the best ones by this metric; empty: the newest ones."""
@@ -202,9 +206,9 @@ class RunSettings:
     """Which value of the metric is the best."""
     on_notice: OnNotice = "AskScript"
     """What becomes of a training that has to stop: for an agent that reaches no operator."""
-    heartbeat_timeout: float
+    heartbeat_timeout: float = 30.0
     """The operator takes an agent that was silent for this long for lost."""
-    flush_timeout: float
+    flush_timeout: float = 120.0
     """How long uploads may take after the training has stopped, where no order says otherwise."""
 
 

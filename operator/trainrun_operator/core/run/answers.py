@@ -20,7 +20,6 @@ from trainrun.contract.answer import (
     Order,
     PeerSource,
     ResolveRequest,
-    RunSettings,
     SaveOrder,
     Start,
     StoryEntry,
@@ -51,20 +50,6 @@ def poll(view: View) -> float:
     return min(MAX_POLL, view.config.heartbeat_timeout / 3).total_seconds()
 
 
-def settings(view: View) -> RunSettings:
-    """What agents go by as it is now."""
-    config = view.config
-    return RunSettings(
-        max_pending=config.max_pending,
-        keep=config.keep,
-        score_metric=config.score_metric,
-        score_order=config.score_order,
-        on_notice=config.on_notice,
-        heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
-        flush_timeout=config.flush_timeout.total_seconds(),
-    )
-
-
 def start_order(record: StartRecord) -> Start:
     """The start order of an attempt: a copy of its start record."""
     return Start(
@@ -83,7 +68,7 @@ def _answer(view: View, order: Order) -> Answer:
     return Answer(
         order=order,
         generation=view.status.storage_generation,
-        settings=settings(view),
+        settings=view.config.settings,
         poll=poll(view),
     )
 

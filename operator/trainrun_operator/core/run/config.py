@@ -14,7 +14,7 @@ from typing import Literal
 
 from trainrun.contract import layout
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
-from trainrun.contract.answer import OnNotice
+from trainrun.contract.answer import OnNotice, RunSettings
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.resources import RESTART, TrainRun
 from trainrun_operator.api.run.launching import launching_of
@@ -123,6 +123,19 @@ class RunConfig:
     def world_size(self) -> int:
         """Processes over all workers."""
         return self.replicas * self.processes_per_worker
+
+    @property
+    def settings(self) -> RunSettings:
+        """What agents go by."""
+        return RunSettings(
+            max_pending=self.max_pending,
+            keep=self.keep,
+            score_metric=self.score_metric,
+            score_order=self.score_order,
+            on_notice=self.on_notice,
+            heartbeat_timeout=self.heartbeat_timeout.total_seconds(),
+            flush_timeout=self.flush_timeout.total_seconds(),
+        )
 
     @property
     def reaches(self) -> str:
@@ -237,11 +250,5 @@ def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
         workers=config.replicas,
         processes_per_worker=config.processes_per_worker,
         preload=warm.preload if warm is not None else (),
-        heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
-        flush_timeout=config.flush_timeout.total_seconds(),
-        max_pending=config.max_pending,
-        keep=config.keep,
-        score_metric=config.score_metric,
-        score_order=config.score_order,
-        on_notice=config.on_notice,
+        settings=config.settings,
     )

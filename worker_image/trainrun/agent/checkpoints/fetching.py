@@ -198,13 +198,12 @@ class Prefetching:
     ranks: Sequence[int]
     """Global ranks of this worker."""
     _wanted: CheckpointId | None = None
-    _task: asyncio.Task[None] | None = None
 
     def want(self, checkpoint: CheckpointId) -> None:
         """Read this one, once."""
         if checkpoint != self._wanted:
             self._wanted = checkpoint
-            self._task = background.run(self._read(checkpoint))
+            background.run(self._read(checkpoint))
 
     def only(self, resume: CheckpointId | None) -> None:
         """The attempt begins, with this resume point: any other is of no use."""

@@ -9,7 +9,6 @@ dies is missing, and readers see that it is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import random
@@ -17,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainrun._common.backoff import Backoff
+from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.logs import WorkerLog
@@ -72,9 +71,7 @@ class MetricsQueue:
 
     async def _run(self) -> None:
         while not self._closed:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self.interval)
-            self._wake.clear()
+            await ends_early(self._wake, self.interval)
             await self.write()
 
     async def _write(self) -> None:
@@ -131,7 +128,7 @@ class LogKeeping:
 
     async def _run(self) -> None:
         backoff = Backoff(0.5, 10.0)
-        await self._pause()
+        await ends_early(self._hurry, random.uniform(*LOG_PAUSE))
         while self._waiting:
             log = self._waiting[0]
             try:
@@ -143,12 +140,6 @@ class LogKeeping:
             # Another may have pushed it out meanwhile.
             if self._waiting and self._waiting[0] is log:
                 self._waiting.popleft()
-
-    async def _pause(self) -> None:
-        try:
-            await asyncio.wait_for(self._hurry.wait(), random.uniform(*LOG_PAUSE))
-        except asyncio.TimeoutError:
-            pass
 
 
 @dataclass(slots=True, kw_only=True)

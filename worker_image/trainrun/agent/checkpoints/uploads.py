@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainrun._common.backoff import Backoff, ends_early
@@ -82,7 +82,6 @@ class Uploads:
     _hurries: list[asyncio.Event] = field(default_factory=list)
     """One per lane: ends its pause after trouble."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _removals: set[asyncio.Task[None]] = field(default_factory=set)
     _retain: bool = False
     _stay_since: float | None = None
     """When deleting old checkpoints began to fail; None: it does not."""
@@ -168,11 +167,7 @@ class Uploads:
         """The newest known commit with its age."""
         if self.committed is None:
             return None
-        return Committed(
-            id=self.committed.id,
-            size_bytes=self.committed.size_bytes,
-            age=max(0.0, now - self._committed_at),
-        )
+        return replace(self.committed, age=max(0.0, now - self._committed_at))
 
     def unfinished(self, steps: Iterable[int] | None = None) -> bool:
         """Say whether a complete step (of `steps`) is still to be uploaded, or committed by us."""
@@ -382,8 +377,5 @@ class Uploads:
 
     def remove(self, directories: list[Path]) -> None:
         """Delete local directories in the background."""
-        if not directories:
-            return
-        task = background.run(self.storage.remove(directories))
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
+        if directories:
+            background.run(self.storage.remove(directories))

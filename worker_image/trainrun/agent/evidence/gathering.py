@@ -171,7 +171,7 @@ def subjects_of(
             pid=process.pid,
             spokesman=process.hello,
             step=step if (step := last_step(process.rank)) >= 0 else None,
-            last_lines=process.pump.tail.last_lines if process.pump is not None else (),
+            last_lines=process.tail.last_lines,
             stacks=stacks[process.rank],
         )
         for process in living

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainrun._common.kernel import OomCounter
-from trainrun.agent.processes.output import OutputPump, Sink
+from trainrun.agent.processes.output import OutputPump, Sink, Tail
 from trainrun.agent.processes.spawn import (
     Spawned,
     StartFailed,
@@ -40,6 +40,8 @@ class TrainingProcess:
     launch: Launch
     pid: int = 0
     pump: OutputPump | None = None
+    tail: Tail = field(default_factory=Tail)
+    """What it has put out last."""
     exit: ProcessExit | None = None
     ended: float = 0.0
     """When it ended, on the monotonic clock."""
@@ -81,7 +83,8 @@ class ProcessGroup:
     standby_failed: Callable[[int, str], bool] = lambda _pid, _why: False
     """Called with the pid of one of ours that has ended, and how ("": it was stopped); says whether
     it was such a process that has not even begun."""
-    all: list[TrainingProcess] = field(default_factory=list)
+    all: dict[int, TrainingProcess] = field(default_factory=dict)
+    """By rank, ascending."""
     terminated: bool = False
     """Its processes were sent SIGTERM."""
     stopped: bool = False
@@ -107,7 +110,7 @@ class ProcessGroup:
     @property
     def spoken(self) -> bool:
         """One of them has introduced itself."""
-        return any(process.hello is not None for process in self.all)
+        return any(process.hello is not None for process in self.all.values())
 
     @property
     def living_pids(self) -> dict[int, int]:
@@ -117,14 +120,14 @@ class ProcessGroup:
     @property
     def ended_well(self) -> bool:
         """Every process has ended by itself, with exit code 0."""
-        ends = [process.exit for process in self.all]
+        ends = [process.exit for process in self.all.values()]
         return bool(ends) and all(end is not None and end.well for end in ends)
 
     def start(self, launches: list[Launch]) -> None:
         """Start one process per launch; one that cannot be started is an exit."""
         for launch in launches:
             process = TrainingProcess(launch=launch)
-            self.all.append(process)
+            self.all[launch.rank] = process
             standby = self.standby(launch)
             self.warm += standby is not None
             self._start(process, standby)
@@ -156,17 +159,15 @@ class ProcessGroup:
         if hello.imported is not None:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
             self.import_bytes = max(self.import_bytes, hello.memory)
-        for process in self.all:
-            # A further connection of the same process says no more than who it is.
-            known = process.hello is not None and process.hello.pid == hello.pid
-            if process.rank == hello.rank and (hello.stacks or not known):
-                process.hello = hello
+        process = self.all[hello.rank]
+        # A further connection of the same process says no more than who it is.
+        known = process.hello is not None and process.hello.pid == hello.pid
+        if hello.stacks or not known:
+            process.hello = hello
 
     def exception(self, rank: int, raised: Raised) -> None:
         """Keep what the process of `rank` said about its end."""
-        for process in self.all:
-            if process.rank == rank:
-                process.told = raised
+        self.all[rank].told = raised
 
     def kill(self, rank: int) -> None:
         """Kill one process as a fault would: it is not an ordered end."""
@@ -193,26 +194,24 @@ class ProcessGroup:
 
     def exits(self, now: float) -> tuple[ProcessExit, ...]:
         """Return all ends so far with their ages, by rank."""
-        ended = [
+        return tuple(
             replace(process.exit, age=max(0.0, now - process.ended))
-            for process in self.all
+            for process in self.all.values()
             if process.exit is not None
-        ]
-        return tuple(sorted(ended, key=lambda end: end.rank))
+        )
 
     def update_exit(self, rank: int, *, yielded: bool) -> None:
         """Add to a recorded exit what only the attempt knows."""
-        for process in self.all:
-            if process.rank == rank and process.exit is not None:
-                process.exit = replace(process.exit, yielded=yielded)
+        process = self.all[rank]
+        if process.exit is not None:
+            process.exit = replace(process.exit, yielded=yielded)
 
     def _never_began(self, process: TrainingProcess, pid: int) -> bool:
         """It was a standby that came to nothing, and nobody had told it to end."""
         if self.stopped or self.terminated:
             self.standby_failed(pid, "")
             return False
-        lines = process.pump.tail.last_lines if process.pump is not None else ()
-        return self.standby_failed(pid, ": ".join(("it ended", *lines[-1:])))
+        return self.standby_failed(pid, ": ".join(("it ended", *process.tail.last_lines[-1:])))
 
     def _start(self, process: TrainingProcess, standby: Spawned | None) -> None:
         launch = process.launch
@@ -225,6 +224,7 @@ class ProcessGroup:
             return
         process.pid = spawned.pid
         process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
+        process.tail = process.pump.tail
         self._living[spawned.pid] = process
 
     def _reap(self) -> None:
@@ -239,15 +239,13 @@ class ProcessGroup:
         self.on_exit(end)
 
     def _describe(self, process: TrainingProcess, status: int) -> ProcessExit:
-        tail = process.pump.tail if process.pump is not None else None
         code = os.waitstatus_to_exitcode(status)
         # A status other than SIGKILL means that it ended by itself before ours arrived.
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
         told = Raised(error="")
         if code != 0 and not ordered:
             from_outside = -code in (signal.SIGKILL, signal.SIGTERM)
-            seen = tail.exception if tail is not None and not from_outside else ""
-            told = process.told or Raised(error=seen)
+            told = process.told or Raised(error="" if from_outside else process.tail.exception)
         exception = masked(told.error)
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(
@@ -258,7 +256,7 @@ class ProcessGroup:
             exception=exception,
             kinds=told.kinds,
             raised_at=told.at,
-            last_lines=tuple(map(masked, tail.last_lines)) if tail is not None else (),
+            last_lines=tuple(map(masked, process.tail.last_lines)),
             ordered=ordered,
         )
 
