@@ -17,7 +17,7 @@ from trainrun.agent.processes.environment import Folders, remove_folder
 def test_files_of_lower_attempts_are_forgotten(tmp_path: Path) -> None:
     folders = Folders(str(tmp_path))
     for attempt in (1, 2, 10):
-        folders.of_rank(attempt, 0)
+        folders.make(attempt, 0)
     folders.forget_below(10)
     assert [path.name for path in (tmp_path / "staging").iterdir()] == ["attempt-10"]
 
@@ -39,7 +39,7 @@ def _stage_and_remove(folder: Path) -> list[str]:
     (tokenizer / "sub" / "tokenizer.json").write_bytes(b"{}")
     for read_only in (tokenizer / "sub", tokenizer):
         read_only.chmod(0o555)
-    rank = Folders(str(folder / "worker")).of_rank(1, 0)
+    rank = Folders(str(folder / "worker")).make(1, 0)
     staging = Staging(rank.staging)
     for step in range(3):
         directory = staging.new_directory()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun.agent.training.ipc import Handlers, IpcServer
+from trainrun.agent.training.ipc import IpcServer
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
@@ -80,9 +80,7 @@ class PlayedWorker:
             assert isinstance(request, AskSave)
             return Decided(save=await self.voter.ask(rank, request.call))
 
-        self.server = IpcServer(
-            self.socket, (rank,), Handlers(statement=lambda *_: None, request=answer)
-        )
+        self.server = IpcServer(self.socket, (rank,), statement=lambda *_: None, request=answer)
 
     def close(self) -> None:
         self.server.close()

@@ -125,10 +125,10 @@ def writers(directory: Path, seen: Look, *, everybody: bool) -> list[Writer]:
     """
     top, own = directory.resolve(), os.getpid()
     paths = {f"{top}/{name}": name for name in seen}
-    outputs = {path for descriptor, path in _opened(own) if descriptor in OUTPUTS}
+    outputs = {path for descriptor, path in opened(own) if descriptor in OUTPUTS}
     found = []
     for pid in _processes(everybody=everybody):
-        for descriptor, path in _opened(pid):
+        for descriptor, path in opened(pid):
             if path not in paths or path in outputs or (pid != own and (descriptor, path) in _kept):
                 continue
             flags = _flags(pid, descriptor)
@@ -147,7 +147,7 @@ as a worker of a DataLoader, keeps them long after we have closed them, and writ
 def note_kept() -> None:
     """To be called before this process forks."""
     own = os.getpid()
-    for descriptor, path in _opened(own):
+    for descriptor, path in opened(own):
         if path.startswith("/") and _flags(own, descriptor) & os.O_ACCMODE != os.O_RDONLY:
             _kept.add((descriptor, path))
 
@@ -175,7 +175,7 @@ def _processes(*, everybody: bool) -> Iterator[int]:
     yield from (pid for pid in others if pid != own and (everybody or _session(pid) == session))
 
 
-def _opened(pid: int) -> Iterator[tuple[int, str]]:
+def opened(pid: int) -> Iterator[tuple[int, str]]:
     """Descriptors and what they lead to; nothing where the process ends or is not ours to ask."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - a path for each takes twice as long

@@ -28,7 +28,7 @@ from trainrun.agent.processes.launches import launches_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.training.activity import Activity, Pacing
-from trainrun.agent.training.ipc import Handlers, IpcServer
+from trainrun.agent.training.ipc import IpcServer
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
@@ -146,7 +146,9 @@ class Attempt:
         self._server = IpcServer(
             around.folders.socket(self.number),
             self.ranks,
-            Handlers(statement=self.hear, request=self.answer, hello=self.processes.met),
+            statement=self.hear,
+            request=self.answer,
+            hello=self.processes.met,
         )
         self.processes.before_exit = self.drain
         self.processes.on_exit = self._on_exit

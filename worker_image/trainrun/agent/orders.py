@@ -268,7 +268,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
     """The parts of an attempt; `launch` brings them to life."""
     config = around.config
     ranks = ranks_of(config)
-    files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
+    files = {rank: around.folders.make(start.attempt, rank) for rank in ranks}
     processes = ProcessGroup(
         sink=around.sink,
         oom=around.oom,

@@ -225,15 +225,19 @@ class Folders:
             folder.mkdir(parents=True, exist_ok=True)
         self.forget_below(2**63)
 
-    def of_rank(self, attempt: int, rank: int) -> RankFiles:
+    def make(self, attempt: int, rank: int) -> RankFiles:
         """Make the folders of one rank and return its paths."""
-        staging = self.staging(attempt) / f"rank-{rank}"
-        staging.mkdir(parents=True, exist_ok=True)
+        files = self.of_rank(attempt, rank)
+        for folder in (files.staging, files.control_file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        return files
+
+    def of_rank(self, attempt: int, rank: int) -> RankFiles:
+        """The paths of one rank."""
         own = self._root / "ranks" / f"attempt-{attempt}"
-        own.mkdir(parents=True, exist_ok=True)
         return RankFiles(
             socket=self.socket(attempt),
-            staging=staging,
+            staging=self.staging(attempt) / f"rank-{rank}",
             control_file=own / f"rank-{rank}",
             error_file=own / f"rank-{rank}.error.json",
             token_file=own / f"rank-{rank}.token",

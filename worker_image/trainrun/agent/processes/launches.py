@@ -21,22 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from trainrun.agent.processes.environment import RankFiles, process_environment
+from trainrun.agent.processes.environment import Folders, RankFiles, process_environment
 from trainrun.agent.processes.group import Launch
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.answer import Start
 
 SOMEWHERE = "http://127.0.0.1/"
 """Stands for where posts go."""
-NOWHERE = RankFiles(
-    socket=Path(),
-    staging=Path(),
-    control_file=Path(),
-    error_file=Path(),
-    token_file=Path(),
-    stacks=Path(),
-)
-"""Stands for the files of a rank."""
 
 
 def launches_of(
@@ -79,7 +70,7 @@ def expected(config: AgentConfig) -> list[Launch]:
         master_addr="",
         master_port=0,
     )
-    files = dict.fromkeys(ranks_of(config), NOWHERE)
+    files = {rank: Folders(config.directory).of_rank(0, rank) for rank in ranks_of(config)}
     return launches_of(config, start, files, posts=SOMEWHERE if config.slot == 0 else "")
 
 
@@ -116,13 +107,15 @@ def python_command(command: Sequence[str]) -> PythonCommand | str:
         word = words.pop(0)
         if word == "--help" or word.startswith("--"):
             return f"python {word} runs no script"
-        if word == "-" or not word.startswith("-"):
-            return _script(command[0], options) if word != "-" else "its script is read from stdin"
+        if word == "-":
+            return "its script is read from stdin"
+        if not word.startswith("-"):
+            return PythonCommand(interpreter=command[0], options=tuple(options))
         found = _option(word, bool(words))
         if isinstance(found, str):
             return found
         if found == _MODULE:
-            return _script(command[0], options)
+            return PythonCommand(interpreter=command[0], options=tuple(options))
         options += [word, *(words.pop(0) for _ in range(found))]
     return "it names no script"
 
@@ -143,10 +136,6 @@ def _option(word: str, more: bool) -> int | str:
         if letter not in _PLAIN:
             return f"python -{letter} runs no script"
     return 0
-
-
-def _script(interpreter: str, options: Sequence[str]) -> PythonCommand:
-    return PythonCommand(interpreter=interpreter, options=tuple(options))
 
 
 LATER: Mapping[str, tuple[str, ...]] = {

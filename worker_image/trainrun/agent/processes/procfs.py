@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from trainrun._common import writing
+
 PROC = Path("/proc")
 
 MOST_TEXT = 4096
@@ -244,10 +246,7 @@ def _call(pid: int) -> str:
 
 def _opened(pid: int) -> list[str]:
     """What its file descriptors lead to."""
-    try:
-        return [str(path.readlink()) for path in (PROC / f"{pid}/fd").iterdir()]
-    except OSError:  # it ends, closes one, or is not ours to read
-        return []
+    return [path for _, path in writing.opened(pid)]
 
 
 def _symbol(pid: int) -> str:

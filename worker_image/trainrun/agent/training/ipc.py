@@ -12,7 +12,6 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun.agent import background
@@ -29,25 +28,25 @@ BURST = 0.01
 up costs ten times what a report does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
-    """What is done with messages; the first argument is the sender's rank."""
-
-    statement: Callable[[int, Statement], None]
-    request: Callable[[int, Request], Awaitable[Reply]]
-    """Its exceptions are a bug; what the user should know is `Failed`."""
-    hello: Callable[[Hello], None] = lambda _hello: None
-    """A process of ours has introduced itself."""
-
-
 class IpcServer:
     """Listens on a unix socket."""
 
-    def __init__(self, path: Path, ranks: tuple[int, ...], handlers: Handlers) -> None:
-        self._ranks = ranks
-        self._handlers = handlers
+    def __init__(
+        self,
+        path: Path,
+        ranks: tuple[int, ...],
+        *,
+        statement: Callable[[int, Statement], None],
+        request: Callable[[int, Request], Awaitable[Reply]],
+        hello: Callable[[Hello], None] = lambda _hello: None,
+    ) -> None:
+        """`statement` and `request` are called with the sender's rank, `hello` when a process of
+        ours has introduced itself. Exceptions of a `request` are a bug; what the user should know
+        is `Failed`."""
+        self.ranks = ranks
+        self.statement, self.request, self.hello = statement, request, hello
+        self.connections: set[ProcessStream] = set()
         self._path = path
-        self._connections: set[ProcessStream] = set()
         self._loop = asyncio.get_running_loop()
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -59,7 +58,7 @@ class IpcServer:
     def drain(self) -> None:
         """Read everything that processes have sent so far."""
         self._accept()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.read()
 
     def close(self) -> None:
@@ -68,7 +67,7 @@ class IpcServer:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._path.unlink(missing_ok=True)
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
 
     def _accept(self) -> None:
@@ -77,26 +76,16 @@ class IpcServer:
                 stream, _ = self._socket.accept()
             except BlockingIOError:
                 return
-            self._connections.add(
-                ProcessStream(stream, self._ranks, self._handlers, self._connections.discard)
-            )
+            self.connections.add(ProcessStream(stream, self))
 
 
 class ProcessStream:
     """One process's stream."""
 
-    def __init__(
-        self,
-        stream: socket.socket,
-        ranks: tuple[int, ...],
-        handlers: Handlers,
-        on_close: Callable[[ProcessStream], None],
-    ) -> None:
+    def __init__(self, stream: socket.socket, server: IpcServer) -> None:
         stream.setblocking(False)  # noqa: FBT003 - takes no keyword
         self._stream = stream
-        self._ranks = ranks
-        self._handlers = handlers
-        self._on_close = on_close
+        self._server = server
         self._rank: int | None = None
         self._partial = b""
         self._requests: deque[Request] = deque()
@@ -141,7 +130,7 @@ class ProcessStream:
         self._stream.close()
         if self._answering is not None:
             self._answering.cancel()
-        self._on_close(self)
+        self._server.connections.discard(self)
 
     def _handle(self, line: bytes) -> None:
         try:
@@ -160,12 +149,12 @@ class ProcessStream:
             if self._answering is None:
                 self._answering = background.run(self._answer(self._rank))
         else:
-            self._handlers.statement(self._rank, message)
+            self._server.statement(self._rank, message)
 
     def _introduce(self, hello: Hello) -> None:
-        if hello.rank in self._ranks:
+        if hello.rank in self._server.ranks:
             self._rank = hello.rank
-            self._handlers.hello(hello)
+            self._server.hello(hello)
         else:
             # Somebody else's process, or one that changed RANK: it must not speak for ours.
             LOG.warning("process %d says it is rank %d, not ours", hello.pid, hello.rank)
@@ -173,7 +162,7 @@ class ProcessStream:
 
     async def _answer(self, rank: int) -> None:
         while self._requests:
-            reply = await self._handlers.request(rank, self._requests.popleft())
+            reply = await self._server.request(rank, self._requests.popleft())
             self._send(reply_line(reply).encode() + b"\n")
         self._answering = None
         self._listen_again()  # who had to wait for a reply is heard at once

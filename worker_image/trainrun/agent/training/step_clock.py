@@ -16,10 +16,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from trainrun.contract.agent_state import LongSection, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.local_files import CallGate
 from trainrun.contract.messages import SectionBegun
 
 LATE = 5.0
@@ -209,20 +209,12 @@ class Loading:
         return end - self.first
 
 
-class Counted(Protocol):
-    """The calls of one rank."""
-
-    @property
-    def calls(self) -> int:
-        """How many it has begun."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Asking:
     """How long the processes of a worker go without asking `should_save()`, in one attempt."""
 
-    files: Mapping[int, Counted]
-    """By rank."""
+    files: Mapping[int, CallGate]
+    """Control files by rank."""
     longest: float = 0.0
     """Seconds between two calls of one rank at most, the time since its last one included; 0 while
     no rank has asked, as before its first call."""
