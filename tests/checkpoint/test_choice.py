@@ -14,6 +14,7 @@ from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
 from trainrun.checkpoint.ownership import beat
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.writer import commit_if_complete, set_aside
+from trainrun.contract.answer import ResolveRequest
 from trainrun.errors import ObjectNotFound
 
 if TYPE_CHECKING:
@@ -175,7 +176,12 @@ def test_parts_that_vanish_while_a_checkpoint_is_completed_are_told(bench: Bench
     bench.commit(step=10)
     all_parts_of_20(bench)
     store: Any = WithoutMarkers(bench)
-    answer = resolve(replace(bench.run, store=store), uid="uid-1", attempt=2, watch=bench.watch)
+    answer = resolve(
+        replace(bench.run, store=store),
+        ResolveRequest(attempt=2),
+        uid="uid-1",
+        watch=bench.watch,
+    )
     assert answer.resume == OLD
     assert "newer, but never completed: step-000000020-attempt-1: " in answer.message
 

@@ -27,6 +27,7 @@ from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.writer import set_aside
+from trainrun.contract.answer import ResolveRequest
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -335,7 +336,9 @@ def test_a_listing_that_hides_something_is_not_believed(
 ) -> None:
     run = RunStore(Forgetful(bench, hidden), "digits")  # type: ignore[arg-type]
     newest = checkpoint_id(1, 20)
-    answer = resolve(run, uid="uid-1", attempt=2, committed=newest, watch=bench.watch)
+    answer = resolve(
+        run, ResolveRequest(attempt=2, committed=newest), uid="uid-1", watch=bench.watch
+    )
     assert answer.outcome == "Unavailable"
     assert "exists but the listing does not show it" in answer.message
     assert bench.resolve(2).resume == newest

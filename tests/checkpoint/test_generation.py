@@ -23,6 +23,7 @@ from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.writer import finish
+from trainrun.contract.answer import ResolveRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,7 +219,12 @@ def test_eight_agents_of_one_trainrun_that_race_begin_one_generation(any_bench: 
     def start(_: int) -> Resolution:
         barrier.wait()
         watch = BeatWatch(lease=30, clock=any_bench.clock)
-        return resolve(any_bench.run, uid="uid-2", attempt=1, on_existing="StartFresh", watch=watch)
+        return resolve(
+            any_bench.run,
+            ResolveRequest(attempt=1, on_existing="StartFresh"),
+            uid="uid-2",
+            watch=watch,
+        )
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(start, range(8)))
@@ -235,9 +241,8 @@ def test_four_trainruns_that_race_to_start_fresh_get_a_generation_each(any_bench
             watch = BeatWatch(lease=30, clock=any_bench.clock)
             answer = resolve(
                 any_bench.run,
+                ResolveRequest(attempt=1, on_existing="StartFresh"),
                 uid=f"uid-{number}",
-                attempt=1,
-                on_existing="StartFresh",
                 watch=watch,
             )
             if answer.outcome not in ("InUse", "Unavailable"):

@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 
 def test_metrics_are_read_in_order_over_attempts(any_bench: Bench) -> None:
-    first = MetricsLog(any_bench.run, attempt=1)
-    assert first.write([{"step": 1, "loss": 0.5}, {"step": 2}]) == "metrics/000001-00001.jsonl"
-    assert first.write([]) is None
-    assert first.write([{"step": 3}]) == "metrics/000001-00002.jsonl"
-    MetricsLog(any_bench.run, attempt=2).write([{"step": 2, "loss": {"float": "NaN"}}])
+    first = MetricsLog(1)
+    assert (
+        first.write(any_bench.run, [{"step": 1, "loss": 0.5}, {"step": 2}])
+        == "metrics/000001-00001.jsonl"
+    )
+    assert first.write(any_bench.run, []) is None
+    assert first.write(any_bench.run, [{"step": 3}]) == "metrics/000001-00002.jsonl"
+    MetricsLog(2).write(any_bench.run, [{"step": 2, "loss": {"float": "NaN"}}])
     assert list(read_metrics(any_bench.run)) == [
         {"attempt": 1, "step": 1, "loss": 0.5},
         {"attempt": 1, "step": 2},
@@ -25,21 +28,21 @@ def test_metrics_are_read_in_order_over_attempts(any_bench: Bench) -> None:
 
 
 def test_a_piece_is_never_overwritten(bench: Bench) -> None:
-    MetricsLog(bench.run, attempt=1).write([{"step": 1}])
-    assert MetricsLog(bench.run, attempt=1).write([{"step": 2}]) == "metrics/000001-00002.jsonl"
+    MetricsLog(1).write(bench.run, [{"step": 1}])
+    assert MetricsLog(1).write(bench.run, [{"step": 2}]) == "metrics/000001-00002.jsonl"
     assert [record["step"] for record in read_metrics(bench.run)] == [1, 2]
 
 
 def test_a_damaged_line_costs_only_itself(bench: Bench) -> None:
-    MetricsLog(bench.run, attempt=1).write([{"step": 1}])
+    MetricsLog(1).write(bench.run, [{"step": 1}])
     bench.run.store.put("digits/metrics/000001-00002.jsonl", b'{"step": 2}\n{"st\n[]\n')
     bench.run.store.put("digits/metrics/notes.txt", b"x")
     assert [record["step"] for record in read_metrics(bench.run)] == [1, 2]
 
 
 def test_of_many_pieces_some_are_read_the_first_and_the_last_among_them(bench: Bench) -> None:
-    log = MetricsLog(bench.run, attempt=1)
+    log = MetricsLog(1)
     for step in range(1, 42):
-        log.write([{"step": step}])
+        log.write(bench.run, [{"step": step}])
     assert [record["step"] for record in read_metrics(bench.run, most=5)] == [1, 11, 21, 31, 41]
     assert len(list(read_metrics(bench.run))) == 41

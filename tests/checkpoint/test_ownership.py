@@ -12,6 +12,7 @@ from tests.support.checkpoints import Bench, checkpoint_id
 from trainrun.checkpoint.ownership import BeatWatch, beat, claimants, release
 from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord
 from trainrun.checkpoint.resolution import resolve
+from trainrun.contract.answer import ResolveRequest
 
 
 def owners(bench: Bench) -> list[str]:
@@ -70,7 +71,9 @@ def test_a_fresh_watch_starts_to_count_from_nothing(bench: Bench) -> None:
     bench.resolve(2, uid="uid-2")
     bench.clock.now += 1000
     other = BeatWatch(lease=30, clock=bench.clock)
-    assert resolve(bench.run, uid="uid-3", attempt=2, watch=other).outcome == "InUse"
+    assert (
+        resolve(bench.run, ResolveRequest(attempt=2), uid="uid-3", watch=other).outcome == "InUse"
+    )
 
 
 def test_an_owner_that_was_taken_over_notices(any_bench: Bench) -> None:
@@ -132,9 +135,8 @@ def test_of_eight_racing_runs_one_gets_the_folder(any_bench: Bench, on_existing:
         barrier.wait()
         return resolve(
             any_bench.run,
+            ResolveRequest(attempt=1, on_existing=on_existing),  # type: ignore[arg-type]
             uid=f"uid-{number}",
-            attempt=1,
-            on_existing=on_existing,  # type: ignore[arg-type]
             watch=watch,
         ).outcome
 

@@ -16,6 +16,7 @@ from trainrun.checkpoint.resolution import prove, resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.writer import check_fence, finish, set_aside
+from trainrun.contract.answer import ResolveRequest
 from trainrun.errors import CheckpointFenced, StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def test_one_foreign_answer_does_not_end_a_run_as_succeeded(
     any_bench.resolve(1)
     any_bench.commit(step=10)
     run = RunStore(ErrorPages(any_bench, page), "digits")  # type: ignore[arg-type]
-    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    answer = resolve(run, ResolveRequest(attempt=2), uid="uid-1", watch=any_bench.watch)
     assert answer.outcome == "Unavailable"
     assert "/digits/finished.json is not believed: " in answer.message
     assert reason in answer.message
@@ -332,7 +333,9 @@ def resolve_while(
     """Ask for an attempt while something else happens, just before its claim is written."""
     store: Any = Before(bench, before or f"attempts/{attempt:06}.json", happens)
     run = replace(bench.run, store=store)
-    return resolve(run, uid="uid-1", attempt=attempt, ended=ended, watch=bench.watch)
+    return resolve(
+        run, ResolveRequest(attempt=attempt, ended=ended), uid="uid-1", watch=bench.watch
+    )
 
 
 @pytest.mark.parametrize("first", [10, None], ids=["there was one", "there was none"])
@@ -447,15 +450,23 @@ def test_a_worker_shows_that_it_can_read_the_checkpoint_and_writes_nothing(
     any_bench.commit(step=10)
     before = any_bench.run.objects("")
     point = checkpoint_id(1, 10)
-    answer = prove(any_bench.run, attempt=2, point=point)
+    answer = prove(any_bench.run, ResolveRequest(attempt=2, proof=True, committed=point))
     assert (answer.attempt, answer.outcome, answer.resume) == (2, "Resolved", point)
-    assert prove(any_bench.run, attempt=2, point=None).outcome == "Resolved"
+    assert (
+        prove(any_bench.run, ResolveRequest(attempt=2, proof=True, committed=None)).outcome
+        == "Resolved"
+    )
     assert any_bench.run.objects("") == before
 
 
 def test_a_checkpoint_that_is_gone_does_not_mean_that_the_store_refuses(any_bench: Bench) -> None:
     any_bench.resolve(1)
-    assert prove(any_bench.run, attempt=2, point=checkpoint_id(1, 10)).outcome == "Resolved"
+    assert (
+        prove(
+            any_bench.run, ResolveRequest(attempt=2, proof=True, committed=checkpoint_id(1, 10))
+        ).outcome
+        == "Resolved"
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -467,8 +478,11 @@ def test_a_worker_with_wrong_keys_says_what_the_server_says(
     with contextlib.closing(open_store("s3://bucket/runs")) as store:
         run = RunStore(store, "digits")
         point = checkpoint_id(1, 10) if known else None
-        answer = prove(run, attempt=2, point=point)
+        answer = prove(run, ResolveRequest(attempt=2, proof=True, committed=point))
         assert (answer.outcome, answer.resume) == ("Misconfigured", None)
         assert "SignatureDoesNotMatch" in answer.message
         own_s3.stop()
-        assert prove(run, attempt=2, point=point).outcome == "Unavailable"
+        assert (
+            prove(run, ResolveRequest(attempt=2, proof=True, committed=point)).outcome
+            == "Unavailable"
+        )

@@ -13,6 +13,7 @@ from trainrun.checkpoint.ownership import BeatWatch, known_run_id, release
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import environment
+from trainrun.contract.answer import ResolveRequest
 
 if TYPE_CHECKING:
     from tests.support.checkpoints import Bench
@@ -87,7 +88,7 @@ def test_eight_trainruns_that_race_for_a_new_folder_agree_on_its_id(any_bench: B
     def start(number: int) -> Resolution:
         watch = BeatWatch(lease=30, clock=any_bench.clock)
         barrier.wait()
-        return resolve(any_bench.run, uid=f"uid-{number}", attempt=1, watch=watch)
+        return resolve(any_bench.run, ResolveRequest(attempt=1), uid=f"uid-{number}", watch=watch)
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(start, range(8)))

@@ -110,11 +110,12 @@ class Bureau:
     def report(self, trial: int, *values: float, attempt: int = 1, metric: str = "loss") -> None:
         """What a trial stores of its metrics, one value a step."""
         run = RunStore(self.store, f"search/trials/{trial:05}")
-        MetricsLog(run, attempt=attempt).write(
+        MetricsLog(attempt).write(
+            run,
             [
                 {"step": step, "rank": 0, "metrics": {metric: value}}
                 for step, value in enumerate(values, start=1)
-            ]
+            ],
         )
 
     async def view(self, holds: Callable[[SweepView], object], what: str) -> SweepView:

@@ -240,8 +240,8 @@ def with_extras(folder: Path) -> Path:
     for attempt in (1, 2):
         steps = range(attempt, attempt + 5)
         metrics = {"loss": 0.5, "<b>evil": 1}
-        MetricsLog(run, attempt=attempt).write(
-            {"step": step, "rank": 0, "metrics": metrics} for step in steps
+        MetricsLog(attempt).write(
+            run, ({"step": step, "rank": 0, "metrics": metrics} for step in steps)
         )
     for slot in (0, 1):
         lines = tuple(LogLine(at=n, text=f"{n} of {slot} <i> password=hunter2") for n in range(70))

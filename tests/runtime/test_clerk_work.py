@@ -63,9 +63,9 @@ def test_without_an_operator_time_counts_while_trials_report() -> None:
     office = Office()
     office.hear()
     office.passes(10)
-    metrics = MetricsLog(RunStore(office.store, "search/trials/00000"), attempt=1)
+    metrics, run = MetricsLog(1), RunStore(office.store, "search/trials/00000")
     for step in range(1, 101):
-        metrics.write([{"step": step, "rank": 0, "metrics": {"loss": 0.5}}])
+        metrics.write(run, [{"step": step, "rank": 0, "metrics": {"loss": 0.5}}])
         office.passes(30)
     assert 2900 <= office.counted <= 3100
 

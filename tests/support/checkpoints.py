@@ -14,8 +14,9 @@ from trainrun.checkpoint.reader import checkpoint_on_node, initial_on_node, read
 from trainrun.checkpoint.records import Manifest
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore, open_store
-from trainrun.checkpoint.writer import LocalFile, commit_if_complete, scan, write_part
+from trainrun.checkpoint.writer import LocalFile, Upload, commit_if_complete, scan, write_part
 from trainrun.contract.agent_state import Resolution
+from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 
 
@@ -113,19 +114,32 @@ class Bench:
         params: str = "",
         look: bool = False,
     ) -> Resolution:
-        return resolve(
-            self.run,
-            uid=uid or self.uid,
+        request = ResolveRequest(
             attempt=attempt,
             on_existing=on_existing,
-            generation=generation,
             ended=ended,
             committed=committed,
             trial_of=trial_of,
-            watch=self.watch,
-            params=params,
             look=look,
         )
+        return resolve(
+            self.run,
+            request,
+            uid=uid or self.uid,
+            generation=generation,
+            watch=self.watch,
+            params=params,
+        )
+
+
+class Counting(Upload):
+    """Knows how many bytes were sent, repeated ones included."""
+
+    moved = 0
+
+    def advance(self, count: int) -> None:
+        self.moved += count
+        super().advance(count)
 
 
 class Through:

@@ -132,7 +132,7 @@ def test_a_run_whose_storage_was_taken_over_does_not_end_as_succeeded(
     operator.until(lambda s: s.spawned is not None)
     run = RunStore(open_store(workers.storage.as_uri()), "run")
     release(run, uid="uid-1")
-    taken = resolve(run, uid="uid-2", attempt=2, watch=BeatWatch())
+    taken = resolve(run, ResolveRequest(attempt=2), uid="uid-2", watch=BeatWatch())
     assert taken.outcome == "Resolved"
     (workers.folder / "go").touch()
     state = operator.until(lambda s: s.fatal)

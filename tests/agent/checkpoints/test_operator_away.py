@@ -122,7 +122,7 @@ def test_a_worker_that_was_cut_off_trains_on_and_what_it_commits_too_late_is_nev
     run = RunStore(open_store(f"file://{workers.storage}"), "run")
 
     def claim(attempt: int) -> CheckpointId | None:
-        found = resolve(run, uid="uid-1", attempt=attempt, watch=BeatWatch())
+        found = resolve(run, ResolveRequest(attempt=attempt), uid="uid-1", watch=BeatWatch())
         assert found.outcome == "Resolved", found.message
         return found.resume
 

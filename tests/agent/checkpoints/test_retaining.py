@@ -16,6 +16,7 @@ from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.ownership import BeatWatch
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreUnavailable
 
@@ -56,7 +57,7 @@ def an_attempt(folder: Path, number: int) -> Iterator[Bench]:
     (folder / "storage").mkdir(exist_ok=True)
     run = RunStore(open_store(f"file://{folder}/storage"), "run")
     for attempt in range(1, number + 1):
-        resolve(run, uid="uid-1", attempt=attempt, watch=BeatWatch())
+        resolve(run, ResolveRequest(attempt=attempt), uid="uid-1", watch=BeatWatch())
     bench = Bench(folder)
     bench.uploads.attempt = number
     bench.storage.settings = replace(bench.storage.settings, keep=2)

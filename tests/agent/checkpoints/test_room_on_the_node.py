@@ -109,7 +109,7 @@ async def test_a_download_of_an_attempt_that_has_ended_takes_no_room_from_the_ne
     late.cancel()  # the connection of its process is closed
     folder = await node.downloads.materialize(STEP_5, None)
     node.go.set()
-    await asyncio.to_thread(node.storage._store._pool.shutdown)  # waits for that thread
+    await asyncio.to_thread(node.storage._pool.shutdown)  # waits for that thread
     assert (folder / "model.pt").read_bytes() == node.content(STEP_5)
 
 

@@ -100,7 +100,9 @@ async def test_a_release_waits_for_what_would_take_it_back(
     go_on.set()
     await releasing
     monkeypatch.undo()
-    found = resolution.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=BeatWatch())
+    found = resolution.resolve(
+        run_of(tmp_path), ResolveRequest(attempt=3), uid="uid-2", watch=BeatWatch()
+    )
     assert found.outcome == "Resolved"
 
 
@@ -108,7 +110,7 @@ async def test_whoever_is_told_of_no_generation_finds_it_and_stays_there(
     storage: AsyncRunStore, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path)
-    resolution.resolve(run, uid="another", attempt=1, watch=BeatWatch())
+    resolution.resolve(run, ResolveRequest(attempt=1), uid="another", watch=BeatWatch())
     found = await storage.resolve(ResolveRequest(attempt=1, on_existing="StartFresh"))
     assert (found.outcome, found.generation) == ("Resolved", 2)
     storage.enter(0)  # the operator has not written it down yet

@@ -16,6 +16,7 @@ from testbed.tcp_proxy import TcpProxy, tcp_proxy
 from tests.support.certificates import TestAuthority
 from tests.support.checkpoints import (
     Bench,
+    Counting,
     checkpoint_id,
     expected_directory,
     materialize,
@@ -185,7 +186,7 @@ def test_a_slow_upload_shows_progress_and_can_be_given_up(
     proxy.delay = 0.05
     bench = Bench(run=RunStore(proxied, "digits"), scratch=tmp_path / "scratch")
     files = bench.save(0, {f"file-{n}": bytes(1000) for n in range(200)})
-    upload = Upload()
+    upload = Counting()
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(
             write_part,
@@ -198,11 +199,11 @@ def test_a_slow_upload_shows_progress_and_can_be_given_up(
             metrics={},
             upload=upload,
         )
-        eventually(lambda: upload.bytes_moved > 0)
+        eventually(lambda: upload.moved > 0)
         upload.cancel()
         with pytest.raises(TransferCancelled):
             future.result()
-    assert upload.bytes_moved < 200_000
+    assert upload.moved < 200_000
     assert not any("done" in item.key for item in opened.list(""))
 
 

@@ -20,6 +20,7 @@ from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.selection import Folder, fenced_by
 from trainrun.checkpoint.writer import merged_parts
 from trainrun.contract import layout
+from trainrun.contract.answer import ResolveRequest
 from trainrun.errors import CacheUnusable, CheckpointConflict, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
@@ -220,9 +221,9 @@ def next_resolution(run: RunStore) -> Resolution:
 def _ask(run: RunStore) -> Resolution:
     return resolve(
         replace(run, store=ReadOnlyStore(run.store)),
+        ResolveRequest(attempt=max(run.attempts(), default=0) + 1),
         uid=owner_uid(run),
         generation=run.generation,
-        attempt=max(run.attempts(), default=0) + 1,
         watch=BeatWatch(),
     )
 

@@ -7,7 +7,7 @@ counts as the same file and is stored once; no name is a folder of another.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trainrun.checkpoint.records import DoneMarker, Manifest, ManifestFile, PartFile
 from trainrun.errors import CheckpointConflict
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trainrun._common.tree import TreeEntry
+
+F = TypeVar("F", bound=PartFile)
 
 REMEDY = (
     "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
@@ -39,17 +41,9 @@ def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]
 
     Raises CheckpointConflict.
     """
-    merged: dict[str, PartFile] = {}
-    for item in sorted(files, key=lambda item: (item.name, item.ranks)):
-        first = merged.get(item.name)
-        if first is None:
-            merged[item.name] = item
-            continue
-        _check_same(first, item, step=step)
-        merged[item.name] = replace(first, ranks=_union(first.ranks, item.ranks))
-    result = tuple(merged.values())
-    _check_folders(result, step=step)
-    return result
+    merged = _merged(sorted(files, key=lambda item: (item.name, item.ranks)), step=step)
+    _check_folders(merged, step=step)
+    return merged
 
 
 def merge_others(entries: Iterable[TreeEntry], *, step: int) -> tuple[TreeEntry, ...]:
@@ -76,18 +70,9 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
     """
     ordered = sorted(markers, key=lambda marker: marker.worker)
     first = ordered[0]
-    merged: dict[str, ManifestFile] = {}
-    duplicates = []
-    for marker in ordered:
-        for item in marker.files:
-            known = merged.get(item.name)
-            if known is None:
-                merged[item.name] = _stored(item, worker=marker.worker)
-                continue
-            _check_same(known, item, step=first.step)
-            merged[item.name] = replace(known, ranks=_union(known.ranks, item.ranks))
-            duplicates.append((marker.worker, item.name))
-    files = tuple(sorted(merged.values(), key=lambda item: item.name))
+    stored = [_stored(item, worker=marker.worker) for marker in ordered for item in marker.files]
+    files = _merged(stored, step=first.step)
+    named = {(item.worker, item.name) for item in files}
     others = merge_others((item for marker in ordered for item in marker.others), step=first.step)
     _check_folders(files, others, step=first.step)
     manifest = Manifest(
@@ -99,12 +84,23 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
         metrics=next((marker.metrics for marker in ordered if marker.metrics), {}),
         metadata=next((marker.metadata for marker in ordered if marker.metadata), {}),
     )
-    return Merged(manifest=manifest, duplicates=tuple(duplicates))
+    brought = ((item.worker, item.name) for item in stored)
+    return Merged(manifest=manifest, duplicates=tuple(it for it in brought if it not in named))
 
 
 def whole_manifest(marker: DoneMarker) -> Manifest:
     """The manifest of a checkpoint that one worker brought alone."""
     return replace(merge_workers([marker]).manifest, whole=True)
+
+
+def _merged(files: Iterable[F], *, step: int) -> tuple[F, ...]:
+    """One file of each name, the first, with the ranks of all; ordered by name."""
+    merged: dict[str, F] = {}
+    for item in files:
+        first = merged.setdefault(item.name, item)
+        _check_same(first, item, step=step)
+        merged[item.name] = replace(first, ranks=_union(first.ranks, item.ranks))
+    return tuple(sorted(merged.values(), key=lambda item: item.name))
 
 
 def _stored(item: PartFile, *, worker: int) -> ManifestFile:
@@ -123,7 +119,7 @@ def _union(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> None:
+def _check_same(one: PartFile, other: PartFile, *, step: int) -> None:
     if (one.size, one.crc32) == (other.size, other.crc32):
         return
     if one.size != other.size:
@@ -138,11 +134,12 @@ def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> 
 
 
 def _check_folders(
-    files: Sequence[PartFile | ManifestFile], others: Sequence[TreeEntry] = (), *, step: int
+    files: Sequence[PartFile], others: Sequence[TreeEntry] = (), *, step: int
 ) -> None:
     """A file or a link has its name for itself, and nothing below it."""
-    leaves = {item.name: item for item in (*files, *(entry for entry in others if entry.target))}
-    for item in (*files, *others):
+    every: list[PartFile | TreeEntry] = [*files, *others]
+    leaves = {item.name: item for item in every if _kind(item) != "folder"}
+    for item in every:
         parts = item.name.split("/")
         for length in range(1, len(parts) + 1):
             other = leaves.get("/".join(parts[:length]))
@@ -155,7 +152,7 @@ def _check_folders(
             )
 
 
-def _kind(item: PartFile | ManifestFile | TreeEntry) -> str:
-    if isinstance(item, (PartFile, ManifestFile)):
+def _kind(item: PartFile | TreeEntry) -> str:
+    if isinstance(item, PartFile):
         return "file"
     return "link" if item.target else "folder"

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 class MetricsLog:
     """Writes the metrics of one attempt, piece by piece."""
 
-    def __init__(self, run: RunStore, *, attempt: int) -> None:
-        self._run = run
+    def __init__(self, attempt: int) -> None:
         self._attempt = attempt
         self._next = 1
 
-    def write(self, records: Iterable[Mapping[str, Any]]) -> str | None:
+    def write(self, run: RunStore, records: Iterable[Mapping[str, Any]]) -> str | None:
         """Store these records (JSON-safe) as the next piece; return its key, None for no records.
 
         Raises StoreError; then the same records may be given again.
@@ -38,7 +37,7 @@ class MetricsLog:
         data = ("\n".join(lines) + "\n").encode()
         key = layout.metrics_key(self._attempt, self._next)
         # A number is taken when another agent has been slot 0 of this attempt before us.
-        while not self._run.store.put_if_absent(self._run.key(key), data):
+        while not run.store.put_if_absent(run.key(key), data):
             self._next += 1
             key = layout.metrics_key(self._attempt, self._next)
         self._next += 1

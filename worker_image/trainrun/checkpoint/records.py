@@ -160,21 +160,11 @@ class DoneMarker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestFile:
-    """A file of the merged checkpoint."""
+class ManifestFile(PartFile):
+    """A file of the merged checkpoint: with mode and time as the lowest of its ranks had them."""
 
-    name: str
-    size: int
-    """Bytes."""
-    crc32: int
     worker: int
     """In whose folder it is stored."""
-    ranks: tuple[int, ...]
-    """The global ranks that brought it, ascending."""
-    mode: int = 0
-    """As the lowest of these ranks had it."""
-    modified: int = 0
-    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

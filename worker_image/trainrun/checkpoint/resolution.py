@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.choice import (
     Choice,
@@ -34,6 +34,7 @@ from trainrun.checkpoint.reader import read_manifest
 from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Outcome, Resolution
+from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
 
@@ -43,61 +44,48 @@ if TYPE_CHECKING:
 
 def resolve(
     run: RunStore,
+    request: ResolveRequest,
     *,
     uid: str,
-    attempt: int,
-    on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume",
     generation: int = 0,
-    ended: str = "",
-    committed: CheckpointId | None = None,
-    trial_of: CheckpointId | None = None,
     watch: BeatWatch,
     params: str = "",
-    look: bool = False,
 ) -> Resolution:
-    """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
+    """Claim the resume point that is requested (attempts are counted from 1) for the TrainRun
+    `uid`.
 
-    `generation` is that of its folder in which the run is; 0: not known, then `on_existing` says
-    which, and the answer too. `ended` is the incident that ended the attempt before, for the
-    record; `committed` the newest checkpoint that the caller knows to be committed: while it is
-    None the store may be a new one, otherwise an empty listing is not believed; where the newest
-    good one is `trial_of`, the one before it is claimed, as a trial; `params` are those
-    of a sweep's trial, as JSON: the folder of other ones is refused. Repeating it for an
-    attempt that is claimed already gives the same answer, while that choice is still good (else
-    `Behind`: take the next number). With `look` nothing is claimed or written (see `OwnerLife`).
-    Never raises for trouble with the store.
+    `generation` is that of its folder in which the run is; 0: not known, then the request says
+    which, and the answer too; `params` are those of a sweep's trial, as JSON: the folder of other
+    ones is refused. While the request knows of no commit the store may be a new one, otherwise an
+    empty listing is not believed. Repeating it for an attempt that is claimed already gives the
+    same answer, while that choice is still good (else `Behind`: take the next number). With `look`
+    nothing is claimed or written (see `OwnerLife`). Never raises for trouble with the store.
     """
-    claimant = _Claimant(
-        run=run,
-        uid=uid,
-        attempt=attempt,
-        ended=ended,
-        committed=committed,
-        trial_of=trial_of,
-        params=params,
-    )
+    claimant = _Claimant(run=run, request=request, uid=uid, params=params)
     try:
-        if look:
+        if request.look:
             place = replace(run, generation=generation) if generation else run
             seen = life_of_owner(place, watch=watch)
             message = f"the owner's beat in {place.uri}: {seen}"
             return replace(claimant.answer("Looked", message=message), owner=seen)
-        if committed is None:
+        if request.committed is None:
             # This may be the first use of the store: make it ready, and find out what it lacks.
             run.store.probe()
         if generation:
             place = replace(run, generation=generation)
         else:
-            place = enter(run, uid=uid, fresh=on_existing == "StartFresh")
+            place = enter(run, uid=uid, fresh=request.on_existing == "StartFresh")
         claimant = replace(claimant, run=place)
-        return claimant.resolve(fail_on_existing=on_existing == "Fail", watch=watch)
+        return claimant.resolve(watch=watch)
     except StoreError as error:
         return claimant.answer(_outcome(error), message=str(error))
 
 
-def prove(run: RunStore, *, attempt: int, point: CheckpointId | None) -> Resolution:
-    """Read the checkpoint's manifest, or without one list attempts: `Resolved` where the store lets
-    us, whatever it holds. Claims and writes nothing; never raises for trouble with the store."""
+def prove(run: RunStore, request: ResolveRequest) -> Resolution:
+    """Read the manifest of what is committed, or without that list attempts: `Resolved` where the
+    store lets us, whatever it holds. Claims and writes nothing; never raises for trouble with the
+    store."""
+    attempt, point = request.attempt, request.committed
     try:
         if point is None:
             run.attempts()
@@ -116,14 +104,12 @@ def _outcome(error: StoreError) -> Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claimant:
     run: RunStore
+    request: ResolveRequest
     uid: str
-    attempt: int
-    ended: str
-    committed: CheckpointId | None
-    trial_of: CheckpointId | None
     params: str
 
-    def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
+    def resolve(self, *, watch: BeatWatch) -> Resolution:
+        fail_on_existing = self.request.on_existing == "Fail"
         if refusal := of_other_params(self.run, self.params):
             return self.answer(refusal.outcome, message=refusal.message)
         if not fail_on_existing and self._has_finished():
@@ -140,7 +126,7 @@ class _Claimant:
         if self._has_finished():
             return self._finished()
         view = look(self.run)
-        if view.highest >= self.attempt:
+        if view.highest >= self.request.attempt:
             return self._claimed_before(view, owner)
         return self._claim(view, owner)
 
@@ -154,7 +140,7 @@ class _Claimant:
         choice: Choice | None = None,
     ) -> Resolution:
         return Resolution(
-            attempt=self.attempt,
+            attempt=self.request.attempt,
             outcome=outcome,
             resume=resume,
             highest_attempt=highest,
@@ -194,13 +180,13 @@ class _Claimant:
         )
 
     def _claim(self, view: StoreView, owner: Owned) -> Resolution:
-        if self.attempt > 1 and self.attempt - 1 not in view.attempts:
+        if self.request.attempt > 1 and self.request.attempt - 1 not in view.attempts:
             self._check_listing()
         known = {
             checkpoint: how
             for checkpoint, how in (
                 (owner.committed, "its owner had committed it"),
-                (self.committed, "it was reported to be committed"),
+                (self.request.committed, "it was reported to be committed"),
             )
             if checkpoint is not None
         }
@@ -212,24 +198,24 @@ class _Claimant:
             return self.answer(
                 "NoGoodCheckpoint", message=problem, highest=view.highest, choice=choice
             )
-        tried = resume if resume == self.trial_of else None
+        tried = resume if resume == self.request.trial_of else None
         before = one_before(self.run, view, tried) if tried is not None else None
         record = AttemptRecord(
-            attempt=self.attempt,
+            attempt=self.request.attempt,
             uid=self.uid,
             resume=before or resume,
-            ended=self.ended,
+            ended=self.request.ended,
             set_aside=tuple(choice.set_aside),
             trial_of=tried if before else None,
         )
-        if not self.run.write_once(layout.attempt_key(self.attempt), record):
+        if not self.run.write_once(layout.attempt_key(self.request.attempt), record):
             view = look(self.run)
-            if view.highest < self.attempt:
-                raise self.run.incomplete_listing(layout.attempt_key(self.attempt))
+            if view.highest < self.request.attempt:
+                raise self.run.incomplete_listing(layout.attempt_key(self.request.attempt))
             return self._claimed_before(view, owner)
         if self._take_late(resume, view, known):
-            return self._behind(self.attempt + 1)
-        return self._resolved(record, owner, highest=self.attempt, choice=choice)
+            return self._behind(self.request.attempt + 1)
+        return self._resolved(record, owner, highest=self.request.attempt, choice=choice)
 
     def _take_late(self, resume: CheckpointId | None, before: StoreView, known: Known) -> bool:
         """Whether something newer was committed between the look and the claim, which fences it.
@@ -240,12 +226,17 @@ class _Claimant:
         if all(before.shows_manifest(id_) for id_, folder in now if folder.has_manifest):
             return False
         view = look(self.run)
-        others = {number: it for number, it in view.resumes.items() if number != self.attempt}
+        others = {
+            number: it for number, it in view.resumes.items() if number != self.request.attempt
+        }
         newest = choose(self.run, replace(view, resumes=others), known).resume
         if newest is None or (resume is not None and newest.id <= resume):
             return False
         record = AttemptRecord(
-            attempt=self.attempt + 1, uid=self.uid, resume=newest.id, ended=self.ended
+            attempt=self.request.attempt + 1,
+            uid=self.uid,
+            resume=newest.id,
+            ended=self.request.ended,
         )
         self.run.write_once(layout.attempt_key(record.attempt), record)
         return True
@@ -255,7 +246,7 @@ class _Claimant:
 
         What that has left behind would be resumed from.
         """
-        before = layout.attempt_key(self.attempt - 1)
+        before = layout.attempt_key(self.request.attempt - 1)
         with contextlib.suppress(ObjectNotFound):
             self.run.store.get(self.run.key(before))
             raise self.run.incomplete_listing(before)
@@ -279,9 +270,9 @@ class _Claimant:
 
     def _claimed_before(self, view: StoreView, owner: Owned) -> Resolution:
         """The attempt's number is taken: by us (say the same again) or by somebody else."""
-        if view.highest == self.attempt:
+        if view.highest == self.request.attempt:
             try:
-                record = self.run.read(AttemptRecord, layout.attempt_key(self.attempt))
+                record = self.run.read(AttemptRecord, layout.attempt_key(self.request.attempt))
             except CheckpointDamaged:
                 record = None
             if record is not None and record.uid == self.uid and self._stands(record, view):

@@ -68,7 +68,7 @@ class LocalFile:
 
 
 class Upload:
-    """One worker's part on its way: how far it is, and a way to give it up. Thread-safe.
+    """One worker's part on its way: what has arrived, and a way to give it up. Thread-safe.
 
     Passing the same object to a repeated `write_part` skips the files that have arrived.
     """
@@ -76,24 +76,16 @@ class Upload:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cancelled = False
-        self._moved = 0
         self._arrived: dict[str, PartFile] = {}
-
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes sent so far, repeated ones included: grows while there is progress."""
-        with self._lock:
-            return self._moved
 
     def cancel(self) -> None:
         """Make the running call raise TransferCancelled within one chunk."""
         with self._lock:
             self._cancelled = True
 
-    def advance(self, count: int) -> None:
-        """Note progress. Raises TransferCancelled after `cancel`."""
+    def advance(self, _count: int) -> None:
+        """So many bytes were moved. Raises TransferCancelled after `cancel`."""
         with self._lock:
-            self._moved += count
             if self._cancelled:
                 raise TransferCancelled("the upload was given up")
 

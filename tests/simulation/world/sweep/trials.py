@@ -175,7 +175,7 @@ class SimulatedTrial:
         self.step = self.folder.begin(self.uid)
         self.folder.asking = self.asking
         self.attempt = self.folder.attempts
-        self.metrics, self.reports = MetricsLog(self.folder.run, attempt=self.attempt), []
+        self.metrics, self.reports = MetricsLog(self.attempt), []
         self.phase = "Running"
 
     def _train(self) -> None:
@@ -192,7 +192,7 @@ class SimulatedTrial:
 
     def _store_reports(self) -> None:
         assert self.metrics is not None, "it runs"
-        self.metrics.write(self.reports)
+        self.metrics.write(self.folder.run, self.reports)
         if self.random.random() > 0.05:  # else the agent has not heard of it, and does it again
             self.reports = []
 

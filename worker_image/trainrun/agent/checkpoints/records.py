@@ -20,6 +20,7 @@ from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.logs import WorkerLog
+from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.contract.answer import StoryEntry
 from trainrun.contract.masking import masked_object
 from trainrun.contract.wire import LARGEST_STORY_ENTRY
@@ -42,10 +43,14 @@ class MetricsQueue:
     storage: AsyncRunStore
     interval: float
     """Seconds between two pieces."""
+    _log: MetricsLog = field(init=False)
     _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._log = MetricsLog(self.attempt)
 
     def start(self) -> None:
         """Begin to write pieces."""
@@ -83,7 +88,7 @@ class MetricsQueue:
             {"step": step, "rank": rank, "metrics": metrics} for step, rank, metrics in reports
         ]
         try:
-            await self.storage.write_metrics(self.attempt, records)
+            await self.storage.on_run(self._log.write, records)
         except StoreError as error:
             LOG.info("metrics wait to be stored: %s", error)
             room = KEPT_REPORTS - len(self._reports)

@@ -238,22 +238,17 @@ class Uploads:
         if self.before_commit is not None:
             await self.before_commit()
         handle = self._handles.setdefault(entry.step, Upload())
-        files = dict(entry.files)
+        # As it is now: more may come while it is on its way.
+        part = replace(entry, files=dict(entry.files), digests=dict(entry.digests))
+        checkpoint = CheckpointId(attempt=self.attempt, step=entry.step)
         manifest = await self.storage.write_part(
-            CheckpointId(attempt=self.attempt, step=entry.step),
-            workers=self.workers,
-            files=files,
-            metrics=entry.metrics,
-            metadata=entry.metadata,
-            whole=entry.whole,
-            digests=dict(entry.digests),
-            upload=handle,
+            checkpoint, part, workers=self.workers, upload=handle
         )
         self._handles.pop(entry.step, None)
         self._over_trouble()
-        self.staged.uploaded(entry.step, files)
+        self.staged.uploaded(entry.step, part.files)
         self.stored(entry.step, [self.slot])
-        self.remove(list(files.values()))
+        self.remove(list(part.files.values()))
         if manifest is not None:
             self._committed(manifest)
         self.wake()

@@ -51,12 +51,8 @@ class FileStore:
 
     def __init__(self, root: Path, *, uri: str) -> None:
         self.root = root
-        self._uri = uri
-
-    @property
-    def uri(self) -> str:
+        self.uri = uri
         """The address as the user wrote it."""
-        return self._uri
 
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""

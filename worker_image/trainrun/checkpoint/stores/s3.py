@@ -100,17 +100,13 @@ class S3Store:
     ) -> None:
         self.bucket = bucket
         self.prefix = f"{prefix}/" if prefix else ""
-        self._uri = uri
+        self.uri = uri
+        """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._region = region
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
         self._made: Any = None
-
-    @property
-    def uri(self) -> str:
-        """The address as the user wrote it."""
-        return self._uri
 
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
