@@ -9,55 +9,38 @@ agents themselves (see `tally`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 
-Step = Literal[
-    "Nothing",  # the order is old, or comes again
-    "Refuse",
-    "Mark",  # stop the ranks at the call: prepared if all can be stopped there, else refused
-    "Commit",
-    "Abort",
-]
 
+def obeyed(
+    vote: SaveVote,
+    order: SaveOrder,
+    *,
+    living: bool = True,
+    stops: Callable[[int], bool] | None = None,
+) -> SaveVote:
+    """The vote after an order, the same where it is old or comes again.
 
-def step(vote: SaveVote, order: SaveOrder, *, living: bool) -> Step:
-    """What to do about an order; `living`: whether any rank lives that could save."""
+    `living`: whether any rank lives that could save; `stops` stops all of them at a call, or none,
+    and says which. None: they can be stopped at every call after `vote.calls`.
+    """
+    call = order.call
     if vote.committed is not None or not living:
-        return "Nothing"
+        return vote
     match order.stage:
         case "Prepare":
-            return _prepare(vote, order.call)
+            return _prepared(vote, call, stops or (lambda call: vote.calls < call))
         case "Commit":
             # A commit needs the votes of all that live: never asked about this call, no part in it.
-            return "Commit" if vote.prepared == order.call else "Nothing"
+            return replace(vote, committed=call, prepared=None) if vote.prepared == call else vote
         case "Abort":
-            return "Abort"
-
-
-def prepared(vote: SaveVote, call: int) -> SaveVote:
-    """Every rank stops at this call."""
-    return replace(vote, prepared=call)
-
-
-def refused(vote: SaveVote, call: int) -> SaveVote:
-    """A rank has passed this call."""
-    return replace(vote, refused=max(vote.refused, call), refusals=vote.refusals + 1)
-
-
-def committed(vote: SaveVote, call: int) -> SaveVote:
-    """This call, and every later one, is answered with yes."""
-    return replace(vote, committed=call, prepared=None)
-
-
-def aborted(vote: SaveVote, call: int) -> SaveVote:
-    """This call is answered with no, for good."""
-    kept = None if vote.prepared == call else vote.prepared
-    return replace(vote, prepared=kept, refused=max(vote.refused, call))
+            kept = None if vote.prepared == call else vote.prepared
+            return replace(vote, prepared=kept, refused=max(vote.refused, call))
 
 
 def says(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool | None:
@@ -82,27 +65,14 @@ def outcome(said: Mapping[int, bool], *, workers: int) -> Literal["Commit", "Abo
     return "Commit" if len(said) == workers else None
 
 
-def obeyed(vote: SaveVote, order: SaveOrder, *, living: bool = True) -> SaveVote:
-    """The vote after an order, where ranks can be stopped at every call after `vote.calls`."""
-    call = order.call
-    match step(vote, order, living=living):
-        case "Nothing":
-            return vote
-        case "Refuse":
-            return refused(vote, call)
-        case "Mark":
-            return refused(vote, call) if vote.calls >= call else prepared(vote, call)
-        case "Commit":
-            return committed(vote, call)
-        case "Abort":
-            return aborted(vote, call)
-
-
-def _prepare(vote: SaveVote, call: int) -> Step:
+def _prepared(vote: SaveVote, call: int, stops: Callable[[int], bool]) -> SaveVote:
     if call <= vote.refused or call == vote.prepared:
-        return "Nothing"
+        return vote
     if vote.prepared is not None:
         # Two operators at once. A later call can wait until ours is settled; an earlier one would
         # wait for us for ever.
-        return "Refuse" if call < vote.prepared else "Nothing"
-    return "Mark"
+        if call > vote.prepared:
+            return vote
+    elif stops(call):
+        return replace(vote, prepared=call)
+    return replace(vote, refused=max(vote.refused, call), refusals=vote.refusals + 1)

@@ -118,29 +118,24 @@ class Voter:
 
     def _follow(self, order: SaveOrder) -> None:
         """Raises BlockingIOError where a control file is locked, with nothing changed."""
-        step = ballot.step(self._vote, order, living=bool(self.living()))
-        match step:
-            case "Nothing":
-                pass
-            case "Refuse":
-                self._refuse(order.call)
-            case "Mark":
-                self._prepare(order)
-            case "Commit":
-                self._commit(order)
-            case "Abort":
-                self._abort(order)
-        if order.stage == "Prepare" and order.call == self._vote.prepared:
-            # Also when it comes again: who is to write may have changed since.
-            self._order, self._ordered_at = order, time.monotonic()
-
-    def _prepare(self, order: SaveOrder) -> None:
-        if self._mark(order.call):
-            self._vote = ballot.prepared(self._vote, order.call)
-            self._prepared_at = time.monotonic()
+        before, now, living = self._vote, time.monotonic(), bool(self.living())
+        self._vote = vote = ballot.obeyed(before, order, living=living, stops=self._mark)
+        if vote.committed != before.committed:
+            self._asked_at = now
+            self._asked = SaveNow(
+                reason=order.reason, writer_rank=order.writer_rank, deadline=order.deadline
+            )
+            self._answer(self._asked)
+        elif before.prepared is not None and vote.prepared is None:
+            self._unmark([self.files[rank] for rank in self.living()])
+            self._answer(None)
+        elif vote.prepared != before.prepared:
+            self._prepared_at = now
+        if vote != before:
             self.news()
-        else:
-            self._refuse(order.call)
+        if order.stage == "Prepare" and order.call == vote.prepared:
+            # Also when it comes again: who is to write may have changed since.
+            self._order, self._ordered_at = order, now
 
     def _mark(self, call: int) -> bool:
         """Stop every living rank at `call`, or none; raises BlockingIOError where one is locked."""
@@ -172,27 +167,6 @@ class Voter:
     def _unmark_later(self, file: CallGate) -> None:
         if self._vote.prepared is None and self._vote.committed is None:
             self._unmark([file])
-
-    def _refuse(self, call: int) -> None:
-        self._vote = ballot.refused(self._vote, call)
-        self.news()
-
-    def _commit(self, order: SaveOrder) -> None:
-        self._asked_at = time.monotonic()
-        self._asked = SaveNow(
-            reason=order.reason, writer_rank=order.writer_rank, deadline=order.deadline
-        )
-        self._vote = ballot.committed(self._vote, order.call)
-        self._answer(self._asked)
-        self.news()
-
-    def _abort(self, order: SaveOrder) -> None:
-        held = self._vote.prepared == order.call
-        self._vote = ballot.aborted(self._vote, order.call)
-        if held:
-            self._unmark([self.files[rank] for rank in self.living()])
-            self._answer(None)
-        self.news()
 
     def _answer(self, asked: SaveNow | None) -> None:
         waiters, self._waiters = self._waiters, []
