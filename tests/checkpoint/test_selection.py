@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint.records import DoneMarker, Manifest, ManifestFile
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import (
     Folder,
     ObjectInfo,
     Score,
     all_parts_done,
-    damage,
     deletion_order,
     fenced_by,
     group,
@@ -143,13 +144,17 @@ def test_parts_are_done_when_every_worker_of_one_world_is() -> None:
 def test_damage_that_a_listing_shows_is_named(sizes: dict[str, int], reason: str | None) -> None:
     item = ManifestFile(name="a", size=5, crc32=1, worker=0, ranks=(0,))
     manifest = Manifest(attempt=1, step=1, workers=1, files=(item,))
-    assert damage(Folder(id=cid(1, 1), sizes=sizes), manifest) == reason
+    run = RunStore(MemoryStore(), "digits")
+    for name, size in sizes.items():
+        run.store.put(run.key(layout.folder(manifest.id) + name), bytes(size))
+    assert run.damage(run.folder(manifest.id), manifest) == reason
 
 
 def test_a_manifest_of_another_checkpoint_is_damage() -> None:
     manifest = Manifest(attempt=1, step=2, workers=1)
     folder = Folder(id=cid(1, 1), sizes={})
-    assert damage(folder, manifest) == "manifest.json: it belongs to step-000000002-attempt-1"
+    found = RunStore(MemoryStore(), "digits").damage(folder, manifest)
+    assert found == "manifest.json: it belongs to step-000000002-attempt-1"
 
 
 def test_retention_keeps_the_newest_and_the_resume_points() -> None:

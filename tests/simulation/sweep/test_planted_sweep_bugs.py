@@ -14,7 +14,7 @@ from tests.simulation.world.sweep.faults import live
 from tests.simulation.world.sweep.judge import BrokenPromise
 from tests.support.levels import some
 from trainrun.checkpoint import sweep_log
-from trainrun.checkpoint.numbered_log import Binder
+from trainrun.checkpoint.numbered_log import NumberedLog
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep import clerk
@@ -78,10 +78,14 @@ def records_are_written_over_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def volumes_hold_something_else(patch: pytest.MonkeyPatch) -> None:
-    real = Binder.take
-    patch.setattr(
-        Binder, "take", lambda self, data, *, bound: real(self, data[:-2] + b" }\n", bound=bound)
-    )
+    real = NumberedLog._bind
+
+    def bind(self: NumberedLog[Any]) -> None:
+        kept, self._loose = self._loose, [data[:-2] + b" }\n" for data in self._loose]
+        real(self)
+        self._loose = kept[len(kept) - len(self._loose) :]
+
+    patch.setattr(NumberedLog, "_bind", bind)
 
 
 def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:

@@ -73,9 +73,13 @@ class WorkerLog:
 
 
 def write_log(run: RunStore, log: WorkerLog) -> bool:
-    """Store them, masked; False where others stand there already, which stay. Raises StoreError."""
+    """Store them, masked; False where others stand there already, which stay. Those of slot 0 are
+    the time to forget the ones of old attempts. Raises StoreError."""
     key = run.key(layout.log_key(log.attempt, log.slot))
-    return run.store.put_if_absent(key, _packed(log))
+    written = run.store.put_if_absent(key, _packed(log))
+    if log.slot == 0:
+        forget_logs(run, attempt=log.attempt)
+    return written
 
 
 def forget_logs(run: RunStore, *, attempt: int) -> None:

@@ -88,11 +88,6 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
     return Merged(manifest=manifest, duplicates=tuple(it for it in brought if it not in named))
 
 
-def whole_manifest(marker: DoneMarker) -> Manifest:
-    """The manifest of a checkpoint that one worker brought alone."""
-    return replace(merge_workers([marker]).manifest, whole=True)
-
-
 def _merged(files: Iterable[F], *, step: int) -> tuple[F, ...]:
     """One file of each name, the first, with the ranks of all; ordered by name."""
     merged: dict[str, F] = {}

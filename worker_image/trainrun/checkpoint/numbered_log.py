@@ -68,10 +68,10 @@ class NumberedLog(Generic[T]):
     """Records that are copied into one object, for whoever reads them all."""
     position: int = 0
     """Of the last record that was read or written."""
-    _binder: Binder = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._binder = Binder(self.folder, self.prefix, self.volume)
+    _bound: int = 0
+    """The last record that stands in a volume."""
+    _loose: list[bytes] = field(default_factory=list)
+    """The records behind it."""
 
     def read_on(self) -> None:
         """Everything that stands in the log now. Raises StoreError, and `damaged`."""
@@ -100,7 +100,7 @@ class NumberedLog(Generic[T]):
         if not self.folder.put_once(self.key(self.position + 1), data):
             return False
         self._take(StoredRecord(record, data))
-        self._binder.bind()
+        self._bind()
         return True
 
     def get(self, position: int) -> bytes | None:
@@ -172,47 +172,28 @@ class NumberedLog(Generic[T]):
 
     def _take(self, stored: StoredRecord[T]) -> None:
         self.position += 1
-        self._binder.take(stored.data, bound=stored.bound)
+        self._loose.append(stored.data)
+        if stored.bound:
+            self._bound, self._loose = self.position, []
         self.take(stored.record)
 
-
-@dataclass
-class Binder:
-    """Writes the volumes of a log that somebody reads or writes from its beginning."""
-
-    folder: RunStore
-    prefix: str
-    """Of the log's keys."""
-    size: int = VOLUME
-    bound: int = 0
-    """The last record that stands in a volume."""
-    _loose: list[bytes] = field(default_factory=list)
-    """The records behind it."""
-
-    def take(self, data: bytes, *, bound: bool) -> None:
-        """The next record; `bound`: it is the last one of a volume that is there."""
-        self._loose.append(data)
-        if bound:
-            self.bound += len(self._loose)
-            self._loose = []
-
-    def bind(self) -> None:
+    def _bind(self) -> None:
         """Write those volumes whose records are all there. What cannot be written now is tried
         again the next time: nothing depends on it."""
         with suppress(StoreError):
             while count := self._full():
-                last = self.bound + count
-                key = layout.volume_key(self.prefix, self.bound + 1, last)
+                last = self._bound + count
                 data = b"".join(self._loose[:count])
+                key = layout.volume_key(self.prefix, self._bound + 1, last)
                 self.folder.store.put(self.folder.key(key), data)
-                self.bound, self._loose = last, self._loose[count:]
+                self._bound, self._loose = last, self._loose[count:]
 
     def _full(self) -> int:
         """How many records the next volume holds; 0: those that are there do not fill it."""
         total = 0
         for count, data in enumerate(self._loose, start=1):
             total += len(data)
-            if count == self.size or total >= LARGEST_VOLUME:
+            if count == self.volume or total >= LARGEST_VOLUME:
                 return count
         return 0
 

@@ -153,7 +153,7 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     if manifest is None and uri.startswith("file:"):
         return Path(unquote(urlsplit(uri).path))
     others = manifest.others if manifest is not None else ()
-    files = _foreign_files(found) if manifest is None else _files_of(manifest)
+    files = _foreign_files(found) if manifest is None else list(map(cached_file, manifest.files))
     check_names([item.name for item in files], others, manifest=uri)
 
     # A folder whose listing has changed is another one.
@@ -180,10 +180,6 @@ def _initial_manifest(store: ObjectStore, uri: str, found: Iterable[ObjectInfo])
         if is_named_like_ours:
             raise
         return None
-
-
-def _files_of(manifest: Manifest) -> list[CachedFile]:
-    return [cached_file(item) for item in manifest.files]
 
 
 def _foreign_files(found: Iterable[ObjectInfo]) -> list[CachedFile]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from trainrun.checkpoint.records import AttemptRecord, DoneMarker, Manifest, seal, unseal
-from trainrun.checkpoint.selection import Folder, Resumes, damage, group, wrong_size
+from trainrun.checkpoint.selection import Folder, Resumes, group
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -122,10 +122,14 @@ class RunStore:
         """Remove objects of this run."""
         self.store.delete([self.key(key) for key in keys])
 
+    def numbers(self, prefix: str) -> list[int]:
+        """Those of the numbered records below `prefix`, ascending."""
+        numbers = (layout.read_number(item.key) for item in self.objects(prefix))
+        return sorted(number for number in numbers if number is not None)
+
     def attempts(self) -> list[int]:
         """The numbers of all attempts that were claimed, ascending."""
-        numbers = (layout.read_number(item.key) for item in self.objects(layout.ATTEMPTS))
-        return sorted(number for number in numbers if number is not None)
+        return self.numbers(layout.ATTEMPTS)
 
     def resumes(self, attempts: Iterable[int]) -> Resumes:
         """What each of these attempts started from; unreadable records are left out."""
@@ -168,18 +172,18 @@ class RunStore:
 
         What the listing shows to be wrong is asked for by its name, since listings may be late.
         """
-        shown = damage(folder, manifest)
-        if shown is None or manifest.id != folder.id:
-            return shown
-        names = {layout.file_name(item.worker, item.name): item.size for item in manifest.files}
-        doubtful = (name for name, size in names.items() if folder.sizes.get(name) != size)
-        found = (
-            wrong_size(
-                name, self.store.size(self.key(layout.folder(folder.id) + name)), names[name]
-            )
-            for name in doubtful
-        )
-        return next(filter(None, found), None)
+        if manifest.id != folder.id:
+            return f"{layout.MANIFEST}: it belongs to {manifest.id.name}"
+        for item in manifest.files:
+            name = layout.file_name(item.worker, item.name)
+            if folder.sizes.get(name) == item.size:
+                continue
+            there = self.store.size(self.key(layout.folder(folder.id) + name))
+            if there is None:
+                return f"{name}: missing"
+            if there != item.size:
+                return f"{name}: {there} bytes, should be {item.size}"
+        return None
 
     def incomplete_listing(self, key: str) -> StoreUnavailable:
         """What is raised where the listing does not show an object that is there."""

@@ -1,4 +1,4 @@
-"""Which checkpoints are complete, fenced, newest, best, damaged or superfluous.
+"""Which checkpoints are complete, fenced, newest, best or superfluous.
 
 Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
 The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
@@ -20,7 +20,7 @@ from trainrun.contract import metrics as contract_metrics
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.records import AttemptRecord, DoneMarker, Manifest
+    from trainrun.checkpoint.records import AttemptRecord, DoneMarker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,24 +148,6 @@ def all_parts_done(markers: Collection[DoneMarker]) -> bool:
     """Whether these are the markers of every worker of the checkpoint's world."""
     worlds = {marker.workers for marker in markers}
     return len(worlds) == 1 and {marker.worker for marker in markers} == set(range(worlds.pop()))
-
-
-def damage(folder: Folder, manifest: Manifest) -> str | None:
-    """What the listing shows to be wrong with a checkpoint: object and reason, or None."""
-    if manifest.id != folder.id:
-        return f"{layout.MANIFEST}: it belongs to {manifest.id.name}"
-    for item in manifest.files:
-        name = layout.file_name(item.worker, item.name)
-        if wrong := wrong_size(name, folder.sizes.get(name), item.size):
-            return wrong
-    return None
-
-
-def wrong_size(name: str, there: int | None, should: int) -> str | None:
-    """What is wrong with an object of so many bytes (None: it is missing), or None."""
-    if there is None:
-        return f"{name}: missing"
-    return None if there == should else f"{name}: {there} bytes, should be {should}"
 
 
 def newest_first(folders: Mapping[CheckpointId, Folder], resumes: Resumes) -> list[Folder]:

@@ -12,21 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainrun._common.tree import mode_of, time_of, walk
-from trainrun.checkpoint.merge import (
-    Merged,
-    merge_others,
-    merge_ranks,
-    merge_workers,
-    whole_manifest,
-)
+from trainrun.checkpoint.merge import Merged, merge_others, merge_ranks, merge_workers
 from trainrun.checkpoint.ownership import owner_uid
 from trainrun.checkpoint.records import BadRecord, DoneMarker, FinishedRecord, Manifest, PartFile
 from trainrun.checkpoint.selection import Folder, all_parts_done, fenced_by
@@ -67,37 +60,25 @@ class LocalFile:
     """The folder or link that it is; None: a file."""
 
 
+@dataclass(slots=True)
 class Upload:
     """One worker's part on its way: what has arrived, and a way to give it up. Thread-safe.
 
     Passing the same object to a repeated `write_part` skips the files that have arrived.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._arrived: dict[str, PartFile] = {}
+    arrived: dict[str, PartFile] = field(default_factory=dict)
+    """What earlier calls have stored, by name."""
+    _cancelled: bool = False
 
     def cancel(self) -> None:
         """Make the running call raise TransferCancelled within one chunk."""
-        with self._lock:
-            self._cancelled = True
+        self._cancelled = True
 
     def advance(self, _count: int) -> None:
         """So many bytes were moved. Raises TransferCancelled after `cancel`."""
-        with self._lock:
-            if self._cancelled:
-                raise TransferCancelled("the upload was given up")
-
-    def has_arrived(self, item: PartFile) -> bool:
-        """Whether this very content has been stored by an earlier call."""
-        with self._lock:
-            return self._arrived.get(item.name) == item
-
-    def note_arrival(self, item: PartFile) -> None:
-        """Remember that a file is stored."""
-        with self._lock:
-            self._arrived[item.name] = item
+        if self._cancelled:
+            raise TransferCancelled("the upload was given up")
 
 
 def scan(directory: Path, *, rank: int) -> list[LocalFile]:
@@ -107,16 +88,12 @@ def scan(directory: Path, *, rank: int) -> list[LocalFile]:
     """
     found = []
     for entry in walk(directory):
-        _check_name(entry.name, rank=rank)
+        if reason := layout.unstorable(entry.name):
+            raise CheckpointConflict(f"rank {rank} brought {entry.name!r}: {reason}")
         other = replace(entry, ranks=(rank,)) if entry.folder or entry.target else None
         path = directory / entry.name
         found.append(LocalFile(name=entry.name, path=path, rank=rank, other=other))
     return found
-
-
-def _check_name(name: str, *, rank: int) -> None:
-    if reason := layout.unstorable(name):
-        raise CheckpointConflict(f"rank {rank} brought {name!r}: {reason}")
 
 
 def write_part(
@@ -187,7 +164,14 @@ def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | 
 def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
     """Like `commit_if_complete`, for a folder without a manifest that was listed already."""
     merged = merged_parts(run, folder)
-    return _commit(run, merged) if merged is not None else None
+    if merged is None:
+        return None
+    manifest = merged.manifest
+    if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
+        # Only another layout version or a `whole` report can have written other bytes.
+        manifest = run.manifest(manifest.id)
+    _delete_unnamed(run, manifest, merged.duplicates)
+    return manifest
 
 
 def merged_parts(run: RunStore, folder: Folder) -> Merged | None:
@@ -276,7 +260,7 @@ def _store_files(
         paths = {(item.name, item.rank): item.path for item in files}
 
         def send(item: PartFile) -> None:
-            if not upload.has_arrived(item):
+            if upload.arrived.get(item.name) != item:
                 upload.advance(0)
                 run.store.put_file(
                     run.key(layout.folder(checkpoint) + layout.file_name(worker, item.name)),
@@ -284,7 +268,7 @@ def _store_files(
                     crc32=item.crc32,
                     progress=upload.advance,
                 )
-                upload.note_arrival(item)
+                upload.arrived[item.name] = item
 
         list(pool.map(send, parts))
     return parts
@@ -319,7 +303,7 @@ def _same(one: DoneMarker, other: DoneMarker) -> bool:
 
 
 def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
-    manifest = whole_manifest(marker)
+    manifest = replace(merge_workers([marker]).manifest, whole=True)
     if run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
         return manifest
     there = run.manifest(manifest.id)
@@ -334,15 +318,6 @@ def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
         )
     _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
     return there
-
-
-def _commit(run: RunStore, merged: Merged) -> Manifest:
-    manifest = merged.manifest
-    if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
-        # Only another layout version or a `whole` report can have written other bytes.
-        manifest = run.manifest(manifest.id)
-    _delete_unnamed(run, manifest, merged.duplicates)
-    return manifest
 
 
 def _delete_unnamed(run: RunStore, manifest: Manifest, files: Iterable[tuple[int, str]]) -> None:

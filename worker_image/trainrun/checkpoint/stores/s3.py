@@ -184,21 +184,20 @@ class S3Store:
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """See ObjectStore.list."""
-        found = []
         with self._explained("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.prefix + prefix
             )
-            for page in pages:
-                for item in page.get("Contents", ()):
-                    found.append(
-                        ObjectInfo(
-                            key=item["Key"][len(self.prefix) :],
-                            size=item["Size"],
-                            modified=item["LastModified"].timestamp(),
-                            tag=item.get("ETag", ""),
-                        )
-                    )
+            found = [
+                ObjectInfo(
+                    key=item["Key"][len(self.prefix) :],
+                    size=item["Size"],
+                    modified=item["LastModified"].timestamp(),
+                    tag=item.get("ETag", ""),
+                )
+                for page in pages
+                for item in page.get("Contents", ())
+            ]
         # Keys that end in a slash are the folders that some tools create.
         return sorted((item for item in found if item.key[-1:] != "/"), key=lambda item: item.key)
 
