@@ -19,6 +19,7 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.writer import LocalFile, Upload, write_part
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.messages import Report
 from trainrun.errors import TransferCancelled
 
 if TYPE_CHECKING:
@@ -66,9 +67,8 @@ class Bench:
         directory = self.folder / f"staged-{step}"
         directory.mkdir()
         (directory / "rank0.pt").write_bytes(content)
-        self.staged.bring(
-            0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
-        )
+        report = Report(step=step, left="new", whole=whole)
+        self.staged.bring(0, report, directory, after_save=False, now=float(step))
         self.staged.reports(0, step)
         self.uploads.wake()
 

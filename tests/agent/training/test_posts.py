@@ -106,14 +106,15 @@ async def test_somebody_elses_post_is_not_read(served: Served) -> None:
     [
         ("GET", b"", b"HTTP/1.1 400 Bad Request\r\n"),
         ("POST", b"no post", b"HTTP/1.1 400 Bad Request\r\n"),
-        ("POST", b" " * LARGEST_BODY + b" ", b"HTTP/1.1 413 Content Too Large\r\n"),
+        ("POST", b" " * LARGEST_BODY + b" ", b"HTTP/1.1 413 "),
     ],
 )
 async def test_what_is_no_post_changes_nothing(
     served: Served, method: str, body: bytes, answer: bytes
 ) -> None:
     server, token, news = served
-    assert await sent(server, token, body, method=method) in (answer, b"")
+    answered = await sent(server, token, body, method=method)
+    assert not answered or answered.startswith(answer)
     assert (server.posted, news) == (None, [])
     largest = a_post(50, text="x" * (LARGEST_BODY - 200))
     assert await sent(server, token, largest) == b"HTTP/1.1 200 OK\r\n"

@@ -66,7 +66,7 @@ class Writer(NamedTuple):
 def look(directory: Path) -> Look:
     """What is in it now. Raises OSError."""
     found: Look = {}
-    for name, entry in _walk(directory, ""):
+    for name, entry in walk(directory):
         try:
             status = entry.stat()
         except FileNotFoundError:  # renamed in this moment
@@ -156,12 +156,13 @@ def _files(seen: Look) -> Look:
     return {name: about for name, about in seen.items() if not name.endswith("/")}
 
 
-def _walk(folder: str | Path, above: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def walk(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """All that is in a folder, with its name within it. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
             yield above + entry.name, entry
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path, f"{above}{entry.name}/")
+                yield from walk(entry.path, f"{above}{entry.name}/")
 
 
 def _processes(*, everybody: bool) -> Iterator[int]:

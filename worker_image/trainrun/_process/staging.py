@@ -36,7 +36,7 @@ from trainrun.contract.layout import unstorable
 from trainrun.errors import CheckpointUnfinished, StagingFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from trainrun._common.tree import TreeEntry
 
@@ -109,7 +109,7 @@ class Staging:
                 f"report(step={step}): {directory} was reported for step {before} already and has "
                 "moved away; call trainrun.staging_directory() for each checkpoint"
             )
-        files = [_check_file(path, directory, step) for path in _files(directory, directory, step)]
+        files = [_check_file(path, directory, step) for path in _files(directory, step)]
         return bool(files)
 
     def take(self, directory: Path, step: int) -> Staged:
@@ -293,9 +293,13 @@ def _own_content(directory: Path) -> bool:
     return any_link
 
 
-def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
+def _files(top: Path, step: int) -> list[Path]:
     try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        found = sorted(
+            name
+            for name, entry in writing.walk(top)
+            if name.partition("/")[0] != OURS and not entry.is_dir(follow_symlinks=False)
+        )
     except FileNotFoundError:
         raise FileNotFoundError(
             f"report(step={step}): the checkpoint directory {top} does not exist; save the files "
@@ -307,13 +311,7 @@ def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
             f"report(step={step}): the checkpoint {top} is a file; a checkpoint is a directory: "
             "save into trainrun.staging_directory() and report that"
         ) from None
-    for entry in entries:
-        if entry.name == OURS and directory == top:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path), top, step)
-        else:
-            yield Path(entry.path)
+    return [top / name for name in found]
 
 
 def _check_file(path: Path, top: Path, step: int) -> Path:

@@ -105,8 +105,10 @@ class Attempt:
     fetching: Fetching
     tasks: TaskKeeping
     report: TrainingProgress
-    metrics: MetricsQueue | None
-    posts: Posts | None
+    metrics: MetricsQueue
+    """Of rank 0."""
+    posts: Posts
+    """Likewise."""
     asking: Asking
     clock: StepClock
     activity: Activity = field(default_factory=Activity)
@@ -153,9 +155,8 @@ class Attempt:
         self.processes.before_exit = self.drain
         self.processes.on_exit = self._on_exit
         self.uploads.start()
-        if self.metrics is not None:
+        if around.config.slot == 0:
             self.metrics.start()
-        if self.posts is not None:
             self.posts.open()
         self.spawned, self.begun = time.monotonic(), time.time()
         self.clock.start(self.spawned)
@@ -164,7 +165,7 @@ class Attempt:
             around.config,
             self.start,
             self._files,
-            posts=self.posts.url if self.posts is not None else "",
+            posts=self.posts.url,
             generation=around.storage.generation,
         )
         given = {launch.rank: launch.environment for launch in self._launches}
@@ -190,10 +191,8 @@ class Attempt:
         self.voter.close()
         self.uploads.close()
         self.tasks.close()
-        if self.metrics is not None:
-            self.metrics.close()
-        if self.posts is not None:
-            self.posts.close()
+        self.metrics.close()
+        self.posts.close()
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """What is wrong now and what its user can do about it."""
@@ -326,7 +325,7 @@ class Attempt:
             self.uploads.torn.left(self._files[rank].staging / report.left, report.step)
         awaited = self.staged.reports(rank, report.step, nothing=report.nothing)
         self._drop_lost()
-        if self.metrics is not None and report.metrics and rank == self.ranks[0]:
+        if report.metrics and rank == 0:
             self.metrics.add(rank, report.step, report.metrics)
         if report.files is not None or awaited:
             self.changed()
@@ -362,19 +361,8 @@ class Attempt:
     def _bring(self, rank: int, report: Report, name: str, now: float) -> None:
         directory = self._files[rank].staging / name
         self.rooms.used(rank)
-        wanted = self.staged.bring(
-            rank,
-            report.step,
-            directory,
-            metrics=report.metrics,
-            metadata=report.metadata,
-            whole=report.whole,
-            after_save=rank in self.voter.saved,
-            now=now,
-            copied=not report.left,
-            digest=report.digest,
-        )
-        if not wanted:
+        after_save = rank in self.voter.saved
+        if not self.staged.bring(rank, report, directory, after_save=after_save, now=now):
             self.uploads.remove([directory])
 
     def _on_exit(self, end: ProcessExit) -> None:
@@ -388,7 +376,7 @@ class Attempt:
             self._drop_lost()
             yielded = end.rank in self.voter.saved and end.rank not in self.report.finished
             self.processes.update_exit(end.rank, yielded=yielded)
-        if self.metrics is not None and not self.processes.alive:
+        if not self.processes.alive:
             self.metrics.hurry()
         self.changed()
         self.around.news()

@@ -124,7 +124,7 @@ class Leaving:
 
     async def _write_end(self, farewell: Farewell, deadline: float) -> None:
         attempt = self.orders.attempt
-        if attempt is not None and attempt.metrics is not None:
+        if attempt is not None:
             await self._try("metrics", attempt.metrics.write, deadline)
         if farewell.succeeded:
             # Worth more time than uploads: without it the run would start again.

@@ -63,7 +63,8 @@ def main(
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
-    _adopt_orphans()
+    if os.getpid() != 1:
+        kernel.become_subreaper()
     spawn.give_way()
     storage = AsyncRunStore(config, bring_boto3=bring_boto3)
     # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
@@ -89,11 +90,6 @@ def _tell_of_launcher(config: AgentConfig) -> None:
         launch = torch_launch(config.command)
         if launch is not None and launch.note:
             LOG.info("%s", launch.note)
-
-
-def _adopt_orphans() -> None:
-    if os.getpid() != 1:
-        kernel.become_subreaper()
 
 
 async def _live(

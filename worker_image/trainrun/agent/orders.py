@@ -168,7 +168,8 @@ class Orders:
     def _do(self, task: Task) -> None:
         match task:
             case duty.Terminate():
-                self._terminate()
+                if self.attempt is not None:
+                    self.attempt.processes.terminate()
             case duty.Stop():
                 self.stop()
             case duty.Flush():
@@ -185,16 +186,11 @@ class Orders:
             case duty.Leave():
                 self.leave(task.order)
 
-    def _terminate(self) -> None:
-        if self.attempt is not None:
-            self.attempt.processes.terminate()
-
     def _flush(self, steps: frozenset[int]) -> None:
         attempt = self.attempt
         if attempt is not None and attempt.uploads.only != steps:
             attempt.uploads.only = steps
-            if attempt.metrics is not None:
-                background.run(attempt.metrics.write())
+            background.run(attempt.metrics.write())
             attempt.staged.open(steps, time.monotonic())
             attempt.changed()
             attempt.uploads.hurry()
@@ -291,12 +287,8 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         rooms.wake()
         around.news()
 
-    metrics = (
-        MetricsQueue(
-            attempt=start.attempt, storage=around.storage, interval=config.metrics_interval
-        )
-        if config.slot == 0
-        else None
+    metrics = MetricsQueue(
+        attempt=start.attempt, storage=around.storage, interval=config.metrics_interval
     )
     uploads = Uploads(
         attempt=start.attempt,
@@ -305,7 +297,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         staged=staged,
         storage=around.storage,
         news=stored,
-        before_commit=None if metrics is None else metrics.write,
+        before_commit=metrics.write,
     )
     fetching = Fetching(
         storage=around.storage,
@@ -341,6 +333,6 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=metrics,
         asking=Asking(files=gates),
-        posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
+        posts=Posts(files[ranks[0]].token_file, news=around.progress),
         _files=files,
     )

@@ -65,7 +65,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         steps=attempt.staged.last_steps,
         passed=attempt.staged.passed_by_all,
         metrics=masked_object(dict(attempt.report.metrics)),
-        posted=attempt.posts.posted if attempt.posts is not None else None,
+        posted=attempt.posts.posted,
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,
         committed=attempt.uploads.committed_now(now),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from trainrun.contract import variables
+from trainrun.contract import variables, wire
 
 P = TypeVar("P", bound="ProcessPlace")
 
@@ -137,7 +137,7 @@ class Exchange:
             control_file=Path(env[variables.CONTROL]),
             stacks=Path(env[variables.STACKS]) if env.get(variables.STACKS) else None,
             place=env.get(variables.PLACE, ""),
-            resume=_handed(resume) if resume else None,
+            resume=wire.decode(Handed, wire.parsed(resume)) if resume else None,
             initial=env.get(variables.INITIAL) or None,
         )
 
@@ -152,10 +152,7 @@ class Exchange:
         if self.stacks is not None:
             written[variables.STACKS] = str(self.stacks)
         if self.resume is not None:
-            given = self.resume
-            written[variables.CHECKPOINT] = json.dumps(
-                {"attempt": given.attempt, "step": given.step, "uri": given.uri}
-            )
+            written[variables.CHECKPOINT] = json.dumps(wire.encode(self.resume))
         if self.initial is not None:
             written[variables.INITIAL] = self.initial
         return written
@@ -170,11 +167,6 @@ def placed(control_file: Path) -> Path:
 def place_of(process: ProcessPlace) -> str:
     """`Exchange.place` of this process."""
     return f"{process.rank}/{process.world_size}"
-
-
-def _handed(text: str) -> Handed:
-    given = json.loads(text)
-    return Handed(attempt=given["attempt"], step=given["step"], uri=given["uri"])
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

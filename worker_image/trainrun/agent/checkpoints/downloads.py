@@ -64,9 +64,17 @@ class Downloads:
         self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
     ) -> Path:
         """Download a checkpoint, once per node; from `source` where that works."""
+
+        def work() -> Path:
+            run = self._store.run()
+            manifest = reader.read_manifest(run, checkpoint)
+            files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
+            # The thread of an attempt that has ended meanwhile takes no room from the next one.
+            return _directory(files, source, needed=lambda: self._asked == checkpoint)
+
         self._asked = checkpoint
         async with self._downloading:
-            return await self._store.call(self._materialize, checkpoint, rank, source)
+            return await self._store.call(work)
 
     async def prefetch(
         self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
@@ -74,12 +82,31 @@ class Downloads:
         """Bring what these ranks will most likely read of it and return how many bytes that is.
         Whoever wants the same checkpoint waits for it, nobody else does. Between two files `wanted`
         is asked, in another thread: where it is not any more, it ends with StoreUnavailable."""
-        return await self._store.call(self._prefetch, checkpoint, ranks, wanted)
+
+        def not_copied(_file: CachedFile, _path: Path) -> bool:
+            if not wanted():
+                raise StoreUnavailable("another checkpoint was chosen")
+            return False
+
+        def work() -> int:
+            run = self._store.run()
+            manifest = reader.read_manifest(run, checkpoint)
+            files = reader.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
+            files.directory(copy=not_copied, needed=wanted)
+            return sum(file.size for file in files.files)
+
+        return await self._store.call(work)
 
     async def materialize_initial(self, source: PeerSource | None = None) -> Path:
         """Download what `checkpoint.initialFrom` names, once per node; from `source` likewise."""
+
+        def work() -> Path:
+            with contextlib.closing(self._initial_store()) as store:
+                found = reader.initial_on_node(store, cache_dir=self._store.cache)
+                return found if isinstance(found, Path) else _directory(found, source)
+
         async with self._downloading:
-            return await self._store.call(self._materialize_initial, source)
+            return await self._store.call(work)
 
     async def obtain(self, name: str, source: str) -> Path:
         """One file of a checkpoint (or of the initial one) for another worker: the local one,
@@ -99,34 +126,6 @@ class Downloads:
     def received(self, name: str) -> int:
         """Bytes of what `obtain` was asked for that are on this node."""
         return sum(files.received() for files in self._served.values() if files.name == name)
-
-    def _materialize(
-        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None
-    ) -> Path:
-        run = self._store.run()
-        manifest = reader.read_manifest(run, checkpoint)
-        files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
-        # The thread of an attempt that has ended meanwhile takes no room from the next one.
-        return _directory(files, source, needed=lambda: self._asked == checkpoint)
-
-    def _prefetch(
-        self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
-    ) -> int:
-        def not_copied(_file: CachedFile, _path: Path) -> bool:
-            if not wanted():
-                raise StoreUnavailable("another checkpoint was chosen")
-            return False
-
-        run = self._store.run()
-        manifest = reader.read_manifest(run, checkpoint)
-        files = reader.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
-        files.directory(copy=not_copied, needed=wanted)
-        return sum(file.size for file in files.files)
-
-    def _materialize_initial(self, source: PeerSource | None) -> Path:
-        with contextlib.closing(self._initial_store()) as store:
-            found = reader.initial_on_node(store, cache_dir=self._store.cache)
-            return found if isinstance(found, Path) else _directory(found, source)
 
     def _initial_store(self) -> ObjectStore:
         """A new one each time: it may be there only now, or have other credentials."""

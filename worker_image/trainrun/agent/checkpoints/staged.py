@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainrun.contract.agent_state import Problem, StagedStep
+from trainrun.contract.messages import Report
 
 REMEMBERED_DROPS = 64
 """Bound of `AgentState.dropped`."""
@@ -64,7 +65,8 @@ class StagedSteps:
         """Newest step that each rank has passed."""
         self._done: set[int] = set()
         self._dropped: list[int] = []
-        self._committed = -1
+        self.committed = -1
+        """The newest step known to be committed, -1 before the first."""
         self._lacking: set[tuple[int, int]] = set()
         """Ranks and steps whose files could not be staged."""
 
@@ -90,11 +92,6 @@ class StagedSteps:
         """Steps dropped on order, the last ones."""
         return tuple(self._dropped[-REMEMBERED_DROPS:])
 
-    @property
-    def committed(self) -> int:
-        """The newest step known to be committed, -1 before the first."""
-        return self._committed
-
     def reports(self, rank: int, step: int, *, nothing: bool = False) -> bool:
         """`rank` reported `step`, and perhaps that it has no files for it.
 
@@ -111,37 +108,33 @@ class StagedSteps:
     def bring(
         self,
         rank: int,
-        step: int,
+        report: Report,
         directory: Path,
         *,
-        metrics: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        whole: bool,
         after_save: bool,
         now: float,
-        copied: bool = False,
-        digest: int = 0,
     ) -> bool:
         """`rank` brings the files of a step; False when nobody wants them any more."""
+        step = report.step
         self._lacking.discard((rank, step))
         self._passes(rank, step)
-        if step <= self._committed or step in self._dropped:
+        if step <= self.committed or step in self._dropped:
             return False
         entry = self._steps.setdefault(step, Step(step=step, first=now))
-        if whole and entry.uploaded:
+        if report.whole and entry.uploaded:
             # The worker's part without them is in the store, and gone from here; what makes the
             # checkpoint whole still has to follow.
             entry.files, entry.digests, entry.uploaded = {}, {}, False
         entry.files[rank] = directory
-        entry.copied = entry.copied or copied
-        if digest:
-            entry.digests[rank] = digest
-        entry.whole = entry.whole or whole
+        entry.copied = entry.copied or not report.left
+        if report.digest:
+            entry.digests[rank] = report.digest
+        entry.whole = entry.whole or report.whole
         entry.after_save = entry.after_save or after_save
-        if metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
-            entry.metrics, entry.metrics_rank = metrics, rank
-        if metadata and (entry.metadata_rank < 0 or rank < entry.metadata_rank):
-            entry.metadata, entry.metadata_rank = metadata, rank
+        if report.metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
+            entry.metrics, entry.metrics_rank = report.metrics, rank
+        if report.metadata and (entry.metadata_rank < 0 or rank < entry.metadata_rank):
+            entry.metadata, entry.metadata_rank = report.metadata, rank
         return True
 
     def copied(self, step: int) -> bool:
@@ -165,7 +158,7 @@ class StagedSteps:
     def open(self, steps: Iterable[int], now: float) -> None:
         """Other workers have files for these steps: ours are to say that we have none."""
         for step in steps:
-            if step > self._committed and step not in self._dropped:
+            if step > self.committed and step not in self._dropped:
                 self._steps.setdefault(step, Step(step=step, first=now))
 
     def passed(self, rank: int, step: int) -> bool:
@@ -196,7 +189,7 @@ class StagedSteps:
         return [
             entry
             for step, entry in sorted(self._steps.items())
-            if not entry.uploaded and step > self._committed and self.complete(step)
+            if not entry.uploaded and step > self.committed and self.complete(step)
         ]
 
     def pending(self) -> list[Step]:
@@ -215,8 +208,8 @@ class StagedSteps:
 
     def commit(self, step: int) -> list[Path]:
         """`step` is committed: older ones are of no use. Returns directories to remove."""
-        self._committed = max(self._committed, step)
-        over = [entry for entry in self._steps.values() if entry.step <= self._committed]
+        self.committed = max(self.committed, step)
+        over = [entry for entry in self._steps.values() if entry.step <= self.committed]
         for entry in over:
             entry.uploaded = True
             # What was asked for stays listed, so that the operator sees it however fast it was.
@@ -229,7 +222,7 @@ class StagedSteps:
         entry = self._steps.get(step)
         if entry is not None and entry.uploaded and not torn:
             return []  # its marker is out: too late, and its room is free already
-        if step not in self._dropped and step > self._committed:
+        if step not in self._dropped and step > self.committed:
             self._dropped.append(step)
         self._steps.pop(step, None)
         return list(entry.files.values()) if entry is not None else []
@@ -297,10 +290,9 @@ class Rooms:
     @property
     def wait_for_store(self) -> bool:
         """Somebody waits while a step is being uploaded, and not for other ranks' files alone."""
-        return bool(self._since) and any(map(self._is_uploading, self.staged.pending()))
-
-    def _is_uploading(self, entry: Step) -> bool:
-        return self.staged.complete(entry.step)
+        return bool(self._since) and any(
+            self.staged.complete(entry.step) for entry in self.staged.pending()
+        )
 
     def stall(self, now: float) -> float:
         """Seconds that the rank which has waited most has waited so far."""

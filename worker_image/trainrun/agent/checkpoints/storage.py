@@ -163,7 +163,7 @@ class AsyncRunStore(OpenedStore):
 
     async def write_log(self, log: WorkerLog) -> None:
         """Write the last lines of this worker's processes; slot 0 forgets those of old attempts."""
-        await self.call(self._write_log, log)
+        await self.on_run(logs.write_log, log)
 
     async def write_story(self, number: int, chapter: Mapping[str, Any]) -> None:
         """Write a chapter of the run's story; one that stands there stays."""
@@ -237,12 +237,6 @@ class AsyncRunStore(OpenedStore):
             if found.outcome in ("Resolved", "Finished"):
                 self.enter(found.generation)
             return found
-
-    def _write_log(self, log: WorkerLog) -> None:
-        run = self.run()
-        logs.write_log(run, log)
-        if log.slot == 0:
-            logs.forget_logs(run, attempt=log.attempt)
 
     def _commit(self, checkpoint: CheckpointId) -> Manifest | None:
         run = self.run()

@@ -23,6 +23,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
@@ -205,9 +207,23 @@ def _read(file: Path) -> dict[str, object] | None:
 
 
 def within(seconds: float, work: Callable[[], T]) -> T | None:
-    """What `work` returns; None where it takes longer. Its thread is left to itself then."""
-    found: list[T] = []
-    thread = threading.Thread(target=lambda: found.append(work()), name="bounded", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0] if found else None
+    """What `work` returns; None where it fails, or takes longer: its thread is left to itself."""
+    found = in_thread(work)
+    futures.wait([found], seconds)
+    return found.result() if found.done() and found.exception() is None else None
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """What `work` will return, in a thread of its own that nobody waits for when the agent ends:
+    the kernel may keep it."""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except Exception as error:  # noqa: BLE001 - raised where it is asked for
+            found.set_exception(error)
+
+    found.set_running_or_notify_cancel()
+    threading.Thread(target=run, name="bounded", daemon=True).start()
+    return found

@@ -17,11 +17,10 @@ import logging
 import os
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,8 @@ class Gathering:
         await asyncio.gather(*self._tasks)
 
     async def _gather(self, request: EvidenceRequest, subjects: tuple[Subject, ...]) -> None:
-        looks = [_in_thread(subject) for subject in subjects]
+        threads = (dumps.in_thread(partial(look_at, subject)) for subject in subjects)
+        looks = list(map(asyncio.wrap_future, threads))
         if looks:
             await asyncio.wait(looks, timeout=IN_TIME)
         found = [_result(look, subject) for look, subject in zip(looks, subjects, strict=True)]
@@ -115,21 +115,6 @@ class Gathering:
                 await asyncio.sleep(backoff.next())
             else:
                 return
-
-
-def _in_thread(subject: Subject) -> asyncio.Future[Found]:
-    """In a thread of its own that nobody waits for when the agent ends: the kernel may keep it."""
-    found: Future[Found] = Future()
-    found.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            found.set_result(look_at(subject))
-        except Exception as error:  # noqa: BLE001 - told as what it is: nothing is known
-            found.set_exception(error)
-
-    threading.Thread(target=work, name=f"evidence-{subject.rank}", daemon=True).start()
-    return asyncio.wrap_future(found)
 
 
 def _result(look: asyncio.Future[Found], subject: Subject) -> Found:

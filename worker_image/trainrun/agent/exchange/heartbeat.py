@@ -18,6 +18,7 @@ and metrics are left out, those that matter least first, and a problem says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -209,13 +210,8 @@ class Heartbeat:
             in_vain = in_vain + 1 if early and applied == self._applied else 0
             # An operator that does not hold answers back must not be asked all the time.
             if in_vain > 1:
-                await self._news_within(EARLY_PAUSE)
-
-    async def _news_within(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._due.wait(), seconds)
-        except asyncio.TimeoutError:
-            pass
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._due.wait(), EARLY_PAUSE)
 
     @property
     def _wait(self) -> float:

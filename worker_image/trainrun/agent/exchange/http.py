@@ -17,6 +17,7 @@ import hmac
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -255,16 +256,6 @@ def explain_connection(error: OSError) -> str:
 
 END_OF_HEAD = b"\r\n\r\n"
 
-_REASONS = {
-    200: "OK",
-    202: "Accepted",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    413: "Content Too Large",
-    503: "Service Unavailable",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
@@ -302,4 +293,5 @@ def _fields(lines: Iterable[str]) -> dict[str, str]:
 
 def answer_head(status: int, length: int) -> bytes:
     """The head of an answer with a body of `length` bytes."""
-    return f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {length}\r\n\r\n".encode()
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return f"{line}\r\nContent-Length: {length}\r\n\r\n".encode()

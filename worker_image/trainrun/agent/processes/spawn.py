@@ -27,7 +27,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,8 @@ def spawn(
         command = instead_of_launcher(command, environment, working_dir)
     except LauncherRefused as refused:  # the operator knows an option that we do not
         raise StartFailed(str(refused)) from refused
+    own = os.getpid()
+    bound = die_with_parent(own) if own != 1 else None
     reading, writing = os.pipe()
     try:
         with as_started():
@@ -79,7 +81,7 @@ def spawn(
                 start_new_session=True,
                 pass_fds=keep,
                 # Safe with threads: it looks nothing up and takes no lock.
-                preexec_fn=_bound_to(os.getpid()),  # noqa: PLW1509
+                preexec_fn=bound,  # noqa: PLW1509
             )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         os.close(reading)
@@ -89,10 +91,6 @@ def spawn(
     # Its status is read by `reap`; tell Popen not to look for it as well.
     child.returncode = 0
     return Spawned(pid=child.pid, output=reading)
-
-
-def _bound_to(parent: int) -> Callable[[], None] | None:
-    return die_with_parent(parent) if parent != 1 else None
 
 
 def _explain(error: Exception, command: Sequence[str], working_dir: str) -> str:

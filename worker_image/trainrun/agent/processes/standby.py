@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainrun.agent.processes.group import Launch
 from trainrun.agent.processes.launches import PythonCommand
 from trainrun.agent.processes.procfs import PROC
 from trainrun.agent.processes.spawn import Spawned, StartFailed, kill_group, spawn
@@ -30,22 +31,13 @@ FIRST_TO_GO = "1000"
 """oom_score_adj: where memory is short the kernel ends a standby first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """What a standby was started with, and what it must be taken for."""
-
-    command: tuple[str, ...]
-    """Without launcher."""
-    working_dir: str
-    environment: Mapping[str, str]
-    """The part that is the same for every attempt."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Standby:
     """It loads, then is ready, until it is taken or has gone."""
 
-    beginning: Beginning
+    beginning: Launch
+    """What it is started with, and must be taken for: without launcher, and of the environment
+    the part that is the same for every attempt."""
     python: PythonCommand
     preload: str
     """What it imports, as `standby_start` reads it."""
@@ -64,17 +56,12 @@ class Standby:
     """From its start until it was ready."""
     memory: int = 0
     """Bytes that it took when it was ready; 0: nobody knows."""
+    pids: set[int] = field(default_factory=set)
+    """Of what runs for it."""
     _said: bytes = b""
-    _alive: set[int] = field(default_factory=set)
-    """Pids of what runs for it."""
     _spawned: Spawned | None = None
     _channel: socket.socket | None = None
     _probe: Spawned | None = None
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """Of what runs for it."""
-        return frozenset(self._alive)
 
     def start(self) -> None:
         """Begin with the probe."""
@@ -85,7 +72,7 @@ class Standby:
         except StartFailed as error:
             self._fail(str(error))
             return
-        self._alive.add(self._probe.pid)
+        self.pids.add(self._probe.pid)
         os.set_blocking(self._probe.output, False)
         asyncio.get_running_loop().add_reader(self._probe.output, self._probed)
 
@@ -121,7 +108,7 @@ class Standby:
 
     def reaped(self, pid: int) -> None:
         """A process of it has ended."""
-        self._alive.discard(pid)
+        self.pids.discard(pid)
         if self._spawned is not None and pid == self._spawned.pid:
             self._spawned_ended(self._spawned)
 
@@ -166,7 +153,7 @@ class Standby:
             raise
         finally:
             theirs.close()
-        self._alive.add(self._spawned.pid)
+        self.pids.add(self._spawned.pid)
         with contextlib.suppress(OSError):
             _set_oom_score(self._spawned.pid, FIRST_TO_GO)
         self._channel = ours
@@ -199,7 +186,7 @@ class Standby:
     def _is_rank(self) -> None:
         """Nothing of it is left here."""
         assert self._spawned is not None
-        self._alive.discard(self._spawned.pid)
+        self.pids.discard(self._spawned.pid)
         self._spawned, self.ready, self.taken = None, False, 0.0
         self._close()
 
@@ -213,7 +200,7 @@ class Standby:
         self._fail(why)
 
     def _kill(self) -> None:
-        for pid in self._alive:
+        for pid in self.pids:
             kill_group(pid)
 
     def _environment(self, told: str) -> dict[str, str]:

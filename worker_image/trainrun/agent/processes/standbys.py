@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainrun.agent.processes.environment import lasting
 from trainrun.agent.processes.group import Launch
 from trainrun.agent.processes.launches import PythonCommand, preload_text, python_command
 from trainrun.agent.processes.spawn import Spawned, instead_of_launcher, kill_group
-from trainrun.agent.processes.standby import Beginning, Standby, write_start
+from trainrun.agent.processes.standby import Standby, write_start
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.launcher import LauncherRefused
 
@@ -216,9 +216,5 @@ def _resolved(launch: Launch) -> tuple[str, ...]:
     return instead_of_launcher(launch.command, launch.environment, launch.working_dir)
 
 
-def _beginning(launch: Launch) -> Beginning:
-    return Beginning(
-        command=_resolved(launch),
-        working_dir=launch.working_dir,
-        environment=lasting(launch.environment),
-    )
+def _beginning(launch: Launch) -> Launch:
+    return replace(launch, command=_resolved(launch), environment=lasting(launch.environment))
