@@ -19,7 +19,7 @@ from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkp
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
-from trainrun.agent.evidence.gathering import Subject, subjects_of
+from trainrun.agent.evidence.gathering import Subject
 from trainrun.agent.evidence.meeting import MeetingWatch
 from trainrun.agent.faults import Faults
 from trainrun.agent.processes.environment import Folders, RankFiles
@@ -309,8 +309,18 @@ class Attempt:
 
     def subjects(self) -> tuple[Subject, ...]:
         """Where to look for the ranks whose processes live."""
-        files = {rank: files.stacks for rank, files in self._files.items()}
-        return subjects_of(self.processes.living, self.staged.last_step, files)
+        steps = dict(zip(self.ranks, self.staged.last_steps, strict=True))
+        return tuple(
+            Subject(
+                rank=process.rank,
+                pid=process.pid,
+                spokesman=process.hello,
+                step=steps[process.rank],
+                last_lines=process.tail.last_lines,
+                stacks=self._files[process.rank].stacks,
+            )
+            for process in self.processes.living
+        )
 
     def _report(self, rank: int, report: Report) -> None:
         now = time.monotonic()

@@ -160,8 +160,19 @@ class FilesOnNode:
         return size
 
     def _kept(self, files: list[CachedFile], needed: Needed, work: Callable[[], Path]) -> Path:
-        with _explained(self.folder, files):
+        try:
             path = _making_room(self.folder, needed, work)
+        except OSError as error:
+            remedy = ""
+            if error.errno in NO_ROOM:
+                size = sum(item.size for item in files)
+                remedy = (
+                    f"; its disk must hold these {size / 1e6:.1f} MB beside what is staged: make "
+                    "room on it, or raise the worker's ephemeral storage"
+                )
+            raise CacheUnusable(
+                f"cannot keep a checkpoint in {self.folder}: {error.strerror or error}{remedy}"
+            ) from error
         _forget_older(self.folder)
         return path
 
@@ -238,23 +249,6 @@ def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
         if allowed():
             return not remove_directory(path)
     return False
-
-
-@contextlib.contextmanager
-def _explained(folder: Path, files: Iterable[CachedFile]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        remedy = ""
-        if error.errno in NO_ROOM:
-            size = sum(item.size for item in files)
-            remedy = (
-                f"; its disk must hold these {size / 1e6:.1f} MB beside what is staged: make room "
-                "on it, or raise the worker's ephemeral storage"
-            )
-        raise CacheUnusable(
-            f"cannot keep a checkpoint in {folder}: {error.strerror or error}{remedy}"
-        ) from error
 
 
 @contextlib.contextmanager

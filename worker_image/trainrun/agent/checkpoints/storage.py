@@ -1,7 +1,7 @@
 """The run's object storage as the agent uses it: every call in a thread, none in the event loop.
 
-Layer: agent, over `trainrun.checkpoint`; what comes from there to this node is in `downloads`. No
-other module of the agent reads or writes there.
+Layer: agent, over `trainrun.checkpoint`; what comes from there to this node is in `downloads`. All
+others of the agent read and write there by this alone.
 """
 
 from __future__ import annotations

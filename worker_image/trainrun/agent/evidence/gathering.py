@@ -18,7 +18,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,6 @@ from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.evidence import dumps
 from trainrun.agent.processes import procfs
-from trainrun.agent.processes.group import TrainingProcess
 from trainrun.contract.evidence import (
     EVIDENCE_SECONDS,
     KERNEL_WIDTH,
@@ -144,23 +143,6 @@ class Subject:
     last_lines: tuple[str, ...]
     stacks: Path
     """Where it writes them when asked."""
-
-
-def subjects_of(
-    living: Iterable[TrainingProcess], last_step: Callable[[int], int], stacks: Mapping[int, Path]
-) -> tuple[Subject, ...]:
-    """Where to look for these processes; the last step of a rank is -1 before the first."""
-    return tuple(
-        Subject(
-            rank=process.rank,
-            pid=process.pid,
-            spokesman=process.hello,
-            step=step if (step := last_step(process.rank)) >= 0 else None,
-            last_lines=process.tail.last_lines,
-            stacks=stacks[process.rank],
-        )
-        for process in living
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
