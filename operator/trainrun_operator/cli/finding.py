@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.selection import Score
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import holds_sweep, load_file
 from trainrun_operator.cli.sources import (
     ClusterSource,
-    LocalSource,
     RunState,
     Source,
-    StorageSource,
     UnknownRun,
     score_of,
 )
@@ -95,12 +92,13 @@ def _of_file(path: Path, storage: str | None) -> Source:
         raise _a_sweep(str(path))
     run = load_file(path, storage=storage)
     at = run.spec.storage
-    return _source(
-        run.run_name,
-        at.uri,
+    return Source(
+        name=run.run_name,
+        storage=at.uri,
         endpoint_url=at.endpoint_url,
         region=at.region,
         score=score_of(run.spec.checkpoint),
+        place=place_of(at.uri, run.run_name, environ=os.environ),
     )
 
 
@@ -131,18 +129,14 @@ def _a_sweep(where: str) -> UnknownRun:
 def cluster_source(version: RunVersion) -> ClusterSource:
     """The TrainRun that was read so."""
     run, at = version.run, version.run.spec.storage
-    stored = StorageSource(
+    return ClusterSource(
         name=run.run_name,
         storage=at.uri,
         endpoint_url=at.endpoint_url,
         region=at.region,
         score=score_of(run.spec.checkpoint),
         place=place_of(at.uri, run.run_name, environ=os.environ),
-    )
-    state = RunState(uid=version.uid, status=version.status, leader=None)
-    return ClusterSource(
-        stored=stored,
-        known=state,
+        known=RunState(uid=version.uid, status=version.status, leader=None),
         namespace=run.metadata.namespace,
         object_name=run.metadata.name,
         per_worker=version.config.processes_per_worker,
@@ -163,21 +157,5 @@ def _below(uri: str) -> list[Source]:
     return [_source(name, parent)]
 
 
-def _source(
-    name: str,
-    uri: str,
-    *,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    score: Score | None = None,
-) -> Source:
-    place = place_of(uri, name, environ=os.environ)
-    stored = StorageSource(
-        name=name,
-        storage=uri,
-        endpoint_url=endpoint_url,
-        region=region,
-        score=score,
-        place=place,
-    )
-    return LocalSource(stored=stored) if place.status.exists() else stored
+def _source(name: str, uri: str) -> Source:
+    return Source(name=name, storage=uri, place=place_of(uri, name, environ=os.environ))

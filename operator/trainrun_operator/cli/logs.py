@@ -6,7 +6,6 @@ credentials.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,14 +19,11 @@ from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_
 from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
 from trainrun_operator.cli.sources import (
     ClusterSource,
-    LocalSource,
     RunState,
     Source,
-    StorageSource,
     UnknownRun,
     generation_of,
 )
-from trainrun_operator.worlds.local.place import RunPlace, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,7 @@ def _only(options: LogsOptions) -> Source:
 def _shown(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
     if not options.follow or (state is not None and _over(state)):
         return _history(source, state, options)
-    if isinstance(source, StorageSource) and not options.where.endswith(FILES):
+    if state is None and not options.where.endswith(FILES):
         raise UnknownRun(
             f"{source.storage}/{source.name} is a storage, where lines come when an attempt has "
             "ended: to follow a run give its YAML file, or its name in the cluster"
@@ -98,7 +94,7 @@ def _history(source: Source, state: RunState | None, options: LogsOptions) -> It
         run = generation_of(source, options.generation)
         slots, claimed = stored_slots(run), tuple(run.attempts())
     except StoreError as error:
-        if isinstance(source, StorageSource):
+        if state is None:
             raise
         run = None
         click.echo(f"the storage cannot be read: {error}", err=True)
@@ -125,13 +121,10 @@ def _history(source: Source, state: RunState | None, options: LogsOptions) -> It
 
 
 def _live(source: Source, options: LogsOptions) -> Iterable[Line]:
-    if isinstance(source, LocalSource):
-        nodes = source.stored.place.nodes
-        lines = LocalLines(nodes=nodes, wanted=options.wanted).history()
-        return (line for line in lines if isinstance(line, Line))
     if isinstance(source, ClusterSource):
         return _of_pods(source, options)
-    return ()
+    lines = LocalLines(nodes=source.place.nodes, wanted=options.wanted).history()
+    return (line for line in lines if isinstance(line, Line))
 
 
 def _of_pods(source: ClusterSource, options: LogsOptions) -> Iterable[Line]:
@@ -148,23 +141,14 @@ def _of_pods(source: ClusterSource, options: LogsOptions) -> Iterable[Line]:
 
 
 def _follow_local(source: Source, options: LogsOptions) -> Iterator[Shown]:
-    place = _place(source)
-    if not place.status.exists():
+    if not source.place.status.exists():
         click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
 
     def over() -> bool:
-        state = _state(LocalSource(stored=_stored(source)))
+        state = _state(source)
         return state is not None and _over(state)
 
-    return LocalLines(nodes=place.nodes, wanted=options.wanted).follow(over=over)
-
-
-def _place(source: Source) -> RunPlace:
-    return place_of(source.storage, source.name, environ=os.environ)
-
-
-def _stored(source: Source) -> StorageSource:
-    return StorageSource(name=source.name, storage=source.storage, place=_place(source))
+    return LocalLines(nodes=source.place.nodes, wanted=options.wanted).follow(over=over)
 
 
 def _follow_cluster(source: ClusterSource, options: LogsOptions, printer: Printer) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from trainrun.checkpoint.inspection import CheckpointInfo
 from trainrun.checkpoint.ownership import generations
@@ -37,102 +36,49 @@ class RunState:
     """Whoever led it on this machine is gone, and nobody has taken over."""
 
 
-class Source(Protocol):
-    """Where one run is read from."""
-
-    @property
-    def name(self) -> str:
-        """The run's folder in its storage."""
-
-    @property
-    def storage(self) -> str:
-        """The storage's URI."""
-
-    @property
-    def score(self) -> Score | None:
-        """By which its file says the best checkpoints are kept; None: not known, or none."""
-
-    def state(self) -> RunState:
-        """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
-
-    def checkpoints(self) -> RunStore:
-        """Return where its checkpoints lie, without any I/O. Raises StoreMisconfigured."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSource:
-    """A folder in a storage: it holds checkpoints, and nothing says how the run fares."""
+class Source:
+    """Where one run is read from: a folder in a storage, which holds checkpoints and does not say
+    how the run fares, and what this machine knows of the run, if it has started it."""
 
     name: str
+    """The run's folder in its storage."""
     storage: str
+    """The storage's URI."""
     endpoint_url: str | None = None
     """Address of an S3-compatible server; absent, as `region`: boto3's usual sources decide."""
     region: str | None = None
     score: Score | None = None
+    """By which its file says the best checkpoints are kept; None: not known, or none."""
     place: RunPlace
-    """Where this machine keeps what it knows of the run, if it has started it."""
+    """Where this machine keeps what it knows."""
 
     def state(self) -> RunState:
-        """Raise UnknownRun."""
-        raise UnknownRun(
-            f"run {self.name} in {self.storage} was never started on this machine "
-            f"({self.place.status} does not exist); `trainrun checkpoints` shows what its "
-            "storage holds"
+        """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
+        run = StatusFile(self.place.status).read()
+        if run is None:
+            raise UnknownRun(
+                f"run {self.name} in {self.storage} was never started on this machine "
+                f"({self.place.status} does not exist); `trainrun checkpoints` shows what its "
+                "storage holds"
+            )
+        leader = leader_of(self.place.lock)
+        return RunState(
+            uid=run.uid,
+            status=run.status,
+            leader=None if leader is None else leader.pid,
+            # A trial has no lock: who leads the sweep leads it.
+            left=leader is None and self.place.lock.exists(),
         )
 
     def checkpoints(self) -> RunStore:
-        """See `Source`."""
+        """Return where its checkpoints lie, without any I/O. Raises StoreMisconfigured."""
         store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
         return RunStore(store, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A run whose storage is known, and more than that."""
-
-    stored: StorageSource
-
-    @property
-    def name(self) -> str:
-        """See `Source`."""
-        return self.stored.name
-
-    @property
-    def storage(self) -> str:
-        """See `Source`."""
-        return self.stored.storage
-
-    @property
-    def score(self) -> Score | None:
-        """See `Source`."""
-        return self.stored.score
-
-    def checkpoints(self) -> RunStore:
-        """See `Source`."""
-        return self.stored.checkpoints()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSource(_Known):
-    """A run that was started on this machine."""
-
-    def state(self) -> RunState:
-        """See `Source`."""
-        run = StatusFile(self.stored.place.status).read()
-        if run is None:  # removed since it was found
-            return self.stored.state()
-        lock = self.stored.place.lock
-        leader = leader_of(lock)
-        return RunState(
-            uid=run.uid,
-            status=run.status,
-            leader=None if leader is None else leader.pid,
-            left=leader is None and lock.exists(),  # a trial has none: who leads the sweep leads it
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSource(_Known):
+class ClusterSource(Source):
     """A TrainRun in a cluster, as it was read there with the user's own credentials."""
 
     known: RunState
@@ -143,7 +89,7 @@ class ClusterSource(_Known):
     """Processes of each worker."""
 
     def state(self) -> RunState:
-        """See `Source`."""
+        """As it was read."""
         return self.known
 
 

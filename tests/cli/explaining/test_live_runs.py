@@ -15,7 +15,7 @@ from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.explaining.run_report import headline, report_of
 from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
-from trainrun_operator.cli.sources import ClusterSource, LocalSource, RunState, StorageSource
+from trainrun_operator.cli.sources import ClusterSource, RunState, Source
 from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 FIRST = Chapter(
@@ -52,7 +52,9 @@ def a_live_run(root: Path, *stored: Chapter, chapter: Chapter, now: datetime) ->
     )
     uri = root.as_uri()
     source = ClusterSource(
-        stored=StorageSource(name="llama", storage=uri, place=place_of(uri, "llama", environ={})),
+        name="llama",
+        storage=uri,
+        place=place_of(uri, "llama", environ={}),
         known=RunState(uid="u-1", status=status, leader=None),
         namespace="team",
         object_name="llama",
@@ -94,7 +96,7 @@ def test_the_page_of_a_live_run_ends_its_picture_now(tmp_path: Path) -> None:
     assert bars == [("0.000", "0.111"), ("0.111", "99.889")]
 
 
-def a_local_run(root: Path, *, locked: bool) -> LocalSource:
+def a_local_run(root: Path, *, locked: bool) -> Source:
     """What this machine knows of a run that trained for an hour and has not told its end."""
     a_folder(root, FIRST)
     uri = root.as_uri()
@@ -105,7 +107,7 @@ def a_local_run(root: Path, *, locked: bool) -> LocalSource:
     file.replace(replace(file.create({}), status=status))
     if locked:
         place.lock.write_text('{"pid": 1, "started": 1, "boot": "before", "host": "here"}')
-    return LocalSource(stored=StorageSource(name="llama", storage=uri, place=place))
+    return Source(name="llama", storage=uri, place=place)
 
 
 def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(

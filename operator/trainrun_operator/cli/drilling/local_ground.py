@@ -27,7 +27,7 @@ from trainrun_operator.cli.drilling.runs import AWAY, Course, Goal, Noticed, Sce
 from trainrun_operator.cli.drilling.seeing import Watcher, ended, with_stored
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.preparation import Preparation, load_file, open_run, preparation_of
-from trainrun_operator.cli.sources import LocalSource, StorageSource
+from trainrun_operator.cli.sources import Source
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.worlds.local.program import Program
 
@@ -100,7 +100,7 @@ class Trial:
         self._scenario = scenario
         self._goal = goal
         uri = prepared.run.spec.storage.uri
-        self._stored = StorageSource(name=prepared.name, storage=uri, place=prepared.place)
+        self._source = Source(name=prepared.name, storage=uri, place=prepared.place)
         self._spoilt: int | None = None
         self._watcher = Watcher(
             until=goal.until,
@@ -148,7 +148,7 @@ class Trial:
             spoilt=self._spoilt,
             failure=failure,
         )
-        return with_stored(heard, LocalSource(stored=self._stored))
+        return with_stored(heard, self._source)
 
     async def _bounded(self) -> TrainRunStatus:
         leading = asyncio.create_task(self._run.lead(say=lambda _text: None))
@@ -168,7 +168,7 @@ class Trial:
             asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)
         elif kind == "SpoilNewest":
             folder = self._store.link / self._prepared.name
-            self._spoilt = spoil_newest(self._stored.checkpoints(), folder)
+            self._spoilt = spoil_newest(self._source.checkpoints(), folder)
 
 
 @dataclass(frozen=True, slots=True)

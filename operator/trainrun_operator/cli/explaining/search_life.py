@@ -24,7 +24,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.cli.explaining.advice import look_at, on_node
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.report.model import Advice
-from trainrun_operator.cli.sources import LocalSource, Source, StorageSource, UnknownRun
+from trainrun_operator.cli.sources import Source, UnknownRun
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.wording import counted
 from trainrun_operator.core.sweep.config import (
@@ -132,16 +132,14 @@ def _source(sweep: ReadSweep, trial: TrialView) -> Source:
     """The run of a trial: its folder, and what this machine knows of it if it has led it."""
     uri = f"{sweep.uri}/{TRIALS}"
     name = sweep.folder.run_name if sweep.described is None else sweep.described.metadata.name
-    place = place_of(uri, run_name(name, trial), environ=os.environ)
     at = None if sweep.described is None else sweep.described.spec.storage
-    stored = StorageSource(
+    return Source(
         name=folder_name(trial),
         storage=uri,
         endpoint_url=None if at is None else at.endpoint_url,
         region=None if at is None else at.region,
-        place=place,
+        place=place_of(uri, run_name(name, trial), environ=os.environ),
     )
-    return LocalSource(stored=stored) if place.status.exists() else stored
 
 
 def _written(sweep: ReadSweep) -> datetime | None:
