@@ -7,13 +7,17 @@ Layer: cli. Only click is imported here; what a command does is imported when it
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trainrun_operator.cli.checkpoint_commands import NAMESPACE, STORAGE
 from trainrun_operator.cli.ctrl_c import loaded
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.sweeping.reading import ReadSweep
 
 WHERE = click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 STEERED = click.argument("where", metavar="NAME")
@@ -26,6 +30,20 @@ BEFORE_DAMAGE = click.option(
 CHANGE_AS_JSON = click.option(
     "--json", "as_json", is_flag=True, help="What was changed as one JSON object."
 )
+
+
+def of_log(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is given where the log of a sweep is, and reads it."""
+    for option in (BEFORE_DAMAGE, NAMESPACE, STORAGE, WHERE):
+        command = option(command)
+    return command
+
+
+def _read(where: str, **place: Any) -> ReadSweep:
+    from trainrun_operator.cli.sweeping.reading import read_sweep
+
+    loaded()
+    return read_sweep(where, **place)
 
 
 @click.group()
@@ -50,42 +68,31 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
     from trainrun_operator.cli.sweeping.showing import show_status
 
     loaded()
-    sys.exit(show_status(where, storage=storage, namespace=namespace, as_json=as_json))
+    show_status(where, storage=storage, namespace=namespace, as_json=as_json)
 
 
 @sweep.command()
-@WHERE
-@STORAGE
-@NAMESPACE
-@BEFORE_DAMAGE
+@of_log
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
 def trials(where: str, *, as_json: bool, **place: Any) -> None:
     """Show every trial: its parameters, its value, and how it ended."""
     from trainrun_operator.cli.sweeping.showing import show_trials
 
-    loaded()
-    sys.exit(show_trials(where, as_json=as_json, **place))
+    show_trials(_read(where, **place), as_json=as_json)
 
 
 @sweep.command()
-@WHERE
-@STORAGE
-@NAMESPACE
-@BEFORE_DAMAGE
+@of_log
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def best(where: str, *, as_json: bool, **place: Any) -> None:
     """Show the best trial so far and its parameters; exit with 3 where there is none."""
     from trainrun_operator.cli.sweeping.showing import show_best
 
-    loaded()
-    sys.exit(show_best(where, as_json=as_json, **place))
+    sys.exit(show_best(_read(where, **place), as_json=as_json))
 
 
 @sweep.command()
-@WHERE
-@STORAGE
-@NAMESPACE
-@BEFORE_DAMAGE
+@of_log
 @click.option(
     "-o",
     "--output",
@@ -99,17 +106,13 @@ def plot(where: str, *, output: Path | None, **place: Any) -> None:
     By Optuna and plotly: pip install "trainrun[plot]". The page needs no network. It is written
     anew each time, also while the sweep runs.
     """
-    from trainrun_operator.cli.sweeping.export import plot as drawn
+    from trainrun_operator.cli.sweeping.export import plot as draw
 
-    loaded()
-    sys.exit(drawn(where, output=output, **place))
+    draw(_read(where, **place), output=output)
 
 
 @sweep.command()
-@WHERE
-@STORAGE
-@NAMESPACE
-@BEFORE_DAMAGE
+@of_log
 @click.option(
     "--optuna",
     metavar="FILE",
@@ -126,12 +129,12 @@ def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -
     """Write the trials for other tools: --optuna or --csv, into a new file."""
     from trainrun_operator.cli.sweeping.export import export_csv, export_optuna
 
-    loaded()
     if optuna is not None and csv is None:
-        sys.exit(export_optuna(where, file=optuna, **place))
-    if csv is not None and optuna is None:
-        sys.exit(export_csv(where, file=csv, **place))
-    raise click.UsageError("give exactly one of --optuna and --csv")
+        export_optuna(_read(where, **place), optuna)
+    elif csv is not None and optuna is None:
+        export_csv(_read(where, **place), csv)
+    else:
+        raise click.UsageError("give exactly one of --optuna and --csv")
 
 
 @sweep.command("can-restore")
@@ -144,9 +147,7 @@ def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Whether this file describes the same search.",
 )
-def can_restore(
-    where: str, *, storage: str | None, namespace: str | None, file: Path | None
-) -> None:
+def can_restore(where: str, **options: Any) -> None:
     """Say whether the sweep can be taken up again: exit with 0 for yes, 3 for no.
 
     A file, in place of the folder or with -f, must describe the search that was begun there, and so
@@ -155,7 +156,7 @@ def can_restore(
     from trainrun_operator.cli.sweeping.showing import show_can_restore
 
     loaded()
-    sys.exit(show_can_restore(where, storage=storage, namespace=namespace, file=file))
+    sys.exit(show_can_restore(where, **options))
 
 
 @sweep.command()
@@ -163,17 +164,17 @@ def can_restore(
 @TRIALS
 @NAMESPACE
 @CHANGE_AS_JSON
-def pause(where: str, trials: tuple[int, ...], **options: Any) -> None:
+def pause(where: str, **options: Any) -> None:
     """Save trials and let them wait; without a number: the whole sweep.
 
     Changes pausedTrials, or suspend, in the TrainSweep of the cluster. A sweep that runs takes it
     up within two seconds, and starts other trials in the place of these. A sweep's file is yours to
     change: given a file, the command says what to write there and exits with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import SteeringOptions, pause_trials
+    from trainrun_operator.cli.sweeping.steering import paused, steer
 
     loaded()
-    sys.exit(pause_trials(SteeringOptions(where=where, trials=trials, **options)))
+    steer(paused, where, **options)
 
 
 @sweep.command()
@@ -181,16 +182,16 @@ def pause(where: str, trials: tuple[int, ...], **options: Any) -> None:
 @click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
 @NAMESPACE
 @CHANGE_AS_JSON
-def stop(where: str, trials: tuple[int, ...], **options: Any) -> None:
+def stop(where: str, **options: Any) -> None:
     """End trials for good; they keep the value that they have.
 
     Changes stoppedTrials in the TrainSweep of the cluster. A sweep that runs takes it up within two
     seconds. Given a sweep's file, the command says what to write there and exits with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import SteeringOptions, stop_trials
+    from trainrun_operator.cli.sweeping.steering import steer, stopped
 
     loaded()
-    sys.exit(stop_trials(SteeringOptions(where=where, trials=trials, **options)))
+    steer(stopped, where, **options)
 
 
 @sweep.command()
@@ -198,14 +199,14 @@ def stop(where: str, trials: tuple[int, ...], **options: Any) -> None:
 @TRIALS
 @NAMESPACE
 @CHANGE_AS_JSON
-def resume(where: str, trials: tuple[int, ...], **options: Any) -> None:
+def resume(where: str, **options: Any) -> None:
     """Let paused trials go on from what they have saved; without a number: the whole sweep.
 
     Changes pausedTrials, and suspend, in the TrainSweep of the cluster. A sweep that runs takes it
     up within two seconds. Given a sweep's file, the command says what to write there and exits
     with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import SteeringOptions, resume_trials
+    from trainrun_operator.cli.sweeping.steering import resumed, steer
 
     loaded()
-    sys.exit(resume_trials(SteeringOptions(where=where, trials=trials, **options)))
+    steer(resumed, where, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -17,9 +17,8 @@ import click
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.report.output import write_page
-from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
+from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import trial_rows
 from trainrun_operator.core.sweep.config import as_text
 from trainrun_operator.runtime.clerk_work import without_optuna
@@ -29,33 +28,25 @@ OWN = ("number", "state", "reason", "value", "step", "restarts")
 """Columns before those of the parameters."""
 
 
-def export_optuna(
-    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, file: Path
-) -> int:
-    """Write a journal of Optuna; returns the exit code."""
+def export_optuna(sweep: ReadSweep, file: Path) -> None:
+    """Write a journal of Optuna. Raises InvalidSpec."""
     try:
         from trainrun._samplers.optuna_study import write_journal  # noqa: PLC0415 - a second or two
     except ImportError as error:
         raise InvalidSpec(without_optuna("--optuna", error)) from error
-    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
     with _writing("--optuna", file):
         write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
     click.echo(f"{file}: study {sweep.name} with {wording.counted(sweep.view.asked, 'trial')}")
-    return SUCCEEDED
 
 
-def export_csv(
-    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, file: Path
-) -> int:
-    """Write a table, to stdout for `-`; returns the exit code."""
-    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
+def export_csv(sweep: ReadSweep, file: Path) -> None:
+    """Write a table, to stdout for `-`. Raises InvalidSpec."""
     if file == STDOUT:
         _write_table(sweep, sys.stdout)
-        return SUCCEEDED
+        return
     with _writing("--csv", file), file.open("x", encoding="utf-8", newline="") as stream:
         _write_table(sweep, stream)
     click.echo(f"{file}: {wording.counted(sweep.view.asked, 'trial')}")
-    return SUCCEEDED
 
 
 @contextmanager
@@ -90,24 +81,8 @@ def _column(name: str) -> str:
     return f"params.{name}" if name in OWN else name
 
 
-def plot(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    before_damage: bool,
-    output: Path | None,
-) -> int:
-    """Write the page, by default `<sweep name>.html` here; returns the exit code."""
-    page = _page_maker()
-    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
-    file = Path(f"{sweep.name}.html") if output is None else output
-    write_page(page(sweep), file, option="--output")
-    click.echo(str(file))
-    return SUCCEEDED
-
-
-def _page_maker() -> Callable[[ReadSweep], str]:
+def plot(sweep: ReadSweep, *, output: Path | None) -> None:
+    """Write the page, by default `<sweep name>.html` here. Raises InvalidSpec."""
     try:
         from trainrun_operator.cli.sweeping.plot_page import page  # noqa: PLC0415 - a second or two
     except ImportError as error:
@@ -115,4 +90,6 @@ def _page_maker() -> Callable[[ReadSweep], str]:
             f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "
             'pip install "trainrun[plot]"'
         ) from error
-    return page
+    file = Path(f"{sweep.name}.html") if output is None else output
+    write_page(page(sweep), file, option="--output")
+    click.echo(str(file))

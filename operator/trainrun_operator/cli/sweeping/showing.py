@@ -56,26 +56,16 @@ LAST_ENDED = 5
 """Trials that a status tells of."""
 
 
-def show_trials(
-    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, as_json: bool
-) -> int:
-    """A line for each trial; returns the exit code."""
-    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
+def show_trials(sweep: ReadSweep, *, as_json: bool) -> None:
+    """A line for each trial."""
     rows = trial_rows(sweep.view, sweep.objective)
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row.data))
-    else:
-        for line in table(rows, sweep.objective):
-            click.echo(line)
-    return SUCCEEDED
+    shown = (json.dumps(row.data) for row in rows) if as_json else table(rows, sweep.objective)
+    for line in shown:
+        click.echo(line)
 
 
-def show_best(
-    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, as_json: bool
-) -> int:
+def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
     """The trial that is ahead, and its parameters; returns the exit code."""
-    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
     found = best(sweep.view, sweep.objective)
     if found is None:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
@@ -142,15 +132,14 @@ class _Standing:
     """Why."""
 
 
-def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
-    """Print how a sweep fares; returns the exit code."""
+def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
+    """Print how a sweep fares."""
     it = _standing(find_sweep(where, storage=storage, namespace=namespace))
     if as_json:
         click.echo(json.dumps(_status_json(it)))
     else:
         for line in _lines(it):
             click.echo(line)
-    return SUCCEEDED
 
 
 def _standing(found: FoundSweep) -> _Standing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -23,8 +23,7 @@ from trainrun.sweep.records import TrialState
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.finding import ClusterName, cluster_name
+from trainrun_operator.cli.finding import cluster_name
 from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import sweep_config
 
@@ -70,21 +69,11 @@ class Order:
 class SweepEdit:
     """What follows from an order."""
 
-    changes: dict[str, FieldValue]
+    changed: dict[str, FieldValue]
     """Fields below `spec`."""
     outcome: str
     """What holds then."""
-    notes: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steered:
-    """An order that was carried out."""
-
-    where: str
-    edit: SweepEdit
-    follows: str
-    """Who goes by it."""
+    notes: tuple[str, ...] = ()
 
 
 Follow = Callable[[Order], SweepEdit]
@@ -103,42 +92,42 @@ def needed(follow: Follow, order: Order) -> SweepEdit:
     """The same from the spec alone."""
     edit = follow(order)
     now = order.sweep.spec.model_dump(by_alias=True, include=STEERED)
-    changes = {field: to for field, to in edit.changes.items() if to != now[field]}
-    return replace(edit, changes=changes)
+    changed = {field: to for field, to in edit.changed.items() if to != now[field]}
+    return replace(edit, changed=changed)
 
 
 def paused(order: Order) -> SweepEdit:
     """Saved, and waiting."""
     spec = order.sweep.spec
     if not order.trials:
-        return SweepEdit(changes={"suspend": True}, outcome="all trials are to be saved and wait")
+        return SweepEdit(changed={"suspend": True}, outcome="all trials are to be saved and wait")
     _refuse_stopped(order, "paused")
     wanted = (*spec.paused_trials, *(it for it in order.open if it not in spec.paused_trials))
-    return SweepEdit(changes={"pausedTrials": wanted}, outcome=_said(order.open, "paused"))
+    return SweepEdit(changed={"pausedTrials": wanted}, outcome=_said(order.open, "paused"))
 
 
 def stopped(order: Order) -> SweepEdit:
     """Ended for good."""
     spec = order.sweep.spec
     wanted = (*spec.stopped_trials, *(it for it in order.open if it not in spec.stopped_trials))
-    changes: dict[str, FieldValue] = {
+    changed: dict[str, FieldValue] = {
         "pausedTrials": tuple(it for it in spec.paused_trials if it not in wanted),
         "stoppedTrials": wanted,
     }
-    return SweepEdit(changes=changes, outcome=_said(order.open, "stopped for good"))
+    return SweepEdit(changed=changed, outcome=_said(order.open, "stopped for good"))
 
 
 def resumed(order: Order) -> SweepEdit:
     """Not paused any more."""
     spec = order.sweep.spec
     if not order.trials:
-        changes: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
-        return SweepEdit(changes=changes, outcome="all trials may go on")
+        changed: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
+        return SweepEdit(changed=changed, outcome="all trials may go on")
     _refuse_stopped(order, "resumed")
     left = tuple(it for it in spec.paused_trials if it not in order.trials)
     waits = f"spec.suspend is true: no trial goes on before `trainrun sweep resume {order.where}`"
     return SweepEdit(
-        changes={"pausedTrials": left},
+        changed={"pausedTrials": left},
         outcome=_said(order.trials, "not paused"),
         notes=(waits,) if spec.suspend else (),
     )
@@ -182,35 +171,61 @@ def _notes(order: Order) -> Iterator[str]:
             yield f"trial {number} has not begun yet"
 
 
-def steer_in_cluster(follow: Follow, name: ClusterName, trials: tuple[int, ...]) -> Steered:
-    """Change the object. Raises InvalidSpec, and what a cluster answers."""
+def steer(
+    follow: Follow,
+    where: str,
+    *,
+    trials: tuple[int, ...],
+    namespace: str | None,
+    as_json: bool,
+) -> None:
+    """Change the TrainSweep of this name, and say so; no trials: all of it. Raises InvalidSpec, and
+    what a cluster answers."""
+    trials = tuple(dict.fromkeys(trials))
+    name = cluster_name(where, namespace)
+    if name is None:
+        _refuse_file(follow, where, trials)
     # aiohttp and the client library: half a second that files need not wait.
     from trainrun_operator.worlds.kubernetes.reading import change_sweep  # noqa: PLC0415
 
-    deciding = _Deciding(follow=follow, trials=trials)
-    change_sweep(name.name, name.namespace, deciding.fields)
-    assert deciding.steered is not None, "it was asked at least once"
-    return deciding.steered
+    steering = _Steering(follow=follow, trials=trials)
+    change_sweep(name.name, name.namespace, steering.fields)
+    if as_json:
+        click.echo(json.dumps({"sweep": steering.where, **asdict(steering.edit)}))
+    else:
+        steering.print()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Deciding:
+class _Steering:
     """For one version after the other, where others write as well."""
 
     follow: Follow
     trials: tuple[int, ...]
-    steered: Steered | None = None
     known: KnownTrials | None = None
     """Read once: whole seconds, in which others would write again."""
+    where: str = ""
+    edit: SweepEdit = SweepEdit(changed={}, outcome="")
+    follows: str = ""
+    """Who goes by it."""
 
     def fields(self, version: SweepVersion) -> Mapping[str, object]:
         if self.known is None:
             self.known = _known(version) if self.trials else KnownTrials(trials={})
-        where = version.where
-        order = Order(where=where, sweep=version.sweep, trials=self.trials, known=self.known)
-        edit = edit_of(self.follow, order)
-        self.steered = Steered(where=where, edit=edit, follows=_who_follows(version))
-        return edit.changes
+        self.where, self.follows = version.where, _who_follows(version)
+        order = Order(where=self.where, sweep=version.sweep, trials=self.trials, known=self.known)
+        self.edit = edit_of(self.follow, order)
+        return self.edit.changed
+
+    def print(self) -> None:
+        edit = self.edit
+        for note in edit.notes:
+            click.echo(f"note: {note}")
+        if edit.changed:
+            click.echo(f"{self.where}: {edit.outcome}; {self.follows}")
+        else:
+            because = f": {edit.outcome}" if edit.outcome else ""
+            click.echo(f"{self.where}: nothing had to be changed{because}")
 
 
 def _known(version: SweepVersion) -> KnownTrials:
@@ -241,47 +256,6 @@ def _who_follows(version: SweepVersion) -> str:
     return "no operator leads the sweep yet, the first one that does goes by it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringOptions:
-    """What was asked for."""
-
-    where: str
-    """The sweep: a name in the cluster, or a file."""
-    trials: tuple[int, ...]
-    """By number; empty: the whole sweep."""
-    namespace: str | None
-    """Of a name, instead of the kubeconfig's."""
-    as_json: bool
-
-
-def pause_trials(options: SteeringOptions) -> int:
-    """Save these trials, or all, and let them wait; returns the exit code."""
-    return _carried_out(paused, options)
-
-
-def stop_trials(options: SteeringOptions) -> int:
-    """End these trials for good; returns the exit code."""
-    return _carried_out(stopped, options)
-
-
-def resume_trials(options: SteeringOptions) -> int:
-    """Let these trials, or all, go on; returns the exit code."""
-    return _carried_out(resumed, options)
-
-
-def _carried_out(follow: Follow, options: SteeringOptions) -> int:
-    trials = tuple(dict.fromkeys(options.trials))
-    name = cluster_name(options.where, options.namespace)
-    if name is None:
-        _refuse_file(follow, options.where, trials)
-    done = steer_in_cluster(follow, name, trials)
-    if options.as_json:
-        click.echo(json.dumps(_as_json(done)))
-    else:
-        _print(done)
-    return SUCCEEDED
-
-
 def _refuse_file(follow: Follow, where: str, trials: tuple[int, ...]) -> NoReturn:
     """Say what to write into the file. Raises InvalidSpec, whatever it holds."""
     file = Path(where)
@@ -292,30 +266,10 @@ def _refuse_file(follow: Follow, where: str, trials: tuple[int, ...]) -> NoRetur
         )
     order = Order(where=where, sweep=load_sweep(file), trials=trials, known=KnownTrials(trials={}))
     edit = needed(follow, order)
-    if not edit.changes:
+    if not edit.changed:
         raise InvalidSpec(f"{where}: nothing has to be changed in it: {edit.outcome}")
-    fields = ", ".join(f"spec.{it}: {json.dumps(value)}" for it, value in edit.changes.items())
+    fields = ", ".join(f"spec.{it}: {json.dumps(value)}" for it, value in edit.changed.items())
     raise InvalidSpec(
         f"{where}: a file is changed by its user alone: write {fields} into it ({edit.outcome}); a "
         "sweep that runs takes that up within two seconds"
     )
-
-
-def _print(done: Steered) -> None:
-    edit = done.edit
-    for note in edit.notes:
-        click.echo(f"note: {note}")
-    if edit.changes:
-        click.echo(f"{done.where}: {edit.outcome}; {done.follows}")
-    else:
-        because = f": {edit.outcome}" if edit.outcome else ""
-        click.echo(f"{done.where}: nothing had to be changed{because}")
-
-
-def _as_json(done: Steered) -> dict[str, object]:
-    return {
-        "sweep": done.where,
-        "changed": done.edit.changes,
-        "outcome": done.edit.outcome,
-        "notes": list(done.edit.notes),
-    }
