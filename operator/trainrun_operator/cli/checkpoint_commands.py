@@ -72,19 +72,17 @@ SCORE = click.option(
 def list_(
     where: str,
     *,
-    storage: str | None,
-    namespace: str | None,
     verify: bool,
     generation: int | None,
     all_generations: bool,
     score: str | None,
     can_resume: bool,
-    as_json: bool,
+    **options: Any,
 ) -> None:
     """List the checkpoints of a TrainRun in the cluster, of the run of a YAML file, or of the run
     at <storage URI>/<run name>.
     """
-    from trainrun_operator.cli.checkpoints import show_checkpoints, show_prospect
+    from trainrun_operator.cli.checkpoints import Which, show_checkpoints, show_prospect
 
     loaded()
     if can_resume and verify:
@@ -92,20 +90,9 @@ def list_(
     if all_generations and (can_resume or generation is not None):
         raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
     if can_resume:
-        code = show_prospect(
-            where, storage=storage, namespace=namespace, generation=generation, as_json=as_json
-        )
-        sys.exit(code)
-    code = show_checkpoints(
-        where,
-        storage=storage,
-        namespace=namespace,
-        which="all" if all_generations else generation,
-        verify=verify,
-        score=score,
-        as_json=as_json,
-    )
-    sys.exit(code)
+        sys.exit(show_prospect(where, generation=generation, **options))
+    which: Which = "all" if all_generations else generation
+    sys.exit(show_checkpoints(where, which=which, verify=verify, score=score, **options))
 
 
 @checkpoints.command()
@@ -126,7 +113,7 @@ def get(*, steps: tuple[str, ...], **options: Any) -> None:
 
     if len(steps) > 1:
         raise click.UsageError("give NAME|FILE|URI, at most one STEP, and DIR")
-    sys.exit(get_checkpoint(step=steps[0] if steps else None, **options))
+    get_checkpoint(step=steps[0] if steps else None, **options)
 
 
 @checkpoints.command("set-aside")
@@ -143,4 +130,4 @@ def set_aside(**options: Any) -> None:
     """
     from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
 
-    sys.exit(set_checkpoint_aside(**options))
+    set_checkpoint_aside(**options)

@@ -21,7 +21,6 @@ from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, TrainRunError
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.sources import BEST, UnknownScore, best, generation_of, wanted_score
 
@@ -43,8 +42,8 @@ def get_checkpoint(
     step: str | None,
     score: str | None,
     folder: Path,
-) -> int:
-    """Bring the files of a checkpoint into a new folder; returns the exit code."""
+) -> None:
+    """Bring the files of a checkpoint into a new folder."""
     source = find_run(where, storage=storage, namespace=namespace)
     run = generation_of(source, generation)
     if step == BEST:
@@ -60,7 +59,6 @@ def get_checkpoint(
     click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
     if chosen.state != "good":
         click.echo(f"note: this checkpoint is {chosen.state}: {chosen.reason}", err=True)
-    return SUCCEEDED
 
 
 def set_checkpoint_aside(
@@ -71,8 +69,8 @@ def set_checkpoint_aside(
     generation: int | None,
     step: str,
     reason: str,
-) -> int:
-    """Let the run never resume from a checkpoint again; returns the exit code."""
+) -> None:
+    """Let the run never resume from a checkpoint again."""
     source = find_run(where, storage=storage, namespace=namespace)
     run = generation_of(source, generation, certain=True)
     chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
@@ -85,7 +83,6 @@ def set_checkpoint_aside(
     else:
         click.echo("no good checkpoint is left: the next attempt will fail, NoGoodCheckpoint")
     click.echo(f"to take that back, delete {run.uri}/{layout.bad_key(chosen.id)}")
-    return SUCCEEDED
 
 
 def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> CheckpointInfo:

@@ -43,13 +43,11 @@ STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "ba
 class Listing:
     """The checkpoints of one run."""
 
-    uri: str
-    generation: int
+    at: RunStore
     generations: int
     """How many were begun in the run's folder."""
     own: bool
     """The run goes on in this one, as far as is known."""
-    run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
     deleted: tuple[str, ...]
@@ -114,11 +112,9 @@ def _listing(at: RunStore, *, begun: int, own: bool, verify: bool, score: Score 
         found = list(_verified(at, listed))
     kept = {info.id for info in found}
     return Listing(
-        uri=at.uri,
-        generation=at.generation,
+        at=at,
         generations=begun,
         own=own,
-        run_id=known_run_id(at),
         checkpoints=tuple(found),
         verified=verify,
         deleted=tuple(info.id.name for info in listed if info.id not in kept),
@@ -133,9 +129,9 @@ def _verified(at: RunStore, found: Iterable[CheckpointInfo]) -> Iterator[Checkpo
 
 
 def _lines(listing: Listing) -> Iterator[str]:
-    yield click.style(listing.uri, bold=True)
+    yield click.style(listing.at.uri, bold=True)
     if listing.generations > 1:
-        yield f"  generation {listing.generation} of {listing.generations}{_the_others(listing)}"
+        yield f"  generation {listing.at.generation} of {listing.generations}{_the_others(listing)}"
     if listing.deleted:
         yield f"  deleted meanwhile: {', '.join(listing.deleted)}"
     if not listing.checkpoints:
@@ -158,7 +154,7 @@ def _lines(listing: Listing) -> Iterator[str]:
 def _the_others(listing: Listing) -> str:
     if not listing.own:
         return ""
-    which = "the newest" if listing.generation == listing.generations else "this run's"
+    which = "the newest" if listing.at.generation == listing.generations else "this run's"
     return f", {which}; --generation N and --all-generations show the others"
 
 
@@ -195,10 +191,10 @@ def _value(info: CheckpointInfo, score: Score) -> str:
 
 def _as_json(listing: Listing) -> dict[str, object]:
     return {
-        "uri": listing.uri,
-        "generation": listing.generation,
+        "uri": listing.at.uri,
+        "generation": listing.at.generation,
         "generations": listing.generations,
-        "runId": listing.run_id or None,
+        "runId": known_run_id(listing.at) or None,
         "verified": listing.verified,
         "score": (
             None

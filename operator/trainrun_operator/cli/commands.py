@@ -86,7 +86,7 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
     from trainrun_operator.cli.status import show_status
 
     loaded()
-    sys.exit(show_status(where, storage=storage, namespace=namespace, as_json=as_json))
+    show_status(where, storage=storage, namespace=namespace, as_json=as_json)
 
 
 @trainrun.command()
@@ -155,7 +155,7 @@ def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **opt
 
     loaded()
     wanted = Wanted(ranks=frozenset(ranks), attempt=attempt, tail=tail)
-    sys.exit(show_logs(LogsOptions(wanted=wanted, **options)))
+    show_logs(LogsOptions(wanted=wanted, **options))
 
 
 @trainrun.command()

@@ -20,6 +20,7 @@ from trainrun_operator.cli.drilling.drill_report import report_of
 from trainrun_operator.cli.drilling.local_ground import local_ground
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal, ScriptFails
 from trainrun_operator.cli.exit_codes import FAILED, FOUND, NOT_REHEARSED, SUCCEEDED
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import load_file, prepare
 from trainrun_operator.cli.report.output import show, write
 
@@ -88,7 +89,7 @@ def _hold(options: DrillOptions) -> Drill:
 
 def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
     # As it stands, so that every mistake in it is told first; this starts and writes nothing.
-    prepared = prepare(options.file, replicas=options.replicas, storage=None, faults=())
+    prepared = prepare(RunOptions(file=options.file, replicas=options.replicas))
     for note in prepared.notes:
         _say(note)
     return prepared.run, local_ground(options.file, replicas=options.replicas)

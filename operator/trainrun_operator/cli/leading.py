@@ -74,32 +74,17 @@ class Prepared(Protocol):
 
 
 P = TypeVar("P", bound=Prepared)
-P_co = TypeVar("P_co", bound=Prepared, covariant=True)
-
-
-class Prepare(Protocol[P_co]):
-    """Reads and checks everything. Raises InvalidSpec."""
-
-    def __call__(
-        self, file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]
-    ) -> P_co:
-        """With the command line's changes."""
 
 
 def lead_alone(
-    prepare: Prepare[P], lead: Callable[[P, RunOptions], int], options: RunOptions
+    prepare: Callable[[RunOptions], P], lead: Callable[[P, RunOptions], int], options: RunOptions
 ) -> int:
-    """Lead what these options name, unless another process does; returns the exit code. Raises
-    TrainRunError."""
+    """Lead what these options name, unless another process does; returns the exit code. `prepare`
+    reads and checks everything. Raises TrainRunError."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with unhurried(_missing if options.as_json else left_out):
         try:
-            prepared = prepare(
-                options.file,
-                replicas=options.replicas,
-                storage=options.storage,
-                faults=options.faults,
-            )
+            prepared = prepare(options)
             lock = acquire(prepared.place.lock, run=prepared.name, nodes=prepared.place.nodes)
         except OSError as error:
             what = error.filename or options.file

@@ -17,7 +17,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, assert_never
 
 import click
 
@@ -166,25 +167,27 @@ def _posted_of(status: TrainRunStatus) -> dict[str, Any] | None:
 SIGNS: dict[RankState, str] = {
     "absent": " ",
     "waiting": "·",
-    "starting": "s",
-    "training": "=",
-    "leaving": "!",
     "done": "✓",
+    "training": "=",
+    "starting": "s",
+    "leaving": "!",
     "dead": "x",
 }
+"""When several states fall into one column the most telling one is drawn: the last one here."""
+URGENCY = {state: place for place, state in enumerate(SIGNS)}
 
 LEGEND = "s starting   = training   ! told to leave   x lost   · waiting   ✓ done"
 
-URGENCY: dict[RankState, int] = {
-    "dead": 6,
-    "leaving": 5,
-    "starting": 4,
-    "training": 3,
-    "done": 2,
-    "waiting": 1,
-    "absent": 0,
-}
-"""When several states fall into one column the most telling one is drawn."""
+
+def ranks_of(seen: Passed, *, per_worker: int) -> Iterator[tuple[int, RankState, int | None]]:
+    """Each rank that has a worker: what it does, and its step."""
+    newest = {it.slot: it for it in sorted(seen.workers, key=lambda it: it.created_for)}
+    for slot, worker in sorted(newest.items()):
+        states = rank_states(worker, status=seen.plan.status, per_worker=per_worker)
+        steps = worker.agent.steps if worker.agent is not None else ()
+        told = zip(states, chain(steps, repeat(None)), strict=False)
+        for rank, (state, step) in enumerate(told, start=slot * per_worker):
+            yield rank, state, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +212,8 @@ class Timeline:
         if not isinstance(news, Passed):
             return
         now = self._clock() - self._began
-        newest = {}
-        for worker in sorted(news.workers, key=lambda worker: worker.created_for):
-            newest[worker.slot] = worker
-        for slot, worker in newest.items():
-            states = rank_states(worker, status=news.plan.status, per_worker=self._per_worker)
-            for local_rank, state in enumerate(states):
-                self._note(slot * self._per_worker + local_rank, now, state)
+        for rank, state, _ in ranks_of(news, per_worker=self._per_worker):
+            self._note(rank, now, state)
 
     def _note(self, rank: int, now: float, state: RankState) -> None:
         if rank >= len(self._ranks):

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.lines import Timeline
+from trainrun_operator.cli.lines import Timeline, ranks_of
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 from trainrun_operator.runtime.written_lines import is_behind
 
@@ -167,25 +167,15 @@ class LiveView(Redrawn):
         assert self._passed is not None
         table = Table(box=None, padding=(0, 1), show_header=False)
         rows = list(self._timeline.rows(width=48))
-        for rank, state, step in self._states(self._passed.plan.status):
-            style = STATE_STYLES.get(state, "yellow")
-            table.add_row(f"rank {rank}", Text(state, style=style), step, rows[rank])
+        for rank, state, step in ranks_of(self._passed, per_worker=self._per_worker):
+            if rank < MOST_RANKS:
+                shown = Text(state, style=STATE_STYLES.get(state, "yellow"))
+                told = "" if step is None else f"step {step}"
+                table.add_row(f"rank {rank}", shown, told, rows[rank])
         left = len(rows) - MOST_RANKS
         if left > 0:
             table.add_row(f"and {left} more")
         return table
-
-    def _states(self, status: TrainRunStatus) -> Iterator[tuple[int, str, str]]:
-        assert self._passed is not None
-        newest = {w.slot: w for w in sorted(self._passed.workers, key=lambda w: w.created_for)}
-        for slot, worker in sorted(newest.items()):
-            states = wording.rank_states(worker, status=status, per_worker=self._per_worker)
-            steps = worker.agent.steps if worker.agent is not None else ()
-            for local_rank, state in enumerate(states):
-                rank = slot * self._per_worker + local_rank
-                step = steps[local_rank] if local_rank < len(steps) else None
-                if rank < MOST_RANKS:
-                    yield rank, state, "" if step is None else f"step {step}"
 
     def _history(self) -> Iterator[Text]:
         for ago, happened in self._happened:

@@ -35,30 +35,22 @@ from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate, don
 LOOPBACK = "127.0.0.1"
 
 
-class LocalServer:
+class LocalServer(AgentServer):
     """Where the agents of this machine's runs call; a context manager."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
-        self._server = AgentServer(authenticate=shared_token(self.token))
+        super().__init__(authenticate=shared_token(self.token))
         self.url = ""
         """Known once it is entered."""
 
     async def __aenter__(self) -> LocalServer:
-        port = await self._server.start(LOOPBACK)
+        port = await self.start(LOOPBACK)
         self.url = f"http://{LOOPBACK}:{port}"
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._server.stop()
-
-    def add(self, agents: RunAgents) -> None:
-        """Serve the agents of this run, too."""
-        self._server.add(agents)
-
-    def remove(self, agents: RunAgents) -> None:
-        """The run is over."""
-        self._server.remove(agents.run_uid)
+        await self.stop()
 
 
 class LocalRun:
@@ -172,7 +164,7 @@ class LocalRun:
             await self._until_over(reconciler)
         finally:
             world.close()
-            server.remove(agents)
+            server.remove(agents.run_uid)
         if self._deposed:
             raise AlreadyLed(
                 f"another process has taken over run {self._prepared.name} and leads it now: this "

@@ -13,8 +13,7 @@ import click
 
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreError, TrainRunError
-from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.finding import FILES, find_runs
+from trainrun_operator.cli.finding import FILES, find_run
 from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_slots
 from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
 from trainrun_operator.cli.sources import (
@@ -39,25 +38,16 @@ class LogsOptions:
     as_json: bool
 
 
-def logs(options: LogsOptions) -> int:
-    """Print the lines; returns the exit code."""
+def logs(options: LogsOptions) -> None:
+    """Print the lines."""
     printer = Printer.for_stdout(as_json=options.as_json)
-    source = _only(options)
+    source = find_run(options.where, storage=options.storage, namespace=options.namespace)
     state = _state(source)
     if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
         _follow_cluster(source, options, printer)
-        return SUCCEEDED
+        return
     for shown in _shown(source, state, options):
         printer.show(shown)
-    return SUCCEEDED
-
-
-def _only(options: LogsOptions) -> Source:
-    found = find_runs(options.where, storage=options.storage, namespace=options.namespace)
-    if len(found) != 1:
-        names = ", ".join(f"{run.storage}/{run.name}" for run in found)
-        raise UnknownRun(f"lines are those of one run; name one of them: {names}")
-    return found[0]
 
 
 def _shown(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:

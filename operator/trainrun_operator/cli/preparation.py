@@ -20,6 +20,7 @@ from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.stages.resting import raised
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
@@ -54,17 +55,10 @@ class Preparation:
     """Seconds between two pieces of metrics in the storage."""
 
 
-def prepare(
-    file: Path,
-    *,
-    replicas: int | None,
-    storage: str | None,
-    faults: tuple[str, ...],
-    overrides: Mapping[str, object] = NOTHING,
-) -> Preparation:
-    """Read and check everything; `overrides` as for `load_file`. Raises InvalidSpec."""
-    run = load_file(file, replicas=replicas, storage=storage, overrides=overrides)
-    return preparation_of(run, file=file, faults=faults)
+def prepare(options: RunOptions) -> Preparation:
+    """Read and check everything. Raises InvalidSpec."""
+    run = load_file(options.file, replicas=options.replicas, storage=options.storage)
+    return preparation_of(run, file=options.file, faults=options.faults)
 
 
 def preparation_of(

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.report.model import (
     Document,
@@ -27,16 +26,16 @@ from trainrun_operator.cli.report.model import (
 from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import RunState, Source
 from trainrun_operator.core.run.display import LASTING
+from trainrun_operator.core.run.incidents.gains import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 
-def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
-    """Print the status of each run that `where` names; returns the exit code."""
+def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
+    """Print the status of each run that `where` names."""
     runs = find_runs(where, storage=storage, namespace=namespace)
     for run, state in [(run, run.state()) for run in runs]:
         report = report_of(run.name, state.status, leader=state.leader)
         show(replace(report, data=_as_json(run, state)), as_json=as_json)
-    return SUCCEEDED
 
 
 def _as_json(run: Source, state: RunState) -> dict[str, object]:
@@ -103,7 +102,7 @@ def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
     """How far it is, what it has used of its budgets, where its checkpoint is."""
     over = status.completion_time is not None
     step = wording.step_of(status)
-    if over and wording.reports_nothing(status):
+    if over and not shows_steps(status):
         step = "none reported" if status.posted is None else f"none reported, {step}"
     yield "steps", f"{step}  {wording.metrics_of(status)}"
     yield "attempts", f"{status.attempt}, {wording.budget_of(status)}"
@@ -140,7 +139,7 @@ def _unsaved(status: TrainRunStatus) -> str:
     """What to add to a script that saves nothing."""
     if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
         return ""
-    if wording.reports_nothing(status):
+    if not shows_steps(status):
         return (
             "no step was ever reported: a script that resumes from a folder of its own need not; "
             "any other calls trainrun.report(step=..., checkpoint=...) in the training loop, or a "

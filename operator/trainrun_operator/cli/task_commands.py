@@ -51,7 +51,7 @@ def list_(where: str | None = None, **options: Any) -> None:
     Also the slowest, and done ones whose module has changed since. A call that no worker has taken
     yet stands in no log; of a run it is counted as waiting.
     """
-    sys.exit(_commands().show(where, **options))
+    _commands().show(where, **options)
 
 
 def _named(words: tuple[str, ...]) -> tuple[str | None, str]:
@@ -72,7 +72,7 @@ def explain(words: tuple[str, ...], **options: Any) -> None:
     key or the first characters of it.
     """
     where, key = _named(words)
-    sys.exit(_commands().explain(where, key=key, **options))
+    _commands().explain(where, key=key, **options)
 
 
 @tasks.command()
@@ -90,7 +90,7 @@ def rebuild(words: tuple[str, ...], *, failed: bool, **options: Any) -> None:
     if (len(words) > 1 and failed) or (not words and not failed):
         raise click.UsageError("give a KEY or --failed")
     where, key = ((*words, None)[0], "") if failed else _named(words)
-    sys.exit(_commands().rebuild(where, key=key, **options))
+    _commands().rebuild(where, key=key, **options)
 
 
 @tasks.command()
@@ -117,4 +117,4 @@ def gc(where: str | None, **options: Any) -> None:
     Those of results that were replaced, and what tries have left behind that came to nothing. Only
     of a program that has returned. The newest results of each task stay.
     """
-    sys.exit(_commands().collect(where, **options))
+    _commands().collect(where, **options)

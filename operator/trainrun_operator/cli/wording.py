@@ -64,7 +64,7 @@ def _process_state(
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
     # Who reports nothing trains once its framework has posted, or its driver of tasks reported, as
     # rank 0 does for all ranks, or once it was up for so long, as for the backoff.
-    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and reports_nothing(status)
+    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and not shows_steps(status)
     others = status.posted is not None or status.runs_tasks
     return "training" if stepped or up or others else "starting"
 
@@ -150,11 +150,6 @@ def _number(value: object) -> str:
 def shortened(text: str, most: int) -> str:
     """At most so many characters of it."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def reports_nothing(status: TrainRunStatus) -> bool:
-    """Whether no step of the run was ever heard of, as far as its status tells."""
-    return not shows_steps(status)
 
 
 def step_of(status: TrainRunStatus) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.sweeping.local_sweeps import Sweeps
 from trainrun.sweep.view import TrialView
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.local_run import LocalServer
 from trainrun_operator.cli.sweeping.local_sweep import LocalSweep
 from trainrun_operator.cli.sweeping.news import SweepNews, TrialStarted
@@ -40,7 +41,7 @@ class NoServer(LocalServer):
 async def test_a_run_that_cannot_be_led_at_all_ends_the_command_and_is_not_started_again(
     sweeps: Sweeps,
 ) -> None:
-    prepared = prepare_sweep(sweeps.file(), replicas=None, storage=None, faults=())
+    prepared = prepare_sweep(RunOptions(file=sweeps.file()))
     prepared.make_places()
     listener, ended = Listener(), asyncio.Event()
     trials = LocalTrials(prepared, NoServer(), sink=listener, wake=ended.set)
@@ -60,7 +61,7 @@ async def test_a_run_that_cannot_be_led_at_all_ends_the_command_and_is_not_start
 async def test_a_trial_that_was_about_to_begin_when_its_user_stopped_the_sweep_does_not(
     sweeps: Sweeps,
 ) -> None:
-    prepared = prepare_sweep(sweeps.file(), replicas=None, storage=None, faults=())
+    prepared = prepare_sweep(RunOptions(file=sweeps.file()))
     prepared.make_places()
     listener = Listener()
     sweep = LocalSweep(

@@ -32,20 +32,18 @@ WIDTH = 79
 
 
 def wrapped(
-    text: str, *, indent: int = 0, hang: int = 0, color: str | None = None
+    text: str, *, indent: int = 0, hang: int = 0, color: str | None = None, bold: bool = False
 ) -> Iterator[str]:
     """Lines of at most WIDTH columns: all `indent` further right, those after the first one also by
     `hang`."""
-    if not text:
-        return
     for line in textwrap.wrap(
-        text,
+        printable(text),
         WIDTH,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hang),
         break_on_hyphens=False,
     ):
-        yield click.style(line, fg=color) if color else line
+        yield click.style(line, fg=color, bold=bold or None) if color or bold else line
 
 
 COLORS: dict[Tone, str | None] = {"plain": None, "good": "green", "bad": "red", "note": "yellow"}
@@ -59,13 +57,13 @@ LABEL = 12
 
 def lines(report: Document) -> Iterator[str]:
     """All of it."""
-    yield from _wrapped(report.headline, tone=report.tone, bold=True)
+    yield from wrapped(report.headline, color=COLORS[report.tone], bold=True)
     for block in report.lead:
         yield from _block(block, margin=2)
     for label, text in report.facts:
         yield f"  {label:<{LABEL}} {printable(text)}".rstrip()
     for remark in report.remarks:
-        yield from _wrapped(f"! {remark}", tone="note")
+        yield from wrapped(f"! {remark}", color=COLORS["note"])
     for section in report.sections:
         yield ""
         yield from _section(section)
@@ -88,8 +86,7 @@ def _section(section: Section) -> Iterator[str]:
     if section.at is None:
         yield click.style(f"{printable(section.title)}:", bold=True)
     else:
-        head = printable(f"{clock(section.at, day=True)}  {section.title}")
-        yield from wrapped(head, color="cyan")
+        yield from wrapped(f"{clock(section.at, day=True)}  {section.title}", color="cyan")
     for block in section.blocks:
         yield from _block(block, margin=11 if section.at else 2)
 
@@ -97,11 +94,12 @@ def _section(section: Section) -> Iterator[str]:
 def _block(block: Block, *, margin: int) -> Iterator[str]:
     match block:
         case TextLine(text=text, tone=tone, at=at) if at is not None:
-            yield from _wrapped(f"{clock(at)} {text}", indent=margin - 9, hang=9, tone=tone)
+            told = f"{clock(at)} {text}"
+            yield from wrapped(told, indent=margin - 9, hang=9, color=COLORS[tone])
         case TextLine(text=text, tone=tone, deeper=deeper):
-            yield from _wrapped(text, indent=margin + 2 * deeper, hang=2, tone=tone)
+            yield from wrapped(text, indent=margin + 2 * deeper, hang=2, color=COLORS[tone])
         case Verbatim(lines=told, title=title):
-            yield from _wrapped(f"{title}:" if title else "", indent=margin)
+            yield from wrapped(f"{title}:" if title else "", indent=margin)
             yield from (f"{' ' * (margin + 2)}{printable(line)}" for line in told)
         case Table(heads=heads, rows=rows):
             head, *drawn = table(heads, (row.cells for row in rows))
@@ -109,7 +107,7 @@ def _block(block: Block, *, margin: int) -> Iterator[str]:
             for line, row in zip(drawn, rows, strict=True):
                 yield click.style(f"{' ' * margin}{line}", fg=COLORS[row.tone])
                 for text in row.below:
-                    yield from _wrapped(text, indent=margin + 2)
+                    yield from wrapped(text, indent=margin + 2)
         case Bars():
             yield from _bars(block)
         case Curves():
@@ -142,16 +140,9 @@ def _bar(bar: Bar, signs: dict[str, str], *, room: int) -> str:
 
 def _advice(advice: Advices) -> Iterator[str]:
     if not advice.items:
-        yield from _wrapped(advice.otherwise)
+        yield from wrapped(advice.otherwise)
         return
     yield click.style(f"{advice.title}:", bold=True)
     for item in advice.items:
-        yield from _wrapped(f"- {item.text}", hang=2)
-        yield from _wrapped(f"-> {item.remedy}" if item.remedy else "", indent=4, hang=3)
-
-
-def _wrapped(
-    text: str, *, indent: int = 0, hang: int = 0, tone: Tone = "plain", bold: bool = False
-) -> Iterator[str]:
-    for line in wrapped(printable(text), indent=indent, hang=hang, color=COLORS[tone]):
-        yield click.style(line, bold=True) if bold else line
+        yield from wrapped(f"- {item.text}", hang=2)
+        yield from wrapped(f"-> {item.remedy}" if item.remedy else "", indent=4, hang=3)

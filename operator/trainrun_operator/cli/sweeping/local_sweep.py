@@ -32,7 +32,6 @@ from trainrun_operator.cli.sweeping.news import (
 )
 from trainrun_operator.cli.sweeping.preparation import (
     Change,
-    Complaint,
     SweepPreparation,
     WatchedFile,
     prepare_sweep,
@@ -95,10 +94,8 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
 def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepSink) -> TrainSweepStatus:
     for note in prepared.notes:
         sink.say(note)
-    replicas, storage = options.replicas, options.storage
-    again = partial(prepare_sweep, options.file, replicas=replicas, storage=storage, faults=())
-    file = WatchedFile(prepared, again)
-    sweep = LocalSweep(prepared, uid=prepared.identity.uid(), sink=sink, file=file)
+    file = WatchedFile(prepared, partial(prepare_sweep, options))
+    sweep = LocalSweep(prepared, uid=prepared.uid(), sink=sink, file=file)
     return asyncio.run(sweep.lead())
 
 
@@ -254,7 +251,7 @@ class LocalSweep:
                 self._trials.go_by(prepared)
                 self._sink.say(f"{prepared.file} was changed and is taken up: {', '.join(fields)}")
                 return True
-            case Complaint(why=why):
+            case str(why):
                 self._sink.say(f"the sweep goes on as before: {why}")
                 return False
             case None:

@@ -95,7 +95,8 @@ class SweepLines:
                 how = "goes on" if again else "starts"
                 self._say(trial, "Running", f"{how} with {parameters(params, exact=True)}")
             case TrialEnded(trial=trial, leads=leads):
-                self._ended(trial, leads=leads)
+                best = "; the best so far" if leads else ""
+                self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
             case OfTrial(trial=number, news=of_run):
                 self._of_run(number, of_run)
             case SweepLooked():
@@ -104,10 +105,6 @@ class SweepLines:
     def say(self, text: str) -> None:
         """A line of its own."""
         self._lines.line(f"trainrun: {text}")
-
-    def _ended(self, trial: TrialView, *, leads: bool) -> None:
-        best = "; the best so far" if leads else ""
-        self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
 
     def _of_run(self, trial: int, news: RunNews) -> None:
         match news:

@@ -62,16 +62,6 @@ CONTOUR_HEIGHT = 900
 
 
 @dataclass(frozen=True)
-class Plotted:
-    """One of the page."""
-
-    head: str
-    figure: Figure | None
-    """None: the note says why."""
-    note: str
-
-
-@dataclass(frozen=True)
 class Drawn:
     """What pictures are of."""
 
@@ -122,13 +112,13 @@ def page(sweep: ReadSweep) -> str:
     """The whole page."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
-        sections = [_section(it, at) for at, it in enumerate(_pictures(_drawn(sweep)))]
+        sections = "".join(_pictures(_drawn(sweep)))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>Sweep {safe(sweep.name)}</title>\n<style>{STYLE}</style>\n"
         f"<script>{get_plotlyjs()}</script></head>\n<body>\n"
-        f"{''.join(_head(sweep))}{''.join(sections)}</body></html>\n"
+        f"{''.join(_head(sweep))}{sections}</body></html>\n"
     )
 
 
@@ -162,7 +152,7 @@ def _options(domain: OneOf) -> tuple[Scalar, ...]:
     return told if len({*told}) == len(told) else tuple(f"option {at}" for at in range(len(told)))
 
 
-def _pictures(drawn: Drawn) -> Iterator[Plotted]:
+def _pictures(drawn: Drawn) -> Iterator[str]:
     metric, valued, varied = drawn.sweep.objective.metric, drawn.valued, drawn.varied()
     whole = drawn.study(valued)
     no_value = "" if valued else NOT_YET
@@ -237,30 +227,29 @@ def _contour(study: optuna.Study, names: list[str], metric: str) -> Figure:
     return figure.update_layout(height=CONTOUR_HEIGHT) if len(names) > 2 else figure
 
 
-def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> Plotted:
-    """`lacking` is why there is none. Numbers that a library cannot draw leave out that picture
-    alone."""
-    if lacking:
-        return Plotted(head, None, f"Not drawn: {lacking}.")
-    try:
-        figure = draw()
-    except (ValueError, RuntimeError, ArithmeticError) as error:
-        return Plotted(head, None, f"Not drawn: {error}.")
-    return Plotted(head, figure.update_layout(title=None, margin={"t": 40}), note)
-
-
-def _section(picture: Plotted, place: int) -> str:
+def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> str:
+    """A section of the page; `lacking` is why it has no picture. Numbers that a library cannot draw
+    leave out that picture alone."""
     drawn = ""
-    if picture.figure is not None:
-        div = picture.figure.to_html(
-            full_html=False,
-            include_plotlyjs=False,
-            div_id=f"picture-{place}",
-            config=CONFIG,
-        )
-        drawn = f'<div class="picture">{div}</div>'
-    note = f'<p class="dim">{safe(picture.note)}</p>' if picture.note else ""
-    return f"<section><h2>{picture.head}</h2>{drawn}{note}</section>\n"
+    try:
+        if lacking:
+            note = f"Not drawn: {lacking}."
+        else:
+            div = (
+                draw()
+                .update_layout(title=None, margin={"t": 40})
+                .to_html(
+                    full_html=False,
+                    include_plotlyjs=False,
+                    div_id=head.replace(" ", "-"),
+                    config=CONFIG,
+                )
+            )
+            drawn = f'<div class="picture">{div}</div>'
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        note = f"Not drawn: {error}."
+    said = f'<p class="dim">{safe(note)}</p>' if note else ""
+    return f"<section><h2>{head}</h2>{drawn}{said}</section>\n"
 
 
 def _head(sweep: ReadSweep) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from trainrun.sweep.samplers import ask
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.values import variable_of
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import Preparation, preparation_of
 from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
 from trainrun_operator.core.sweep.boundary import CreateTrial
@@ -40,33 +41,6 @@ from trainrun_operator.core.sweep.config import (
 from trainrun_operator.runtime.clerk_work import suggest_of
 from trainrun_operator.worlds.local.place import RunPlace, places_root
 from trainrun_operator.worlds.local.program import gpus_here
-
-
-@dataclass(frozen=True, slots=True)
-class SweepIdentity:
-    """In a file beside the lock, which whoever reads or writes it holds."""
-
-    path: Path
-
-    def uid(self) -> str:
-        """The uid, drawn the first time. Raises OSError, and InvalidSpec for a file of another
-        form."""
-        try:
-            return str(json.loads(self.path.read_text())["uid"])
-        except FileNotFoundError:
-            return self._draw()
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidSpec(
-                f"{self.path}: cannot be read ({error!r}). The trials do not depend on it: move it "
-                "away, and the sweep is taken up again as on another machine"
-            ) from error
-
-    def _draw(self) -> str:
-        drawn = str(uuid.uuid4())
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"uid": drawn}))
-        new.replace(self.path)
-        return drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +63,6 @@ class SweepPreparation:
         return self.sweep.sweep_name
 
     @property
-    def identity(self) -> SweepIdentity:
-        """By which its sessions are told from those of other TrainSweeps."""
-        return SweepIdentity(self.place.folder / "sweep.json")
-
-    @property
     def folder(self) -> RunStore:
         """The sweep's folder."""
         return RunStore(self.store, self.name)
@@ -102,27 +71,35 @@ class SweepPreparation:
         """The folders that the trials' places are made in. Raises OSError."""
         _places(self.sweep).mkdir(parents=True, exist_ok=True)
 
+    def uid(self) -> str:
+        """By which its sessions are told from those of other TrainSweeps: drawn the first time, in
+        a file beside the lock, which we hold. Raises OSError, and InvalidSpec for a file of another
+        form."""
+        path = self.place.folder / "sweep.json"
+        try:
+            return str(json.loads(path.read_text())["uid"])
+        except FileNotFoundError:
+            drawn = str(uuid.uuid4())
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps({"uid": drawn}))
+            new.replace(path)
+            return drawn
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidSpec(
+                f"{path}: cannot be read ({error!r}). The trials do not depend on it: move it "
+                "away, and the sweep is taken up again as on another machine"
+            ) from error
+
     def config(self, uid: str) -> SweepConfig:
         """What decisions go by."""
         return replace(sweep_config(self.sweep), uid=uid)
 
-    def trial(self, action: CreateTrial) -> Preparation:
-        """An opening as a run of this machine. Raises InvalidSpec."""
-        return self._trial(action, varying=())
-
-    def of_all(self, action: CreateTrial) -> Preparation:
-        """The same, but what its parameters decide is not looked for on this machine. Raises
-        InvalidSpec for what is wrong with every trial."""
-        return self._trial(action, varying=self._varying)
-
-    @property
-    def _varying(self) -> set[str]:
-        """The variables that are others for each trial."""
-        space = {variable_of(it.name) for it in self.sweep.spec.space}
-        return {variables.TRIAL, variables.PARAMS, *space}
-
-    def _trial(self, action: CreateTrial, *, varying: Collection[str]) -> Preparation:
+    def trial(self, action: CreateTrial, *, of_all: bool = False) -> Preparation:
+        """An opening as a run of this machine; `of_all`: what its parameters decide is not looked
+        for on this machine. Raises InvalidSpec, with `of_all` for what is wrong with every
+        trial."""
         run = trial_run(self.sweep, action)
+        varying = self._varying if of_all else ()
         try:
             prepared = preparation_of(run, file=self.file, varying=varying)
         except InvalidSpec as error:
@@ -130,18 +107,23 @@ class SweepPreparation:
         place = self.place_of(action.name)
         return replace(prepared, place=place, metrics_interval=METRICS_INTERVAL)
 
+    @property
+    def _varying(self) -> set[str]:
+        """The variables that are others for each trial."""
+        space = {variable_of(it.name) for it in self.sweep.spec.space}
+        return {variables.TRIAL, variables.PARAMS, *space}
+
     def place_of(self, name: str) -> RunPlace:
         """Of the run of this name, not of its folder: a later opening is another TrainRun there."""
         return RunPlace(folder=_places(self.sweep) / name)
 
 
-def prepare_sweep(
-    file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]
-) -> SweepPreparation:
+def prepare_sweep(options: RunOptions) -> SweepPreparation:
     """Read and check everything. Raises InvalidSpec."""
-    if faults:
+    if options.faults:
         raise InvalidSpec("--fault is for a TrainRun: the trials of a TrainSweep share no step")
-    sweep = load_sweep(file, storage=storage, replicas=replicas)
+    file = options.file
+    sweep = load_sweep(file, storage=options.storage, replicas=options.replicas)
     suggest_of(sweep.spec.sampler.name, where=f"{file}: spec.sampler.name")
     root = places_root(sweep.spec.storage.uri, environ=os.environ)
     prepared = SweepPreparation(
@@ -162,7 +144,7 @@ def _first_trial(prepared: SweepPreparation) -> Preparation:
     config = prepared.config("")
     params = {**ask(config.search, 0), **dict(config.search.fixed)}
     name = f"{prepared.sweep.metadata.name}-00000"
-    return prepared.of_all(CreateTrial(name=name, trial=TrialView(0, params)))
+    return prepared.trial(CreateTrial(name=name, trial=TrialView(0, params)), of_all=True)
 
 
 def _gpus_per_trial(
@@ -192,14 +174,6 @@ class Change:
     """Below `spec`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complaint:
-    """The file cannot be taken up."""
-
-    why: str
-    """One line."""
-
-
 class WatchedFile:
     """The file that a sweep was prepared from."""
 
@@ -211,8 +185,9 @@ class WatchedFile:
         self._seen: tuple[int, ...] | None = ()
         self._said = ""
 
-    def look(self) -> Change | Complaint | None:
-        """What is new since the last look. Reads the file only where it was written meanwhile."""
+    def look(self) -> Change | str | None:
+        """What is new since the last look; in one line why it cannot be taken up. Reads the file
+        only where it was written meanwhile."""
         # Taken before the file is read: what is written during that is seen the next time.
         stamp = _stamp(self._in_force.file)
         if stamp == self._seen:
@@ -222,19 +197,14 @@ class WatchedFile:
             new = self._read()
             _check(self._in_force, new)
         except (TrainRunError, OSError) as error:
-            return self._complaint(_in_one_line(error))
+            before, self._said = self._said, _in_one_line(error)
+            return self._said if self._said != before else None
         self._said = ""
         fields = differences(self._in_force.sweep.spec, new.sweep.spec)
         if not fields:
             return None
         self._in_force = new
         return Change(prepared=new, fields=tuple(fields))
-
-    def _complaint(self, why: str) -> Complaint | None:
-        if why == self._said:
-            return None
-        self._said = why
-        return Complaint(why=why)
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:

@@ -54,15 +54,41 @@ class UnknownSweep(TrainRunError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSweep:
-    """What the log of a sweep says."""
+class FoundSweep:
+    """Where the log of a sweep is."""
 
     folder: RunStore
-    view: SweepView
-    described: TrainSweep | None
+    described: TrainSweep | None = None
     """As its file, or the cluster, describes it now; None: the folder alone was given."""
     version: SweepVersion | None = None
     """As the cluster has it; None: it was not asked for by its name there."""
+
+    def read(self, *, before_damage: bool = False) -> ReadSweep:
+        """Read the log, or only what stands before a record that cannot be read. Raises StoreError,
+        SweepLogDamaged where nothing can be, and UnknownSweep where nothing was ever begun."""
+        log = SweepLog(self.folder)
+        damage = log.read_before_damage()
+        if damage is not None and not (before_damage and log.view.sessions):
+            raise damage
+        if not log.view.sessions:
+            raise UnknownSweep(
+                f"{self.folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name>, "
+                "the sweep's YAML file, or the name of a TrainSweep"
+            )
+        return ReadSweep(
+            folder=self.folder,
+            view=log.view,
+            described=self.described,
+            version=self.version,
+            damage="" if damage is None else str(damage),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSweep(FoundSweep):
+    """What the log of a sweep says."""
+
+    view: SweepView
     damage: str = ""
     """What is wrong with the first record that was not read; empty: all were."""
 
@@ -86,36 +112,6 @@ class ReadSweep:
         """What was searched for: it can never change, so the first session says it."""
         goal = json.loads(self.view.sessions[0].spec)["objective"]
         return Objective(metric=goal["metric"], goal=goal["goal"], value=goal["value"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSweep:
-    """A sweep of which the log was not read yet."""
-
-    folder: RunStore
-    described: TrainSweep | None
-    version: SweepVersion | None
-    """Both as in `ReadSweep`."""
-
-    def read(self, *, before_damage: bool = False) -> ReadSweep:
-        """Read the log, or only what stands before a record that cannot be read. Raises StoreError,
-        SweepLogDamaged where nothing can be, and UnknownSweep where nothing was ever begun."""
-        log = SweepLog(self.folder)
-        damage = log.read_before_damage()
-        if damage is not None and not (before_damage and log.view.sessions):
-            raise damage
-        if not log.view.sessions:
-            raise UnknownSweep(
-                f"{self.folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name>, "
-                "the sweep's YAML file, or the name of a TrainSweep"
-            )
-        return ReadSweep(
-            folder=self.folder,
-            view=log.view,
-            described=self.described,
-            version=self.version,
-            damage="" if damage is None else str(damage),
-        )
 
 
 def read_sweep(
@@ -153,25 +149,21 @@ def read_log(found: FoundSweep, *, before_damage: bool = False) -> ReadSweep:
 def find_sweep(where: str, *, storage: str | None, namespace: str | None = None) -> FoundSweep:
     """Where its log is. Raises InvalidSpec, StoreMisconfigured, and what a cluster answers."""
     if _is_folder(where):
-        return _in_folder(where)
+        return FoundSweep(folder=_folder_at(where))
     stored = stored_name(where, storage)
     if stored is not None:
-        return _in_folder(stored)
+        return FoundSweep(folder=_folder_at(stored))
     name = cluster_name(where, namespace)
     if name is not None:
         return found_sweep(_of_cluster(name))
     described = load_sweep(Path(where), storage=storage)
-    return FoundSweep(folder=_folder_of(described), described=described, version=None)
+    return FoundSweep(folder=_folder_of(described), described=described)
 
 
 def found_sweep(version: SweepVersion) -> FoundSweep:
     """The TrainSweep that was read so."""
     described = version.sweep
     return FoundSweep(folder=_folder_of(described), described=described, version=version)
-
-
-def _in_folder(where: str) -> FoundSweep:
-    return FoundSweep(folder=_folder_at(where), described=None, version=None)
 
 
 def _of_cluster(name: ClusterName) -> SweepVersion:

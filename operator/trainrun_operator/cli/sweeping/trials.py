@@ -240,7 +240,7 @@ class LocalTrials:
         try:
             prepared = self._prepared.trial(action)
         except InvalidSpec as error:
-            prepared = self._prepared.of_all(action)
+            prepared = self._prepared.trial(action, of_all=True)
             status = status if status.finished else impossible(status, str(error))
         trial = self._trials[action.name] = LocalTrial(
             action=action,

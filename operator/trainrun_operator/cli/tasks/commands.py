@@ -40,7 +40,7 @@ WHY = "asked for by `trainrun tasks rebuild`"
 
 
 @opened
-def show(program: OpenedProgram, *, as_json: bool) -> int:
+def show(program: OpenedProgram, *, as_json: bool) -> None:
     """Print how the program fares."""
     uri, history = program.uri, program.history
     with contextlib.suppress(TrainRunError):
@@ -52,22 +52,20 @@ def show(program: OpenedProgram, *, as_json: bool) -> int:
         click.echo(json.dumps(views.program_object(uri, history, stale)))
     else:
         click.echo("\n".join(views.program_lines(uri, history, stale, now=time.time())))
-    return SUCCEEDED
 
 
 @opened
-def explain(program: OpenedProgram, *, key: str, as_json: bool) -> int:
+def explain(program: OpenedProgram, *, key: str, as_json: bool) -> None:
     """Print the life of one task."""
     task = find_task(program.history, key)
     if as_json:
         click.echo(json.dumps(views.life_object(task, program.history)))
     else:
         click.echo("\n".join(views.life_lines(task, program)))
-    return SUCCEEDED
 
 
 @opened
-def rebuild(program: OpenedProgram, *, key: str) -> int:
+def rebuild(program: OpenedProgram, *, key: str) -> None:
     """Have a task run again, or with an empty key all that have failed."""
     chosen = _write(program, key)
     for task in chosen:
@@ -78,7 +76,6 @@ def rebuild(program: OpenedProgram, *, key: str) -> int:
     )
     for line in wrapped(text if chosen else "No task has failed, so none runs again."):
         click.echo(line)
-    return SUCCEEDED
 
 
 def _write(program: OpenedProgram, key: str) -> list[Entry]:
@@ -131,7 +128,7 @@ def verify(program: OpenedProgram) -> int:
 
 
 @opened
-def collect(program: OpenedProgram, *, dry_run: bool) -> int:
+def collect(program: OpenedProgram, *, dry_run: bool) -> None:
     """Delete objects that are no task's newest results."""
     names = program.keep.names()
     history = program.history.read_on(program.keep)  # after the names: each in it is known
@@ -149,4 +146,3 @@ def collect(program: OpenedProgram, *, dry_run: bool) -> int:
         program.keep.delete(dead)
     done = "would be deleted" if dry_run else "deleted"
     click.echo(f"{len(dead)} of {len(names)} objects {done} ({freed})")
-    return SUCCEEDED

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
@@ -25,6 +25,7 @@ from trainrun.tasks.keep import FOLDER, Keep, from_bytes
 from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Output
 from trainrun_operator.cli.finding import find_run
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import prepare
 from trainrun_operator.cli.sources import Source, generation_of
 
@@ -122,12 +123,15 @@ class OpenedProgram:
         return self.keep.folder.uri
 
 
-def opened(act: Callable[..., int]) -> Callable[..., int]:
+Code = TypeVar("Code", int, None)
+
+
+def opened(act: Callable[..., Code]) -> Callable[..., Code]:
     """`act` on the program that is named; returns its exit code. Raises as `find_program`."""
 
     def command(
         where: str | None, *, storage: str | None, namespace: str | None, **options: Any
-    ) -> int:
+    ) -> Code:
         return act(find_program(where, storage=storage, namespace=namespace), **options)
 
     return command
@@ -195,7 +199,7 @@ def _script_of(file: Path) -> tuple[str, list[Path]]:
         return file.stem, [file.absolute().parent]
     if file.is_file():
         with suppress(InvalidSpec):
-            program = prepare(file, replicas=None, storage=None, faults=()).program
+            program = prepare(RunOptions(file=file)).program
             script = Path(next((word for word in program.command if word.endswith(".py")), ""))
             return script.stem, [program.working_dir / script.parent, program.working_dir]
     return "", []
