@@ -78,9 +78,9 @@ def show_checkpoints(
 ) -> int:
     """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
     listings = [
-        _listing(at, begun=begun, own=own, verify=verify, score=wanted_score(score, run))
+        listing
         for run in find_runs(where, storage=storage, namespace=namespace)
-        for at, begun, own in _shown(run, which)
+        for listing in _listings(run, which, verify=verify, score=wanted_score(score, run))
     ]
     for listing in listings:
         if as_json:
@@ -92,34 +92,29 @@ def show_checkpoints(
     return FAILED if verify and damaged else SUCCEEDED
 
 
-def _shown(source: Source, which: Which) -> list[tuple[RunStore, int, bool]]:
-    """The generations that are asked for, each with the number of all and whether it is the
-    run's own."""
+def _listings(
+    source: Source, which: Which, *, verify: bool, score: Score | None
+) -> Iterator[Listing]:
+    """Of the generations that are asked for."""
     begun = generations(source.checkpoints())
-    shown = begun if which == "all" else [generation_of(source, which)]
     own = own_generation(source) or len(begun)
-    return [(at, len(begun), at.generation == own) for at in shown]
-
-
-def _listing(at: RunStore, *, begun: int, own: bool, verify: bool, score: Score | None) -> Listing:
-    found = list_checkpoints(at)
-    if not found and at.generation == 1 and not at.objects(""):
-        raise UnknownRun(
-            f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
+    for at in begun if which == "all" else [generation_of(source, which)]:
+        listed = list_checkpoints(at)
+        if not listed and at.generation == 1 and not at.objects(""):
+            raise UnknownRun(
+                f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
+            )
+        found = tuple(_verified(at, listed) if verify else listed)
+        kept = {info.id for info in found}
+        yield Listing(
+            at=at,
+            generations=len(begun),
+            own=at.generation == own,
+            checkpoints=found,
+            verified=verify,
+            deleted=tuple(info.id.name for info in listed if info.id not in kept),
+            score=score,
         )
-    listed = found
-    if verify:
-        found = list(_verified(at, listed))
-    kept = {info.id for info in found}
-    return Listing(
-        at=at,
-        generations=begun,
-        own=own,
-        checkpoints=tuple(found),
-        verified=verify,
-        deleted=tuple(info.id.name for info in listed if info.id not in kept),
-        score=score,
-    )
 
 
 def _verified(at: RunStore, found: Iterable[CheckpointInfo]) -> Iterator[CheckpointInfo]:

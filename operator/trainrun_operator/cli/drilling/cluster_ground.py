@@ -152,15 +152,48 @@ class ClusterGround(Ground):
                 )
                 own = cluster.own_run(document)
                 try:
-                    folder = RunStore(self._store, name)
-                    trial = ClusterTrial(run=own, store=folder, sight=sight, grace=self._grace)
-                    version = await trial.hold(goal.seconds)
+                    version = await self._hold(own, sight, goal.seconds)
                 finally:
                     await self._remove(own)
             took = time.monotonic() - begun
             return await asyncio.to_thread(course_of, version, sight, seconds=took)
         finally:
             await asyncio.to_thread(self._empty, name)
+
+    async def _hold(self, own: OwnRun, sight: Sight, seconds: float) -> RunVersion:
+        """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
+        StoreError."""
+        deadline = time.monotonic() + seconds
+        version = await own.create()
+        while time.monotonic() < deadline and not version.status.finished:
+            due = sight.due(version.status, await self._saved(own))
+            if due == "Stop":
+                break
+            if due == "Strike":
+                sight.struck = await _strike(own, sight, version)
+            await asyncio.sleep(LOOK)
+            version = await own.read() or version
+        if not version.status.finished:
+            await own.suspend()
+        return await self._over(own, version)
+
+    async def _saved(self, own: OwnRun) -> list[CheckpointId]:
+        try:
+            found = await asyncio.to_thread(list_checkpoints, RunStore(self._store, own.name))
+        except StoreUnavailable:
+            return []
+        return [info.id for info in found if info.state == "good"]
+
+    async def _over(self, own: OwnRun, version: RunVersion) -> RunVersion:
+        """When nothing runs any more, and everything is stored that workers had to store."""
+        deadline = time.monotonic() + self._grace + ENDING
+        while time.monotonic() < deadline:
+            version = await own.read() or version
+            is_over = version.status.finished or version.status.is_true("Suspended")
+            if is_over and not await own.works():
+                break
+            await asyncio.sleep(LOOK)
+        return version
 
     async def _remove(self, own: OwnRun) -> None:
         left = f"remove it: kubectl --namespace {own.namespace} delete trainrun {own.name}"
@@ -207,58 +240,12 @@ ENDING = 30.0
 """Seconds beside the grace of its workers that a run may take to end once it is told to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterTrial:
-    """One of them."""
-
-    run: OwnRun
-    store: RunStore
-    """Where it saves."""
-    sight: Sight
-    grace: float
-    """Seconds that its workers have to end."""
-
-    async def hold(self, seconds: float) -> RunVersion:
-        """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
-        StoreError."""
-        deadline = time.monotonic() + seconds
-        version = await self.run.create()
-        while time.monotonic() < deadline and not version.status.finished:
-            due = self.sight.due(version.status, await self._saved())
-            if due == "Stop":
-                break
-            if due == "Strike":
-                self.sight.struck = await self._strike(version)
-            await asyncio.sleep(LOOK)
-            version = await self.run.read() or version
-        if not version.status.finished:
-            await self.run.suspend()
-        return await self._over(version)
-
-    async def _saved(self) -> list[CheckpointId]:
-        try:
-            found = await asyncio.to_thread(list_checkpoints, self.store)
-        except StoreUnavailable:
-            return []
-        return [info.id for info in found if info.state == "good"]
-
-    async def _strike(self, version: RunVersion) -> bool:
-        """Delete the worker; says whether it was there."""
-        fault = self.sight.fault
-        assert fault is not None
-        slot = fault.rank // version.config.processes_per_worker
-        return await self.run.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
-
-    async def _over(self, version: RunVersion) -> RunVersion:
-        """When nothing runs any more, and everything is stored that workers had to store."""
-        deadline = time.monotonic() + self.grace + ENDING
-        while time.monotonic() < deadline:
-            version = await self.run.read() or version
-            is_over = version.status.finished or version.status.is_true("Suspended")
-            if is_over and not await self.run.works():
-                break
-            await asyncio.sleep(LOOK)
-        return version
+async def _strike(own: OwnRun, sight: Sight, version: RunVersion) -> bool:
+    """Delete the worker; says whether it was there."""
+    fault = sight.fault
+    assert fault is not None
+    slot = fault.rank // version.config.processes_per_worker
+    return await own.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
 
 
 def course_of(version: RunVersion, sight: Sight, *, seconds: float) -> Course:

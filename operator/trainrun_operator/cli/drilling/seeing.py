@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -38,13 +38,36 @@ from trainrun_operator.worlds.local.faults import Fault
 
 
 @dataclass(slots=True, kw_only=True)
-class Watcher:
-    """Hears every heartbeat of one run."""
+class Seen:
+    """How far one run has got."""
 
     until: int | None
-    """The step that it is to get to; None: until `far_enough`."""
+    """The step that it is to get to; None: until it leaves room for every fault."""
     share: float = math.inf
     """Seconds after which two checkpoints are enough."""
+    clock: Callable[[], float] = time.monotonic
+    reached_it: bool = False
+    committed: set[int] = field(default_factory=set)
+    """Steps of the first attempt's checkpoints."""
+    told: set[int] = field(default_factory=set)
+    """Steps that were heard of in the first attempt, as far as they were seen."""
+    begun: float | None = None
+
+    def leaves_room(self) -> bool:
+        """Whether an undisturbed run with these checkpoints and steps does."""
+        saved, told = self.committed, self.told | self.committed
+        if len(saved) < 2:
+            return False
+        between = any(min(saved) < step < max(saved) for step in told - saved)
+        beyond = max(told) > sorted(saved)[1] + 1
+        late = self.begun is not None and self.clock() - self.begun > self.share
+        return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
+
+
+@dataclass(slots=True, kw_only=True)
+class Watcher(Seen):
+    """Hears every heartbeat of one run."""
+
     attempt: int
     """The attempt that is to get there, or a later one."""
     ready: Callable[[], bool]
@@ -55,22 +78,15 @@ class Watcher:
     """Whether a fault has struck."""
     on_strike: Callable[[], None] = lambda: None
     """Called once, when one has."""
-    clock: Callable[[], float] = time.monotonic
-    reached_it: bool = False
     struck_at: float | None = None
     reported: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """By attempt and rank the highest step."""
-    committed: set[int] = field(default_factory=set)
-    """Steps of the first attempt's checkpoints."""
-    told: set[int] = field(default_factory=set)
-    """Steps that were heard of in the first attempt, as far as they were seen."""
     sought: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     opened: set[int] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
     ask_gap: float = 0.0
     longest_step: float = 0.0
-    _begun: float | None = None
     _there: float | None = None
     """When it was seen at its last step."""
     _agreed: float | None = None
@@ -127,7 +143,7 @@ class Watcher:
         return max((b - a for a, b in pairwise(moments)), default=0.0)
 
     def _of_the_first(self, state: AgentState) -> None:
-        self._begun = self._begun or self.clock()
+        self.begun = self.begun or self.clock()
         self.told |= {step for step in state.steps if step is not None}
         self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
         self.ask_gap = max(self.ask_gap, state.ask_gap)
@@ -154,8 +170,7 @@ class Watcher:
         if state.attempt < self.attempt or not self.ready():
             return False
         if self.until is None:
-            late = self._begun is not None and self.clock() - self._begun > self.share
-            return far_enough(self.committed, self.told, late=late)
+            return self.leaves_room()
         told = self.reported[state.attempt]
         ranks = range(state.slot * len(state.steps), (state.slot + 1) * len(state.steps))
         if not told or min(told) not in ranks or told[min(told)] < self.until:
@@ -164,18 +179,6 @@ class Watcher:
         self._there = self.clock() if self._there is None else self._there
         is_stored = not any(it.step <= self.until for it in state.staged)
         return is_stored or self.clock() - self._there > LAST_COMMIT
-
-
-def far_enough(saved: Set[int], told: Set[int], *, late: bool) -> bool:
-    """Whether an undisturbed run with these checkpoints and steps leaves room for every fault.
-
-    `late`: it has used its share of the time.
-    """
-    if len(saved) < 2:
-        return False
-    between = any(min(saved) < step < max(saved) for step in told - saved)
-    beyond = max(told, default=0) > sorted(saved)[1] + 1
-    return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
 
 
 LAST_COMMIT = 5.0
@@ -190,24 +193,13 @@ Due = Literal["Nothing", "Strike", "Stop"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight:
+class Sight(Seen):
     """Looks at one run in a cluster again and again. Its status lags some seconds behind the
     training, and what is committed a second or so: what is due at a step comes a little after it.
     """
 
-    until: int | None
-    """The step that it is to get to; None: until `far_enough`."""
-    share: float = math.inf
-    """Seconds after which two checkpoints are enough."""
     fault: Fault | None
-    clock: Callable[[], float] = time.monotonic
     struck: bool = False
-    reached_it: bool = False
-    committed: set[int] = field(default_factory=set)
-    """Steps of the first attempt's checkpoints."""
-    told: set[int] = field(default_factory=set)
-    """Steps that it was seen at."""
-    _begun: float | None = None
 
     def due(self, status: TrainRunStatus, saved: Iterable[CheckpointId] = ()) -> Due:
         """What is to be done now, with these checkpoints in its storage; `Stop` once."""
@@ -229,9 +221,8 @@ class Sight:
         if status.attempt < (1 if self.fault is None else 2):
             return False
         if self.until is None:
-            self._begun = self._begun or self.clock()
-            late = self.clock() - self._begun > self.share
-            return far_enough(self.committed, self.told | self.committed, late=late)
+            self.begun = self.begun or self.clock()
+            return self.leaves_room()
         return any(step >= self.until for step in steps)
 
 

@@ -86,7 +86,7 @@ class ClusterLines:
         """Whether the worker of this slot has a wanted rank."""
         each = self.source.per_worker
         ranks = range(slot * each, slot * each + each) if slot is not None else ()
-        return slot is None or not self.wanted.ranks or not self.wanted.ranks.isdisjoint(ranks)
+        return slot is None or self.wanted.has(self.wanted.attempt, ranks)
 
     def _attributed(self, output: WorkerOutput, past: Sequence[PodLine]) -> list[Line]:
         """The last lines of a worker, those before the first start among them included."""

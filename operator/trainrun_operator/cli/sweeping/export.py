@@ -35,8 +35,10 @@ def export_optuna(sweep: ReadSweep, file: Path) -> None:
     except ImportError as error:
         raise InvalidSpec(without_optuna("--optuna", error)) from error
     with _writing("--optuna", file):
-        write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
-    click.echo(f"{file}: study {sweep.name} with {wording.counted(sweep.view.asked, 'trial')}")
+        write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.folder.run_name)
+    click.echo(
+        f"{file}: study {sweep.folder.run_name} with {wording.counted(sweep.view.asked, 'trial')}"
+    )
 
 
 def export_csv(sweep: ReadSweep, file: Path) -> None:
@@ -90,6 +92,6 @@ def plot(sweep: ReadSweep, *, output: Path | None) -> None:
             f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "
             'pip install "trainrun[plot]"'
         ) from error
-    file = Path(f"{sweep.name}.html") if output is None else output
+    file = Path(f"{sweep.folder.run_name}.html") if output is None else output
     write_page(page(sweep), file, option="--output")
     click.echo(str(file))

@@ -142,11 +142,6 @@ class LocalSweep:
         """The log was brought to what was wanted last."""
         self.status = TrainSweepStatus()
 
-    @property
-    def view(self) -> SweepView:
-        """What the log says, as far as it is known."""
-        return self._work.view
-
     async def lead(self) -> TrainSweepStatus:
         """Lead the sweep until it is over or stopped; returns its last status.
 
@@ -198,7 +193,7 @@ class LocalSweep:
     def tell(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
         """By the table of all trials."""
         self.status = status
-        rows = self._trials.rows(self.view, seen.config.search.objective)
+        rows = self._trials.rows(self._work.view, seen.config.search.objective)
         self._sink.emit(SweepLooked(status=status, rows=rows))
 
     async def order(self, _seen: SweepSeen, plan: SweepPlan) -> None:
@@ -248,7 +243,7 @@ class LocalSweep:
         match found:
             case Change(prepared=prepared, fields=fields):
                 self._prepared, self._config = prepared, prepared.config(self._config.uid)
-                self._trials.go_by(prepared)
+                self._trials.prepared = prepared
                 self._sink.say(f"{prepared.file} was changed and is taken up: {', '.join(fields)}")
                 return True
             case str(why):
@@ -259,18 +254,18 @@ class LocalSweep:
 
     async def _settle(self) -> bool:
         """Bring the log to what is wanted; whether anything has come of it."""
-        before = (self.view.position, self._cleared)
+        before = (self._work.view.position, self._cleared)
         try:
             await asyncio.to_thread(self._work.do)
         except StoreError as error:
             self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
             self._settled = False
             return False
-        self._known, targets = self.view, self._work.orders.targets
+        self._known, targets = self._work.view, self._work.orders.targets
         self._settled = targets is not None
         self._carried_out = targets or self._carried_out
         self._tell()
-        return (self.view.position, self._cleared) != before
+        return (self._work.view.position, self._cleared) != before
 
     @property
     def _cleared(self) -> tuple[int, ...]:
@@ -279,10 +274,10 @@ class LocalSweep:
     def _tell(self) -> None:
         """Tell of trials that have ended, but for those that had before, and of parameters that
         the sampler did not choose."""
-        before, self._told = self._told, self.view
+        before, self._told = self._told, self._work.view
         if before is None:
             return
-        for trial in self.view.trials.values():
+        for trial in self._work.view.trials.values():
             known = before.trials.get(trial.number)
             if known is None and trial.fallback:
                 self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
@@ -290,7 +285,7 @@ class LocalSweep:
                 self._sink.say(moved)
             if trial.open or (known and not known.open and known.opening == trial.opening):
                 continue
-            first = best(self.view, self._config.search.objective)
+            first = best(self._work.view, self._config.search.objective)
             leads = first is not None and first.trial.number == trial.number
             self._sink.emit(TrialEnded(trial=trial, leads=leads))
 

@@ -116,7 +116,7 @@ def page(sweep: ReadSweep) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>Sweep {safe(sweep.name)}</title>\n<style>{STYLE}</style>\n"
+        f"<title>Sweep {safe(sweep.folder.run_name)}</title>\n<style>{STYLE}</style>\n"
         f"<script>{get_plotlyjs()}</script></head>\n<body>\n"
         f"{''.join(_head(sweep))}{sections}</body></html>\n"
     )
@@ -261,7 +261,7 @@ def _head(sweep: ReadSweep) -> Iterator[str]:
         end = view.end.record
         said = f"{end.verdict}: {first_line(end.message) or end.reason}"
     ends = counts({state.lower(): view.count(state) for state in STATES})
-    yield f"<h1>{safe(sweep.name)}</h1>\n"
+    yield f"<h1>{safe(sweep.folder.run_name)}</h1>\n"
     for line in (
         f"Searched for: the {wanted} {goal.metric} of a trial {which}. {said}",
         f"{counted(view.asked, 'trial')}: {ends}. {seconds(view.active)} with trials at work.",

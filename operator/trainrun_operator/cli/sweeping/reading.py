@@ -98,11 +98,6 @@ class ReadSweep(FoundSweep):
         return self.folder.uri
 
     @property
-    def name(self) -> str:
-        """The folder's own."""
-        return self.uri.rpartition("/")[2]
-
-    @property
     def space(self) -> tuple[Parameter, ...]:
         """What was searched; it can never change either."""
         return space_of(self.view.sessions[0].spec)

@@ -17,8 +17,7 @@ import click
 from trainrun.errors import StoreError
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, best
-from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus, json_object
+from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.report import terminal
@@ -32,9 +31,10 @@ from trainrun_operator.cli.sweeping.reading import (
 )
 from trainrun_operator.cli.sweeping.texts import (
     Row,
+    cells,
     facts,
+    heads,
     led,
-    number,
     outcome,
     outcome_told,
     parameters,
@@ -87,7 +87,8 @@ def show_can_restore(
     try:
         sweep = read_sweep(where, storage=storage, namespace=namespace)
         described = sweep.described if file is None else load_sweep(file)
-        changed = [] if described is None else _changed(sweep, described)
+        asked = sweep.view.sessions[0].spec
+        changed = changed_fields(asked, immutable_part(described.spec)) if described else []
     except UnknownSweep as error:
         click.echo(f"no: {error}")
         return NO
@@ -100,21 +101,15 @@ def show_can_restore(
     return SUCCEEDED
 
 
-def _changed(sweep: ReadSweep, described: TrainSweep) -> list[str]:
-    return changed_fields(sweep.view.sessions[0].spec, immutable_part(described.spec))
-
-
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
     """Heads and rows as text."""
-    heads = ("trial", "state", objective.metric, "step", "restarts", "parameters")
-    return terminal.table(heads, map(_cells, rows))
+    return terminal.table(heads(objective), map(_cells, rows))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    step = "-" if row.step is None else str(row.step)
     remark = f"  ({wording.shortened(row.remark, LONGEST_REMARK)})" if row.remark else ""
-    said = parameters(row.params) + remark
-    return str(row.trial), row.state, number(row.value), step, str(row.restarts), said
+    *others, params = cells(row)
+    return *others, params + remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +217,9 @@ def _ended(it: _Standing) -> Iterator[str]:
     """The trials that have ended last, the newest first."""
     if it.view is None:
         for ended in reversed(it.status.last_ended[-LAST_ENDED:]):
-            yield _told(ended, it.objective)
+            yield f"trial {ended.trial} {ended.state}: {outcome_told(ended, it.objective)}"
         return
     found = [trial for trial in it.view.trials.values() if not trial.open]
     found.sort(key=lambda trial: trial.told_after)
     for trial in reversed(found[-LAST_ENDED:]):
         yield f"trial {trial.number} {trial.state}: {outcome(trial, it.objective)}"
-
-
-def _told(ended: EndedTrial, objective: Objective) -> str:
-    return f"trial {ended.trial} {ended.state}: {outcome_told(ended, objective)}"

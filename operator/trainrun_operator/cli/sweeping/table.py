@@ -15,12 +15,10 @@ from trainrun.sweep.search import Objective
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.live import Redrawn
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepLooked, SweepNews, TrialEnded
-from trainrun_operator.cli.sweeping.texts import Row, number, outcome, parameters
+from trainrun_operator.cli.sweeping.texts import Row, cells, heads, outcome
 from trainrun_operator.runtime.news import Happened
 
 MOST_EVENTS = 5
-LEAST_PARAMETERS = 10
-"""Characters that parameters keep in a narrow terminal: as many as their title has."""
 STYLES = {
     "Running": "green",
     "Saving": "yellow",
@@ -81,31 +79,29 @@ class SweepTable(Redrawn):
         return None if best is None else best.trial
 
     def _table(self, rows: list[Row]) -> Table:
-        lines = [self._line(row) for row in rows]
-        names = ("trial", "state", self._objective.metric, "step", "restarts", "parameters")
-        heads = [Text(name) for name in names]
-        widths = [max(it[at].cell_len for it in (heads, *lines)) for at in range(len(names))]
-        # In a narrow terminal the parameters are cut, and nothing else: rich would cut all alike.
-        room = self._console.width - sum(widths[:-1]) - 2 * len(names)
-        for line in lines:
-            line[-1].truncate(max(LEAST_PARAMETERS, room), overflow="ellipsis")
         table = Table(box=None, padding=(0, 1))
-        for at, head in enumerate(heads):
+        for at, head in enumerate(heads(self._objective)):
             right = at in (0, 2, 3, 4)
-            table.add_column(head, justify="right" if right else "left", no_wrap=True)
-        for row, line in zip(rows, lines, strict=True):
-            table.add_row(*line, style="bold" if row.trial == self._best else "")
+            # In a narrow terminal the parameters are cut, and nothing else.
+            table.add_column(
+                Text(head),
+                justify="right" if right else "left",
+                no_wrap=head != "parameters",
+                min_width=len(head),
+            )
+        for row in rows:
+            leads = row.trial == self._best
+            trial, state, value, step, _, params = cells(row)
+            table.add_row(
+                f"{'* ' if leads else ''}{trial}",
+                Text(state, style=STYLES.get(state, "")),
+                value,
+                step,
+                str(row.restarts or ""),
+                Text(params, no_wrap=True, overflow="ellipsis"),
+                style="bold" if leads else "",
+            )
         return table
-
-    def _line(self, row: Row) -> tuple[Text, ...]:
-        return (
-            Text(f"{'* ' if row.trial == self._best else ''}{row.trial}"),
-            Text(row.state, style=STYLES.get(row.state, "")),
-            Text(number(row.value)),
-            Text("-" if row.step is None else str(row.step)),
-            Text(str(row.restarts or "")),
-            Text(parameters(row.params)),
-        )
 
 
 def shown_rows(rows: tuple[Row, ...], *, best: int | None, most: int) -> list[Row]:

@@ -134,6 +134,18 @@ class Row:
         return {**asdict(self), "params": dict(self.params), "value": str(value) if odd else value}
 
 
+def heads(objective: Objective) -> tuple[str, ...]:
+    """Of a table of trials."""
+    return ("trial", "state", objective.metric, "step", "restarts", "parameters")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Below them."""
+    step = "-" if row.step is None else str(row.step)
+    said = parameters(row.params)
+    return str(row.trial), row.state, number(row.value), step, str(row.restarts), said
+
+
 def trial_rows(view: SweepView, objective: Objective) -> tuple[Row, ...]:
     """By number."""
     return tuple(trial_row(trial, objective) for trial in view.trials.values())

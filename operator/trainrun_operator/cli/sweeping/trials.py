@@ -140,7 +140,8 @@ class LocalTrials:
         wake: Callable[[], None],
     ) -> None:
         """`wake` is called when a run has ended or was saved."""
-        self._prepared = prepared
+        self.prepared = prepared
+        """Trials that are created from now on are as this says."""
         self._server = server
         self._sink = sink
         self._wake = wake
@@ -153,13 +154,9 @@ class LocalTrials:
         """Those that have processes."""
         return [it for it in self._trials.values() if it.task is not None]
 
-    def go_by(self, prepared: SweepPreparation) -> None:
-        """Trials that are created from now on are as this says."""
-        self._prepared = prepared
-
     def of(self, trial: TrialView) -> LocalTrial | None:
         """The run of this trial's opening."""
-        return self._trials.get(run_name(self._prepared.sweep.metadata.name, trial))
+        return self._trials.get(run_name(self.prepared.sweep.metadata.name, trial))
 
     def find(self, view: SweepView) -> None:
         """Take up what an earlier process has left of open trials: it works again when it is let
@@ -167,8 +164,8 @@ class LocalTrials:
         for trial in view.trials.values():
             if not trial.open or self.of(trial) is not None:
                 continue
-            action = creation(trial, self._prepared.sweep.metadata.name)
-            stored = StatusFile(self._prepared.place_of(action.name).status).read()
+            action = creation(trial, self.prepared.sweep.metadata.name)
+            stored = StatusFile(self.prepared.place_of(action.name).status).read()
             if stored is not None:
                 known = self._add(action, stored.status)
                 known.suspend = not known.status.finished
@@ -238,9 +235,9 @@ class LocalTrials:
         """Raises InvalidSpec for what is wrong with every trial; what its parameters alone make
         impossible, such as a script that is not there, is the end of this one."""
         try:
-            prepared = self._prepared.trial(action)
+            prepared = self.prepared.trial(action)
         except InvalidSpec as error:
-            prepared = self._prepared.trial(action, of_all=True)
+            prepared = self.prepared.trial(action, of_all=True)
             status = status if status.finished else impossible(status, str(error))
         trial = self._trials[action.name] = LocalTrial(
             action=action,
