@@ -139,7 +139,8 @@ def _lines(listing: Listing) -> Iterator[str]:
     for line, info in zip(rows, listing.checkpoints, strict=True):
         reason = f"  {info.reason}" if info.reason else ""
         yield click.style(f"{line}{reason}", fg=STATE_COLORS[info.state])
-    yield f"  * {_about_the_newest(listing)}"
+    next_one = "the next attempt resumes from this one"
+    yield f"  * {next_one if listing.own else 'the newest good one'}"
     if listing.score is not None:
         yield _about_the_best(listing.score, listing.best)
     if listing.verified:
@@ -151,12 +152,6 @@ def _the_others(listing: Listing) -> str:
         return ""
     which = "the newest" if listing.at.generation == listing.generations else "this run's"
     return f", {which}; --generation N and --all-generations show the others"
-
-
-def _about_the_newest(listing: Listing) -> str:
-    if listing.own:
-        return "the next attempt resumes from this one"
-    return "the newest good one"
 
 
 def _about_the_best(score: Score, found: CheckpointInfo | None) -> str:
@@ -217,12 +212,7 @@ def _as_json(listing: Listing) -> dict[str, object]:
 
 
 def show_prospect(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    as_json: bool,
+    where: str, *, storage: str | None, namespace: str | None, generation: int | None, as_json: bool
 ) -> int:
     """Say in one line whether a run would resume, and from what; returns 0 for yes, 3 for no, 1
     where that cannot be told."""

@@ -116,7 +116,7 @@ def explain(where: str, **options: Any) -> None:
     from trainrun_operator.cli.explain import explain as explain_runs
 
     loaded()
-    sys.exit(explain_runs(ExplainOptions(where=where, **options)))
+    explain_runs(ExplainOptions(where=where, **options))
 
 
 @trainrun.command()

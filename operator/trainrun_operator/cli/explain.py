@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.explaining import search_report
 from trainrun_operator.cli.explaining.life import extras_of, life_of
 from trainrun_operator.cli.explaining.run_report import report_of
@@ -53,46 +52,45 @@ class ExplainOptions:
     html: Path | None
 
 
-def explain(options: ExplainOptions) -> int:
-    """Print the story of each run, or of the sweep, that is named; returns the exit code."""
+def explain(options: ExplainOptions) -> None:
+    """Print the story of each run, or of the sweep, that is named."""
     where, storage = options.where, options.storage
     stored = stored_name(where, storage)
-    if names_sweep(stored or where):
-        return _explain_sweep(find_sweep(where, storage=storage), options)
     name = None if stored else cluster_name(where, options.namespace)
-    if name is not None:
-        return _explain_named(namesakes(name), options)
-    return _explain_runs(find_runs(where, storage=storage), options)
+    if names_sweep(stored or where):
+        _explain_sweep(find_sweep(where, storage=storage), options)
+    elif name is not None:
+        _explain_named(namesakes(name), options)
+    else:
+        _explain_runs(find_runs(where, storage=storage), options)
 
 
-def _explain_named(found: Namesakes, options: ExplainOptions) -> int:
+def _explain_named(found: Namesakes, options: ExplainOptions) -> None:
     """The run, where a sweep has the same name as well: a run was always what a name means here."""
     sweep = None if found.sweep is None else found_sweep(found.sweep)
-    if found.run is None:
-        assert sweep is not None, "one of them is there"
-        return _explain_sweep(sweep, options)
-    code = _explain_runs([cluster_source(found.run)], options)
-    if sweep is not None:
+    if found.run is not None:
+        _explain_runs([cluster_source(found.run)], options)
+    elif sweep is not None:
+        _explain_sweep(sweep, options)
+    if found.run is not None and sweep is not None:
         note = f"there is a TrainSweep {options.where} too: trainrun explain {sweep.folder.uri}"
         click.echo(f"note: this is the TrainRun; {note}", err=True)
-    return code
 
 
-def _explain_runs(found: list[Source], options: ExplainOptions) -> int:
+def _explain_runs(found: list[Source], options: ExplainOptions) -> None:
     lives = [life_of(run, generation=options.generation) for run in found]
     if options.html is None:
         for life in lives:
             show(report_of(life), as_json=options.to_json)
-        return SUCCEEDED
+        return
     if len(lives) != 1:
         names = ", ".join(life.uri for life in lives)
         raise UnknownRun(f"a page tells of one run; name one of them: {names}")
     extras = extras_of(found[0], lives[0], generation=options.generation)
     write(report_of(lives[0], extras), options.html)
-    return SUCCEEDED
 
 
-def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> int:
+def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> None:
     if options.generation is not None:
         raise InvalidSpec(
             f"--generation is for runs, and {options.where} is a sweep: name the folder of a "
@@ -104,7 +102,6 @@ def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> int:
         show(search_report.report_of(life), as_json=options.to_json)
     else:
         write(search_report.report_of(life, pictures=True), options.html)
-    return SUCCEEDED
 
 
 def _going_on(sweep: ReadSweep, options: ExplainOptions) -> str:

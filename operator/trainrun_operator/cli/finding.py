@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import holds_sweep, load_file
-from trainrun_operator.cli.sources import (
-    ClusterSource,
-    RunState,
-    Source,
-    UnknownRun,
-    score_of,
-)
+from trainrun_operator.cli.sources import ClusterSource, RunState, Source, UnknownRun, score_of
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:

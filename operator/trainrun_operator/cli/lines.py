@@ -137,6 +137,13 @@ class JsonLines:
 
 def _state_of(news: Passed) -> dict[str, Any]:
     status = news.plan.status
+    posted = status.posted and {
+        "step": status.posted.step,
+        "totalSteps": status.posted.total_steps,
+        "percent": status.posted.percent,
+        "metrics": status.posted.metrics,
+        "remainingSeconds": status.posted.remaining_seconds,
+    }
     return {
         "reason": news.plan.reason,
         "message": news.plan.message,
@@ -144,23 +151,10 @@ def _state_of(news: Passed) -> dict[str, Any]:
         "attempt": status.attempt,
         "step": status.progress.step,
         "metrics": status.progress.metrics,
-        "posted": _posted_of(status),
+        "posted": posted,
         "checkpoint": status.checkpoint.step if status.checkpoint else None,
         "failures": status.failures.text,
         "ready": status.workers.text,
-    }
-
-
-def _posted_of(status: TrainRunStatus) -> dict[str, Any] | None:
-    posted = status.posted
-    if posted is None:
-        return None
-    return {
-        "step": posted.step,
-        "totalSteps": posted.total_steps,
-        "percent": posted.percent,
-        "metrics": posted.metrics,
-        "remainingSeconds": posted.remaining_seconds,
     }
 
 

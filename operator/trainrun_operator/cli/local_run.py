@@ -112,7 +112,11 @@ class LocalRun:
                 "(replicas, command), or give a new run another storage.runName"
             )
             return True
-        return run_is_over(seen, plan)
+        # The verdict (or the suspension) stands in the status and no worker is left.
+        status = seen.observation.status
+        suspended = seen.config.suspend and status.is_true("Suspended")
+        alive = any(worker.phase != "Ended" for worker in seen.observation.workers)
+        return (status.finished or suspended) and not alive and plan.status.phase == status.phase
 
     def _end_deposed(self) -> None:
         self._deposed = True
@@ -207,7 +211,9 @@ class LocalRun:
     # ------------------------------------------------------------------------- composition
 
     def _make_world(self, server: LocalServer, wakeup: Wakeup) -> LocalWorld:
-        config = run_config(self._prepared, self._stored)
+        # Output is kept whatever happens to a worker; its staged files would only take room.
+        found = config_of(self._prepared.run)
+        config = replace(found, uid=self._stored.uid, retain_failed_workers=0)
         return LocalWorld(
             place=self._prepared.place,
             stored=self._stored,
@@ -244,17 +250,3 @@ class LocalRun:
 def _problems() -> tuple[Problem, ...]:
     why = problem_of_output()
     return (Problem(type="OutputLost", reason="Unwritable", message=why),) if why else ()
-
-
-def run_config(prepared: Preparation, stored: StoredRun) -> RunConfig:
-    """What the core decides by."""
-    # Output is kept whatever happens to a worker; its staged files would only take room.
-    return replace(config_of(prepared.run), uid=stored.uid, retain_failed_workers=0)
-
-
-def run_is_over(seen: Seen, plan: Plan) -> bool:
-    """The verdict (or the suspension) stands in the status and no worker is left."""
-    status = seen.observation.status
-    suspended = seen.config.suspend and status.is_true("Suspended")
-    alive = any(worker.phase != "Ended" for worker in seen.observation.workers)
-    return (status.finished or suspended) and not alive and plan.status.phase == status.phase

@@ -16,13 +16,7 @@ from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.finding import FILES, find_run
 from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_slots
 from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
-from trainrun_operator.cli.sources import (
-    ClusterSource,
-    RunState,
-    Source,
-    UnknownRun,
-    generation_of,
-)
+from trainrun_operator.cli.sources import ClusterSource, RunState, Source, UnknownRun, generation_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +34,7 @@ class LogsOptions:
 
 def logs(options: LogsOptions) -> None:
     """Print the lines."""
-    printer = Printer.for_stdout(as_json=options.as_json)
+    printer = Printer(as_json=options.as_json)
     source = find_run(options.where, storage=options.storage, namespace=options.namespace)
     state = _state(source)
     if isinstance(source, ClusterSource) and options.follow and not _over(source.known):

@@ -147,7 +147,6 @@ class Opened:
     stored: StoredRun
     remark: str = ""
     """What the user should know before it goes on."""
-    finished: bool = False
 
 
 def open_run(prepared: Preparation) -> Opened:
@@ -163,7 +162,7 @@ def open_run(prepared: Preparation) -> Opened:
         return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
     if stored.status.is_true("Complete"):
         if prepared.run.spec.storage.on_existing != "StartFresh":
-            return Opened(stored=stored, finished=True)
+            return Opened(stored=stored)
         # Another TrainRun of this file, as after deleting and applying it in a cluster.
         file.path.unlink()
         return Opened(stored=file.create(spec), remark=_anew(stored.status))

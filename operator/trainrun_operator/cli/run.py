@@ -54,7 +54,7 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
         click.echo(f"trainrun: {text}", err=options.as_json)
 
     opened = open_run(prepared)
-    if opened.finished:
+    if opened.stored.status.is_true("Complete"):
         say(finished_message(prepared, opened.stored.status))
         code = _end(opened.stored.status, prepared.faults, because="the run was over before")
         if options.as_json:

@@ -48,17 +48,7 @@ def _as_json(run: Source, state: RunState) -> dict[str, object]:
     }
 
 
-HEADS = (
-    "attempt",
-    "cause",
-    "who",
-    "charged",
-    "detect",
-    "restart",
-    "first step",
-    "resumed",
-    "lost",
-)
+HEADS = ("attempt", "cause", "who", "charged", "detect", "restart", "first step", "resumed", "lost")
 """Of the table of incidents. Seconds: from the loss until we knew, from then until the next
 attempt was started, and until it reported its first step. Lost: steps done again."""
 

@@ -149,24 +149,18 @@ def named(ranks: set[int]) -> str:
 COLORS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Printer:
-    """Prints what is shown."""
+    """Prints what is shown on stdout, without what our environment keeps secret; with colors on a
+    terminal, unless NO_COLOR is set."""
 
-    as_json: bool = False
-    color: bool = False
-
-    @staticmethod
-    def for_stdout(*, as_json: bool) -> Printer:
-        """With colors on a terminal, unless NO_COLOR is set; without what our environment keeps
-        secret."""
+    def __init__(self, *, as_json: bool) -> None:
         hide_values(os.environ)
-        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        return Printer(as_json=as_json, color=color)
+        self._as_json = as_json
+        self._color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     def show(self, shown: Shown) -> None:
         """Print it at once."""
-        click.echo(self._object(shown) if self.as_json else self._text(shown))
+        click.echo(self._object(shown) if self._as_json else self._text(shown))
 
     def _text(self, shown: Shown) -> str:
         attempt = "?" if shown.attempt is None else shown.attempt
@@ -174,10 +168,10 @@ class Printer:
             head = f"[attempt {attempt} rank {shown.rank}]"
             color = COLORS[shown.rank % len(COLORS)]
             text = printable(masked(shown.text))
-            return f"{click.style(head, fg=color) if self.color else head} {text}"
+            return f"{click.style(head, fg=color) if self._color else head} {text}"
         worker = f" {shown.worker}" if shown.worker else ""
         text = f"[attempt {attempt}{worker}] -- {shown.text} --"
-        return click.style(text, fg="yellow") if self.color else text
+        return click.style(text, fg="yellow") if self._color else text
 
     def _object(self, shown: Shown) -> str:
         worker = {"worker": shown.worker} if shown.worker else {}

@@ -34,13 +34,18 @@ LONGEST_NAME, LONGEST_LINE = 80, 400
 def page(report: Document) -> str:
     """The whole page."""
     body = "\n".join((_head(report), *_advice(report.advice), *map(_section, report.sections)))
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return framed(f"<main>\n{body}\n</main>", title=report.name, policy=policy, style=STYLE)
+
+
+def framed(body: str, *, title: str, policy: str, style: str, script: str = "") -> str:
+    """A page with this body, which the browser lets do no more than the policy says."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">\n"
-        f"<title>{safe(report.name)}</title>\n<style>{STYLE}</style></head>\n"
-        f"<body><main>\n{body}\n</main></body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{safe(title)}</title>\n<style>{style}</style>\n"
+        f"{script}</head>\n<body>{body}</body></html>\n"
     )
 
 
@@ -50,7 +55,7 @@ def safe(words: str) -> str:
 
 
 def _head(report: Document) -> str:
-    facts = _rows((label, text) for label, text in report.facts)
+    facts = "".join(f"<tr>{_cells(fact)}</tr>" for fact in report.facts)
     table = f"<table>{facts}</table>" if facts else ""
     notes = "".join(f'<p class="note">{safe(it)}</p>' for it in (*report.remarks, *report.ending))
     return (
@@ -122,10 +127,6 @@ def _row(row: TableRow) -> str:
     below = "<br>".join(map(safe, row.below))
     more = f'<tr class="below"><td colspan="{len(row.cells)}">{below}</td></tr>' if below else ""
     return f'<tr class="{row.tone}">{_cells(row.cells)}</tr>{more}'
-
-
-def _rows(rows: Iterable[tuple[str, ...]]) -> str:
-    return "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
 
 
 def _cells(cells: Iterable[str]) -> str:

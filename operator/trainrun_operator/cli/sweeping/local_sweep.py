@@ -320,11 +320,9 @@ class StorageTrouble:
     def news(self, trouble: str, *, settled: bool) -> str:
         """What to say now, or nothing; `trouble` is empty where nothing stands in the way, and
         `settled` tells that the log was brought to what is wanted."""
-        if not trouble:
-            if settled:
-                self._said = ""
+        if not trouble and not settled:
             return ""
-        if trouble == self._said:
+        before, self._said = self._said, trouble
+        if trouble in ("", before):
             return ""
-        self._said = trouble
         return f"the sweep waits for its storage, trials go on: {trouble}"

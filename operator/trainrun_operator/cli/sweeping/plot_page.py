@@ -29,7 +29,7 @@ from trainrun._samplers.optuna_study import STATES, frozen, texts
 from trainrun.contract.masking import masked
 from trainrun.sweep.search import OneOf, Scalar
 from trainrun.sweep.view import TrialView, best
-from trainrun_operator.cli.report.page import safe
+from trainrun_operator.cli.report.page import framed, safe
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at
 from trainrun_operator.cli.wording import counted, counts, seconds
@@ -113,13 +113,9 @@ def page(sweep: ReadSweep) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
         sections = "".join(_pictures(_drawn(sweep)))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>Sweep {safe(sweep.folder.run_name)}</title>\n<style>{STYLE}</style>\n"
-        f"<script>{get_plotlyjs()}</script></head>\n<body>\n"
-        f"{''.join(_head(sweep))}{sections}</body></html>\n"
-    )
+    body, script = f"\n{''.join(_head(sweep))}{sections}", f"<script>{get_plotlyjs()}</script>"
+    title = f"Sweep {sweep.folder.run_name}"
+    return framed(body, title=title, policy=POLICY, style=STYLE, script=script)
 
 
 def _drawn(sweep: ReadSweep) -> Drawn:
@@ -235,15 +231,10 @@ def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) 
         if lacking:
             note = f"Not drawn: {lacking}."
         else:
-            div = (
-                draw()
-                .update_layout(title=None, margin={"t": 40})
-                .to_html(
-                    full_html=False,
-                    include_plotlyjs=False,
-                    div_id=head.replace(" ", "-"),
-                    config=CONFIG,
-                )
+            figure = draw().update_layout(title=None, margin={"t": 40})
+            name = head.replace(" ", "-")
+            div = figure.to_html(
+                full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG
             )
             drawn = f'<div class="picture">{div}</div>'
     except (ValueError, RuntimeError, ArithmeticError) as error:

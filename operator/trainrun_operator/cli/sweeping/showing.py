@@ -87,8 +87,8 @@ def show_can_restore(
     try:
         sweep = read_sweep(where, storage=storage, namespace=namespace)
         described = sweep.described if file is None else load_sweep(file)
-        asked = sweep.view.sessions[0].spec
-        changed = changed_fields(asked, immutable_part(described.spec)) if described else []
+        held = sweep.view.sessions[0].spec
+        changed = [] if described is None else changed_fields(held, immutable_part(described.spec))
     except UnknownSweep as error:
         click.echo(f"no: {error}")
         return NO
@@ -151,7 +151,8 @@ def _standing(found: FoundSweep) -> _Standing:
             objective=search_of(version.sweep.spec).objective,
             budget=budget,
             view=None,
-            remark=_why(error),
+            # Of nothing begun the operator says why.
+            remark=f"the log cannot be read: {error}" if isinstance(error, StoreError) else "",
         )
     status = status_of_log(sweep.view, sweep.objective, trials=budget)
     if version is not None:
@@ -159,11 +160,6 @@ def _standing(found: FoundSweep) -> _Standing:
     return _Standing(
         found=found, status=status, objective=sweep.objective, budget=budget, view=sweep.view
     )
-
-
-def _why(error: StoreError | UnknownSweep) -> str:
-    """Why there is no log to read; of nothing begun the operator says why."""
-    return f"the log cannot be read: {error}" if isinstance(error, StoreError) else ""
 
 
 def _of_operator(said: TrainSweepStatus, log: TrainSweepStatus) -> TrainSweepStatus:

@@ -172,12 +172,7 @@ def _notes(order: Order) -> Iterator[str]:
 
 
 def steer(
-    follow: Follow,
-    where: str,
-    *,
-    trials: tuple[int, ...],
-    namespace: str | None,
-    as_json: bool,
+    follow: Follow, where: str, *, trials: tuple[int, ...], namespace: str | None, as_json: bool
 ) -> None:
     """Change the TrainSweep of this name, and say so; no trials: all of it. Raises InvalidSpec, and
     what a cluster answers."""

@@ -57,11 +57,6 @@ class LocalTrial:
     run: LocalRun | None = None
     task: asyncio.Task[TrainRunStatus] | None = None
 
-    def emit(self, news: RunNews) -> None:
-        """Take note of how far it is."""
-        if isinstance(news, Passed):
-            self.status = news.plan.status
-
     @property
     def phase(self) -> TrialRunPhase:
         """As decisions know it."""
@@ -121,7 +116,8 @@ class TrialSink:
 
     def emit(self, news: RunNews) -> None:
         """Of its trial, and to whoever is told of the sweep."""
-        self.trial.emit(news)
+        if isinstance(news, Passed):
+            self.trial.status = news.plan.status
         if isinstance(news, Happened):
             event = replace(news.event, message=in_sweep(news.event.message))
             news = replace(news, event=event)
@@ -240,10 +236,7 @@ class LocalTrials:
             prepared = self.prepared.trial(action, of_all=True)
             status = status if status.finished else impossible(status, str(error))
         trial = self._trials[action.name] = LocalTrial(
-            action=action,
-            prepared=prepared,
-            number=next(self._count),
-            status=status,
+            action=action, prepared=prepared, number=next(self._count), status=status
         )
         return trial
 
