@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, assert_never
+from typing import Any
 
 import click
 

@@ -38,7 +38,7 @@ from trainrun_operator.worlds.local.faults import Fault
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class HowFar:
     """How far one run has got."""
 
     until: int | None
@@ -65,7 +65,7 @@ class Seen:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watcher(Seen):
+class Watcher(HowFar):
     """Hears every heartbeat of one run."""
 
     attempt: int
@@ -193,7 +193,7 @@ Due = Literal["Nothing", "Strike", "Stop"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight(Seen):
+class Sight(HowFar):
     """Looks at one run in a cluster again and again. Its status lags some seconds behind the
     training, and what is committed a second or so: what is due at a step comes a little after it.
     """
