@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from trainrun.tasks.wire import Link, pair
 from trainrun.tasks.worker import Worker
 
 
+OPEN: list[Driver] = []
+
+
 class Driver:
     """The driver's end of the link to one worker."""
 
@@ -36,10 +40,11 @@ class Driver:
         self.runner: ScriptedRunner
         self.worker, self.keep, self.runner = make_worker(folder, keep=keep, number=number)
         self.link: Link
+        OPEN.append(self)
         self.serving: asyncio.Task[bool]
 
     async def join(self) -> Joined:
-        self.link, theirs = pair()
+        self.link, theirs = await pair()
         self.serving = asyncio.create_task(self.worker.serve(theirs))
         joined = await self.link.receive()
         assert isinstance(joined, Joined)
@@ -53,6 +58,13 @@ class Driver:
     async def run(self, order) -> Ended:  # type: ignore[no-untyped-def]
         self.link.send(order)
         return await self.end()
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().link.close()
 
 
 @pytest.fixture(autouse=True)

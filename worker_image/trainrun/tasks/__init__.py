@@ -73,15 +73,15 @@ LostReason = Literal[
 ]
 
 
-class _OfTask(TrainRunError):
-    """Of one task, which `key` names."""
+class OfTask(TrainRunError):
+    """Of one task, which `key` names: it stands once and for all."""
 
     def __init__(self, message: str, *, key: str = "") -> None:
         super().__init__(message)
         self.key = key
 
 
-class TaskError(_OfTask):
+class TaskError(OfTask):
     """The function has raised. What `get` raises is also an instance of the exception's class."""
 
     def __init__(self, message: str, *, key: str = "", cause: BaseException | None = None) -> None:
@@ -90,7 +90,7 @@ class TaskError(_OfTask):
         """The exception; None where it could not be pickled."""
 
 
-class WorkerCrashedError(_OfTask):
+class WorkerCrashedError(OfTask):
     """The task's process has died with each of its tries."""
 
 
@@ -102,15 +102,15 @@ class TaskTimeout(WorkerCrashedError):
     """The last try took longer than the task's `timeout`."""
 
 
-class TaskUnschedulableError(_OfTask):
+class TaskUnschedulableError(OfTask):
     """The task needs more CPUs or GPUs than any worker has."""
 
 
-class TaskCancelledError(_OfTask):
+class TaskCancelledError(OfTask):
     """The task was cancelled."""
 
 
-class ObjectLostError(_OfTask):
+class ObjectLostError(OfTask):
     """A result is lost, and cannot be made again."""
 
     def __init__(self, message: str, *, key: str = "", reason: LostReason = "Unknown") -> None:

@@ -25,15 +25,7 @@ from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange, ProcessPlace
 from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
-from trainrun.tasks import (
-    LogTaken,
-    ObjectLostError,
-    TaskCancelledError,
-    TaskError,
-    TaskUnschedulableError,
-    WorkerCrashedError,
-    function,
-)
+from trainrun.tasks import LogTaken, OfTask, function
 from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
 from trainrun.tasks.cache import ResultCache
 from trainrun.tasks.calls import ProgramOptions, changed
@@ -55,11 +47,6 @@ AT_HAND = 1.0
 REPORT_EVERY = 0.2
 LINE_EVERY = 10.0
 """Seconds between two lines for people."""
-FINAL = (
-    *(TaskError, WorkerCrashedError, TaskCancelledError),
-    *(TaskUnschedulableError, ObjectLostError),
-)
-"""What `get` raises of a task once and for all."""
 
 
 def run(
@@ -198,7 +185,7 @@ class _Running:
             self._thread.join()
         if self._driver.error is not None and kind is not SystemExit:
             raise self._verdict(self._driver.error)
-        if self._home.inside and isinstance(raised, FINAL):
+        if self._home.inside and isinstance(raised, OfTask):
             raise FatalError(
                 f"{raised}\nThe log keeps this end, so no restart helps; "
                 "`trainrun tasks rebuild --failed` lets failed tasks be tried anew"
@@ -253,7 +240,7 @@ class _Running:
             key = await asyncio.to_thread(attempt_key)
             await hub.listen(home.place.master_addr, home.place.master_port, key)
         async with home.worker(keep, cache) as worker:
-            ours, theirs = pair()
+            ours, theirs = await pair()
             hub.attach(ours)
             serving = asyncio.create_task(worker.serve(theirs))
             self._opened.set_result(Program(self._loop, driver, patient, cache))

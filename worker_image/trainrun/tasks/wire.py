@@ -1,6 +1,6 @@
-"""Connections between the driver and its workers: over TCP, or a pair of ends in one process.
+"""Connections between the driver and its workers: over TCP, or by a pair of sockets in one process.
 
-Layer: tasks. Over TCP talk two that know the attempt's key, and nobody else: first each proves that
+Layer: tasks. Only two that know the attempt's key talk, and nobody else: first each proves that
 it knows the key, over both sides' fresh nonces and with its role, so that no answer can be replayed
 or sent back; that takes 132 bytes. Then frames: a length, an HMAC-SHA256 over direction, number and
 content with a key of this session alone, the content. A message is unpickled after all its frames
@@ -16,7 +16,7 @@ import pickle
 import secrets
 import socket
 import struct
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 HANDSHAKE = 5.0
 """Seconds in which the other side must have proven itself."""
@@ -40,61 +40,27 @@ class LinkLost(Exception):
     """The connection is over; the other end may live."""
 
 
-class Link(Protocol):
-    """Messages arrive in order, each once, until the link is lost."""
-
-    def send(self, message: object, /) -> None:
-        """Send without waiting. A lost link drops the message; `receive` says so."""
-
-    async def receive(self) -> Any:
-        """Return the next message. Raises LinkLost."""
-
-    def close(self) -> None:
-        """Lose the link, at both ends."""
-
-
-def pair() -> tuple[Link, Link]:
-    """Return the two ends of a link in one event loop."""
-    down: asyncio.Queue[object] = asyncio.Queue()
-    up: asyncio.Queue[object] = asyncio.Queue()
-    return _QueueEnd(down, up), _QueueEnd(up, down)
-
-
-_CLOSED = object()
-
-
-class _QueueEnd:
-    def __init__(self, out: asyncio.Queue[object], into: asyncio.Queue[object]) -> None:
-        self._out = out
-        self._into = into
-
-    def send(self, message: object, /) -> None:
-        self._out.put_nowait(message)
-
-    async def receive(self) -> object:
-        message = await self._into.get()
-        if message is _CLOSED:
-            self._into.put_nowait(_CLOSED)
-            raise LinkLost("closed")
-        return message
-
-    def close(self) -> None:
-        self._out.put_nowait(_CLOSED)
-        self._into.put_nowait(_CLOSED)
-
-
 class LinkRefused(LinkLost):
     """The other side has not proven that it knows the key."""
 
 
-async def greet(sock: socket.socket, key: bytes, role: Role) -> TcpLink:
+async def pair() -> tuple[Link, Link]:
+    """Return the driver's and the worker's end of a link in one event loop."""
+    key, ends = secrets.token_bytes(NONCE), socket.socketpair()
+    for end in ends:
+        end.settimeout(0)
+    return await asyncio.gather(greet(ends[0], key, "driver"), greet(ends[1], key, "worker"))
+
+
+async def greet(sock: socket.socket, key: bytes, role: Role) -> Link:
     """Shake hands over a connected, non-blocking socket; the link owns it then.
 
     Raises LinkRefused, also after `HANDSHAKE` seconds, and closes it then.
     """
     shake = _as_driver if role == "driver" else _as_worker
     try:
-        _keep_alive(sock)
+        if sock.family != socket.AF_UNIX:
+            _keep_alive(sock)
         session = await asyncio.wait_for(shake(sock, key), HANDSHAKE)
         reader, writer = await asyncio.open_connection(sock=sock, limit=FRAME)
     except BaseException as error:
@@ -102,10 +68,10 @@ async def greet(sock: socket.socket, key: bytes, role: Role) -> TcpLink:
         if isinstance(error, (OSError, asyncio.TimeoutError, EOFError)):
             raise LinkRefused(f"no handshake: {error!r}") from error
         raise
-    return TcpLink(reader, writer, session, role)
+    return Link(reader, writer, session, role)
 
 
-async def dial(host: str, port: int, key: bytes) -> TcpLink:
+async def dial(host: str, port: int, key: bytes) -> Link:
     """Reach the driver. Raises OSError and LinkLost."""
     sock = await asyncio.to_thread(socket.create_connection, (host, port), HANDSHAKE)
     sock.settimeout(0)
@@ -205,8 +171,9 @@ async def read_message(reader: asyncio.StreamReader, seal: Seal) -> bytes:
             return bytes(message)
 
 
-class TcpLink:
-    """A `Link` over a connection whose other end has proven itself."""
+class Link:
+    """A connection whose other end has proven itself. Messages arrive in order, each once, until
+    the link is lost."""
 
     def __init__(
         self,
@@ -221,7 +188,7 @@ class TcpLink:
         self._into = Seal(session, "worker" if role == "driver" else "driver")
 
     def send(self, message: object, /) -> None:
-        """Send without waiting; see `Link`."""
+        """Send without waiting. A lost link drops the message; `receive` says so."""
         if not self._writer.is_closing():
             self._writer.write(frames(pickle.dumps(message, protocol=5), self._out))
 
