@@ -12,7 +12,7 @@ from trainrun.tasks.cache import ResultCache
 from trainrun.tasks.calls import TaskOptions
 from trainrun.tasks.messages import Ended, Input, Joined, ReadyTry, StartTask, ToDriver
 from trainrun.tasks.records import End, Finished, Output, TaskRun
-from trainrun.tasks.worker import Capacity, Worker
+from trainrun.tasks.worker import Worker
 
 KEY = bytes(range(32))
 
@@ -101,8 +101,7 @@ def make_worker(
 ) -> tuple[Worker, MemoryKeep, ScriptedRunner]:
     keep = keep or MemoryKeep()
     runner = ScriptedRunner()
-    room = Capacity(cpus=2.0)
-    return Worker(number, room, keep, runner, cache_in(folder)), keep, runner  # type: ignore[arg-type]
+    return Worker(number, 2.0, 0, keep, runner, cache_in(folder)), keep, runner  # type: ignore[arg-type]
 
 
 class Heard(list[tuple[int, ToDriver]]):

@@ -9,7 +9,7 @@ import pytest
 
 from trainrun.contract.environment import ProcessPlace
 from trainrun.tasks import worker as module
-from trainrun.tasks.worker import capacity
+from trainrun.tasks.worker import cpus_of, devices_of
 
 
 def place(**environ: int | str) -> ProcessPlace:
@@ -27,12 +27,12 @@ ELSEWHERE = {"MASTER_ADDR": "10.1.2.3"}
 
 def test_the_ranks_of_a_worker_share_its_cpus_and_gpus() -> None:
     of_pod = place(WORLD_SIZE=4, LOCAL_WORLD_SIZE=2, LOCAL_RANK=1, **ELSEWHERE)
-    found = capacity(of_pod, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
-    assert (found.cpus, found.devices) == (4.0, ("5", "7"))
+    assert cpus_of(of_pod, {}) == 4.0
+    assert devices_of(of_pod, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}) == ("5", "7")
 
 
 def test_workers_on_one_machine_share_its_cpus() -> None:
-    assert capacity(place(WORLD_SIZE=4, MASTER_ADDR="127.0.0.1"), {}).cpus == 2.0
+    assert cpus_of(place(WORLD_SIZE=4, MASTER_ADDR="127.0.0.1"), {}) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_a_container_has_what_its_cgroup_allows(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
-    assert capacity(place(**ELSEWHERE), {}).cpus == cpus
+    assert cpus_of(place(**ELSEWHERE), {}) == cpus
 
 
 def test_the_user_s_number_counts() -> None:
-    assert capacity(place(**ELSEWHERE), {"TRAINRUN_TASKS_CPUS": "0.5"}).cpus == 0.5
+    assert cpus_of(place(**ELSEWHERE), {"TRAINRUN_TASKS_CPUS": "0.5"}) == 0.5
     with pytest.raises(ValueError, match="TRAINRUN_TASKS_CPUS is 'many'; set it to a number"):
-        capacity(place(**ELSEWHERE), {"TRAINRUN_TASKS_CPUS": "many"})
+        cpus_of(place(**ELSEWHERE), {"TRAINRUN_TASKS_CPUS": "many"})
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
 def test_hidden_gpus_are_not_used(visible: str) -> None:
-    assert capacity(place(), {"CUDA_VISIBLE_DEVICES": visible}).devices == ()
+    assert devices_of(place(), {"CUDA_VISIBLE_DEVICES": visible}) == ()

@@ -27,7 +27,6 @@ from trainrun.tasks.records import Crashed, Finished, InputMissing, Stopped
 from trainrun.tasks.wire import Link, pair
 from trainrun.tasks.worker import Worker
 
-
 OPEN: list[Driver] = []
 
 

@@ -255,7 +255,6 @@ class Driver:
 
     def _start_of(self, run: TaskRun) -> StartTask:
         call = self.engine.call_of(run.key)
-        assert call is not None
         return StartTask(
             run=run,
             function=call.function,

@@ -149,10 +149,9 @@ class Engine:
 
     # The step.
 
-    def call_of(self, key: str) -> Call | None:
-        """The call, if this program has made it."""
-        task = self._known.tasks.get(key)
-        return task.call if task else None
+    def call_of(self, key: str) -> Call:
+        """A call that this program has made."""
+        return self._known.tasks[key].call
 
     def output_of(self, key: str, index: int) -> tuple[str, Output] | None:
         """Name in the keep and content of the newest committed result, also if it is lost."""

@@ -31,9 +31,9 @@ from trainrun._common.kernel import (
 )
 from trainrun._process.excepthook import describe
 from trainrun.tasks import main_module, running
-from trainrun.tasks.launching import command
+from trainrun.tasks.launching import command, kill_group
 from trainrun.tasks.main_module import MainModule, Watch
-from trainrun.tasks.messages import Imported, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.messages import Imported, StartTry, StopTask, TryEnded, TryStarted
 from trainrun.tasks.records import Crashed
 
 LOOK = 0.2
@@ -75,7 +75,7 @@ class Forker:
     main: MainModule
     why_exec: str
     """Why tries are not forked; empty: they are."""
-    orders: deque[StartTry | StopTry | None] = field(default_factory=deque)
+    orders: deque[StartTry | StopTask | None] = field(default_factory=deque)
     """Those that wait; None: end."""
     tasks: dict[int, Forked] = field(default_factory=dict)
     """By the process id."""
@@ -100,10 +100,10 @@ class Forker:
                         return
                     case StartTry() as order:
                         self._start(order)
-                    case StopTry(run=run):
+                    case StopTask(run=run):
                         for pid, task in self.tasks.items():
                             if task.order.run == run:
-                                _kill_group(pid)
+                                kill_group(pid)
             if time.monotonic() >= self.looked + LOOK:
                 self.looked = time.monotonic()
                 self._enforce()
@@ -154,7 +154,7 @@ class Forker:
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 task = self.tasks.pop(found.si_pid, None)
                 if task is not None:
-                    _kill_group(found.si_pid)
+                    kill_group(found.si_pid)
                 _, status = os.waitpid(found.si_pid, 0)
                 if task is not None:  # else an orphan of one
                     self._ended(task, status)
@@ -183,12 +183,12 @@ class Forker:
                     end = Crashed(reason="OutOfMemory", message=message)
             if end is not None:
                 task.killed = task.killed or end
-                _kill_group(pid)
+                kill_group(pid)
 
     def end(self) -> None:
         """Kill all tasks, and what they have left behind in sessions of its own: that is ours."""
         for pid in self.tasks:
-            _kill_group(pid)
+            kill_group(pid)
         deadline = time.monotonic() + ENDING
         with suppress(ChildProcessError):  # there are none
             while time.monotonic() < deadline:
@@ -212,11 +212,6 @@ def crash_of(status: int, kernel: OomCounter) -> Crashed:
     known = number in set(signal.Signals)
     name = signal.Signals(number).name if known else f"signal {number}"  # real-time ones have none
     return Crashed(reason="Signalled", message=f"killed by {name}")
-
-
-def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _lead_group(launcher: int) -> None:

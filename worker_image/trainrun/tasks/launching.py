@@ -20,7 +20,7 @@ from trainrun.contract import variables
 from trainrun.contract.environment import ProcessPlace
 from trainrun.errors import TrainRunError
 from trainrun.tasks import main_module, running
-from trainrun.tasks.messages import Imported, ReadyTry, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.messages import Imported, ReadyTry, StartTry, StopTask, TryEnded, TryStarted
 from trainrun.tasks.records import Crashed, End, TaskRun
 
 LIBRARY = Path(__file__).parents[2]
@@ -46,6 +46,12 @@ def command(call: str, *arguments: str) -> list[str]:
     """Return how this interpreter is started again, with its options, to make this call."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return [sys.executable, *flags, "-c", PROGRAM.format(call=call), str(LIBRARY), *arguments]
+
+
+def kill_group(pid: int) -> None:
+    """Kill what this process leads, if there is any of it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 class Launcher:
@@ -90,10 +96,10 @@ class Launcher:
             try:
                 await asyncio.wait([ended])
             except asyncio.CancelledError:
-                self._send(StopTry(run))
+                self._send(StopTask(run=run))
                 await asyncio.wait([ended], timeout=CLOSING)  # it has the GPUs until then
                 raise
-            return ended.result() or _end_of(ready.folder)
+            return ended.result() or pickle.loads((ready.folder / running.END).read_bytes())
         finally:
             self._ended.pop(run, None)
             self._free += devices
@@ -166,14 +172,8 @@ class Launcher:
         how = f"the process that starts tasks has ended with code {process.wait()}"
         self._is_imported(how)
         for pid in self._pids.values():  # what tasks have started; they have died with the launcher
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+            kill_group(pid)
         self._pids.clear()
         for ended in self._ended.values():
             ended.set_result(Crashed(reason="Signalled", message=how))
         self._ended.clear()
-
-
-def _end_of(folder: Path) -> End:
-    end: End = pickle.loads((folder / running.END).read_bytes())
-    return end

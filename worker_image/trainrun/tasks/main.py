@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -23,7 +23,6 @@ from typing import TypeVar
 from trainrun._process import reporting
 from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange, ProcessPlace
-from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
 from trainrun.tasks import LogTaken, OfTask, function
 from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
@@ -36,7 +35,7 @@ from trainrun.tasks.known import Counts
 from trainrun.tasks.launching import Launcher
 from trainrun.tasks.program import Program
 from trainrun.tasks.wire import dial, pair
-from trainrun.tasks.worker import Worker, capacity
+from trainrun.tasks.worker import Worker, cpus_of, devices_of
 
 T = TypeVar("T")
 
@@ -102,7 +101,8 @@ class _Home:
         place, given = get_context(), Exchange.read(os.environ)
         if given is not None:
             return _Home(place, None, given.staging.parents[2] / "tasks")
-        folder = Path(storage or FOLDER / _program()).absolute()
+        program = getattr(sys.modules["__main__"], "__file__", None) or "program"
+        folder = Path(storage or FOLDER / Path(program).stem).absolute()
         return _Home(place, folder, folder / "cache")
 
     @property
@@ -122,20 +122,15 @@ class _Home:
 
     @contextlib.asynccontextmanager
     async def worker(self, keep: Keep, cache: ResultCache) -> AsyncIterator[Worker]:
-        room = capacity(self.place, os.environ)
-        launcher = Launcher(devices=room.devices)
+        cpus, devices = cpus_of(self.place, os.environ), devices_of(self.place, os.environ)
+        launcher = Launcher(devices)
         await launcher.start()
-        worker = Worker(self.place.rank, room, keep, launcher, cache)
+        worker = Worker(self.place.rank, cpus, len(devices), keep, launcher, cache)
         try:
             yield worker
         finally:
             await worker.close()
             await launcher.close()
-
-
-def _program() -> str:
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    return Path(file).stem if file else "program"
 
 
 async def _work(home: _Home) -> None:
@@ -284,12 +279,6 @@ def _line(counts: Counts) -> str:
 
 
 def _report(counts: Counts, step: int) -> None:
-    metrics = {
-        "tasks_done": counts.done,
-        "tasks_total": counts.total,
-        "tasks_running": counts.running,
-        "tasks_failed": counts.failed,
-        "tasks_retried": counts.retried,
-        OF_TASKS: counts.rebuilt,
-    }
-    reporting.report(metrics, step=step)
+    told = {f"tasks_{name}": number for name, number in asdict(counts).items()}
+    del told["tasks_waiting"]
+    reporting.report(told, step=step)

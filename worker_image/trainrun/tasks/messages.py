@@ -43,7 +43,7 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask:
-    """End this, and say Stopped of it."""
+    """End this, and say Stopped of it; to the launcher: kill it."""
 
     run: TaskRun
 
@@ -127,13 +127,6 @@ class StartTry:
     options: TaskOptions
     devices: tuple[str, ...]
     """GPUs that it may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopTry:
-    """To the launcher: kill it."""
-
-    run: TaskRun
 
 
 @dataclass(frozen=True, slots=True)

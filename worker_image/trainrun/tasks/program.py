@@ -107,10 +107,9 @@ class Program:
     async def _known(
         self, refs: tuple[ObjectRef, ...], number: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        try:
+        # Another class than TimeoutError before Python 3.11.
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._driver.wait([ref.key for ref in refs], number), timeout)
-        except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-            pass
         outcomes = [self._driver.engine.outcome(ref.key) for ref in refs]
         # Values before errors: whoever waits for the first and cancels the rest finds the cancelled
         # ones known at once when the program is started again.

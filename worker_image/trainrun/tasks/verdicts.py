@@ -60,10 +60,7 @@ _LOST: dict[LostReason, tuple[str, str]] = {
         "it was rebuilt as often as max_reconstructions allows",
         "Raise max_reconstructions, or find out what deletes its objects",
     ),
-    "Cancelled": (
-        "it was cancelled",
-        _BY_HAND,
-    ),
+    "Cancelled": ("it was cancelled", _BY_HAND),
     "OutputChanged": (
         'its rebuild gave another content while on_change is "fail"',
         'Make the function deterministic, or set on_change="accept"',

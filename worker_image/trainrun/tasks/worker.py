@@ -65,25 +65,11 @@ the store that is away."""
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """Of one rank."""
-
-    cpus: float
-    devices: tuple[str, ...] = ()
-    """Its GPUs, as CUDA_VISIBLE_DEVICES names them."""
-
-
-def capacity(place: ProcessPlace, environ: Mapping[str, str]) -> Capacity:
-    """What this process may run at once: its share of the container's or the machine's CPUs, at
-    least one, and of its GPUs.
+def cpus_of(place: ProcessPlace, environ: Mapping[str, str]) -> float:
+    """This process's share of the container's or the machine's CPUs, at least one.
 
     Raises ValueError where `TRAINRUN_TASKS_CPUS` is not a number above 0.
     """
-    return Capacity(cpus=_cpus(place, environ), devices=_devices(place, environ))
-
-
-def _cpus(place: ProcessPlace, environ: Mapping[str, str]) -> float:
     given = environ.get(variables.TASKS_CPUS)
     if given:
         if not re.fullmatch(r"\d+(\.\d+)?", given) or not float(given):
@@ -110,7 +96,8 @@ def _quota(cgroup: Path) -> float:
     return int(limit) / int(period) if limit.isdigit() else float("inf")
 
 
-def _devices(place: ProcessPlace, environ: Mapping[str, str]) -> tuple[str, ...]:
+def devices_of(place: ProcessPlace, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Its share of the GPUs, as CUDA_VISIBLE_DEVICES names them."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").iterdir())
@@ -139,7 +126,8 @@ class Worker:
 
     number: int
     """Its rank."""
-    capacity: Capacity
+    cpus: float
+    gpus: int
     keep: Keep
     launcher: Launcher
     cache: ResultCache
@@ -178,8 +166,8 @@ class Worker:
         link.send(
             Joined(
                 worker=self.number,
-                cpus=self.capacity.cpus,
-                gpus=len(self.capacity.devices),
+                cpus=self.cpus,
+                gpus=self.gpus,
                 running=tuple(self._tries),
             )
         )
