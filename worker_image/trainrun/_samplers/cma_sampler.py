@@ -23,7 +23,7 @@ import numpy as np
 from cmaes import CMA
 from numpy.typing import NDArray
 
-from trainrun.sweep.samplers import Suggestion, ask, by_lot, seed_of, share
+from trainrun.sweep.samplers import Suggestion, by_lot, seed_of, share
 from trainrun.sweep.search import FloatRange, IntRange, Parameter, Scalar, Search, choose
 from trainrun.sweep.view import SweepView, TrialView
 
@@ -42,8 +42,6 @@ class CmaSampler:
     def __call__(self, view: SweepView, search: Search) -> Suggestion:
         """Parameters for the next trial. Raises whatever `cmaes` raises."""
         number = view.asked
-        if number < len(search.first):
-            return Suggestion(ask(search, number))
         ended = in_order(view)
         # Put back once it is whole: what has failed halfway is not gone on with.
         distribution, self._kept = self._kept, None

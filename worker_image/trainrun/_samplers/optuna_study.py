@@ -27,7 +27,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from trainrun.sweep.records import TrialState as OurState
-from trainrun.sweep.samplers import Suggestion, ask, seed_of
+from trainrun.sweep.samplers import Suggestion, seed_of
 from trainrun.sweep.search import (
     FloatRange,
     IntRange,
@@ -107,9 +107,6 @@ class OptunaSampler:
 
     def __call__(self, view: SweepView, search: Search) -> Suggestion:
         """Parameters for the next trial. Raises whatever Optuna raises."""
-        number = view.asked
-        if number < len(search.first):
-            return Suggestion(ask(search, number))
         return _suggested(view, search, [self._of(trial, search) for trial in view.trials.values()])
 
     def _of(self, trial: TrialView, search: Search) -> FrozenTrial:

@@ -161,6 +161,8 @@ def _ask(view: SweepView, targets: Targets, search: Search, suggest: Suggest) ->
 
 def _suggested(view: SweepView, search: Search, suggest: Suggest) -> Suggestion:
     """A sampler that fails costs one trial its choice, not the sweep its life."""
+    if view.asked < len(search.first):
+        return by_chance(view, search)
     said = ""
     for _ in range(TRIES):
         try:

@@ -58,13 +58,13 @@ async def greet(sock: socket.socket, key: bytes, role: Role) -> Link:
     Raises LinkRefused, also after `HANDSHAKE` seconds, and closes it then.
     """
     shake = _as_driver if role == "driver" else _as_worker
+    reader, writer = await asyncio.open_connection(sock=sock)
     try:
         if sock.family != socket.AF_UNIX:
             _keep_alive(sock)
-        session = await asyncio.wait_for(shake(sock, key), HANDSHAKE)
-        reader, writer = await asyncio.open_connection(sock=sock, limit=FRAME)
+        session = await asyncio.wait_for(shake(reader, writer, key), HANDSHAKE)
     except BaseException as error:
-        sock.close()
+        writer.close()
         if isinstance(error, (OSError, asyncio.TimeoutError, EOFError)):
             raise LinkRefused(f"no handshake: {error!r}") from error
         raise
@@ -78,41 +78,32 @@ async def dial(host: str, port: int, key: bytes) -> Link:
     return await greet(sock, key, "worker")
 
 
-async def _as_driver(sock: socket.socket, key: bytes) -> bytes:
-    loop = asyncio.get_running_loop()
+async def _as_driver(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes
+) -> bytes:
     ours = secrets.token_bytes(NONCE)
-    await loop.sock_sendall(sock, MAGIC + ours)
-    answer = await _read(sock, NONCE + PROOF)
+    writer.write(MAGIC + ours)
+    answer = await reader.readexactly(NONCE + PROOF)
     nonces = ours + answer[:NONCE]
     if not hmac.compare_digest(answer[NONCE:], _proof(key, "worker", nonces)):
         raise LinkRefused("a stranger: it does not know the key of this attempt")
-    await loop.sock_sendall(sock, _proof(key, "driver", nonces))
+    writer.write(_proof(key, "driver", nonces))
     return _proof(key, "session", nonces)
 
 
-async def _as_worker(sock: socket.socket, key: bytes) -> bytes:
-    loop = asyncio.get_running_loop()
-    hello = await _read(sock, len(MAGIC) + NONCE)
+async def _as_worker(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes
+) -> bytes:
+    hello = await reader.readexactly(len(MAGIC) + NONCE)
     if not hello.startswith(MAGIC):
         raise LinkRefused("not a driver of tasks, or one of another version")
     ours = secrets.token_bytes(NONCE)
     nonces = hello[len(MAGIC) :] + ours
-    await loop.sock_sendall(sock, ours + _proof(key, "worker", nonces))
-    if not hmac.compare_digest(await _read(sock, PROOF), _proof(key, "driver", nonces)):
+    writer.write(ours + _proof(key, "worker", nonces))
+    answer = await reader.readexactly(PROOF)
+    if not hmac.compare_digest(answer, _proof(key, "driver", nonces)):
         raise LinkRefused("not our driver: it does not know the key of this attempt")
     return _proof(key, "session", nonces)
-
-
-async def _read(sock: socket.socket, size: int) -> bytes:
-    """Exactly so much and nothing beyond it, so a stranger fills no buffer of ours."""
-    loop = asyncio.get_running_loop()
-    read = b""
-    while len(read) < size:
-        piece = await loop.sock_recv(sock, size - len(read))
-        if not piece:
-            raise EOFError("the other side has gone")
-        read += piece
-    return read
 
 
 def _proof(key: bytes, purpose: str, nonces: bytes) -> bytes:
@@ -121,7 +112,6 @@ def _proof(key: bytes, purpose: str, nonces: bytes) -> bytes:
 
 def _keep_alive(sock: socket.socket) -> None:
     """Notice within half a minute that the other machine has gone without a word."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

@@ -240,5 +240,10 @@ def _load(folder: Path, rank: int) -> dict[str, Any]:
             f"{folder} has no {path.name}: something else saved this checkpoint, which cannot be "
             "gone on from here"
         )
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return load_file(path)
+
+
+def load_file(path: Path, *, mmap: bool = False) -> dict[str, Any]:
+    """Return a file's content; with `mmap` its tensors are not read before they are used."""
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     return content

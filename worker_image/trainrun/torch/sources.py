@@ -71,12 +71,9 @@ class Reading:
     first: int
     """Which shard of the rank hands out the next batch."""
     shards: list[Shard]
-    rank: int
-    world_size: int
     split: bool
     """Whether each shard takes every n-th sample; otherwise the dataset shares itself out."""
-    batch_size: int
-    drop_last: bool
+    share: Share
 
 
 class Piece(NamedTuple):
@@ -94,14 +91,8 @@ class IterableBatches(IterableDataset[Piece | None]):
     Worker i always has shard i: a dataset that shares itself out goes by the worker's number.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        collate: Callable[[list[Any]], Any],
-        reading: Reading,
-    ) -> None:
+    def __init__(self, dataset: Any, reading: Reading) -> None:
         self._dataset = dataset
-        self._collate = collate
         self._reading = reading
 
     def __iter__(self) -> Iterator[Piece | None]:
@@ -109,24 +100,24 @@ class IterableBatches(IterableDataset[Piece | None]):
 
         None stands for a turn that was over before, as a DataLoader begins with worker 0.
         """
-        worker, reading = get_worker_info(), self._reading
+        worker, reading, share = get_worker_info(), self._reading, self._reading.share
         number = worker.id if worker else 0
         shard = reading.shards[number]
         if number < reading.first:
             yield None
         # All shards that share the samples of one order draw the same numbers.
-        own = () if reading.split else (reading.rank, number)
+        own = () if reading.split else (share.rank, number)
         with seeded(reading.seed, reading.epoch, *own):
             iterator = self._begin(shard)
         for count in itertools.count(0 if shard.dataset is None else shard.batches):
             with seeded(reading.seed, reading.epoch, count, *own):
-                samples = self._samples(iterator, reading.rank * len(reading.shards) + number)
-                if not samples or (reading.drop_last and len(samples) < reading.batch_size):
+                samples = self._samples(iterator, share.rank * len(reading.shards) + number)
+                if not samples or (share.drop_last and len(samples) < share.batch_size):
                     return
                 if count < shard.batches:
                     continue
-                batch = self._collate(samples)
-            ended = len(samples) < reading.batch_size
+                batch = share.collate(samples)
+            ended = len(samples) < share.batch_size
             yield Piece(number, batch, self._state(), ended)
 
     def _begin(self, shard: Shard) -> Iterator[Any]:
@@ -138,10 +129,11 @@ class IterableBatches(IterableDataset[Piece | None]):
 
     def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
         """This shard's samples of the next batch; none of a round that is too short for all."""
+        share = self._reading.share
         if not self._reading.split:
-            return list(islice(iterator, self._reading.batch_size))
-        among, samples = self._reading.world_size * len(self._reading.shards), []
-        for _ in range(self._reading.batch_size):
+            return list(islice(iterator, share.batch_size))
+        among, samples = share.world_size * len(self._reading.shards), []
+        for _ in range(share.batch_size):
             each = list(islice(iterator, among))
             if len(each) < among:
                 break
@@ -149,10 +141,7 @@ class IterableBatches(IterableDataset[Piece | None]):
         return samples
 
     def _state(self) -> dict[str, Any] | None:
-        if not hasattr(self._dataset, "state_dict"):
-            return None
-        state: dict[str, Any] = self._dataset.state_dict()
-        return state
+        return self._dataset.state_dict() if hasattr(self._dataset, "state_dict") else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +300,7 @@ class IterableSource:
         share, begins = self._share, all(shard.batches == 0 for shard in self._shards)
         loads = self._loads
         generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch, share.rank))
-        batches = IterableBatches(self._dataset, share.collate, self._reading())
+        batches = IterableBatches(self._dataset, self._reading())
         piece: Piece | None = None
         for piece in share.loader(batches, generator=generator):
             if piece is None:
@@ -364,9 +353,6 @@ class IterableSource:
             epoch=self.epoch,
             first=self._first,
             shards=[replace(shard) for shard in self._shards],  # it goes on while workers read it
-            rank=self._share.rank,
-            world_size=self._share.world_size,
             split=self._split,
-            batch_size=self._share.batch_size,
-            drop_last=self._share.drop_last,
+            share=self._share,
         )

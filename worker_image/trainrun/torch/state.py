@@ -214,8 +214,8 @@ class State:
 def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
     """Say whether any rank had gradients that a resume must not lose: each knows only its own."""
     files = [folder / _own_file(rank) for rank in range(about["world_size"])]
-    accumulating = any(_load(f, mmap=True).get(ACCUMULATING) for f in files if f.exists())
-    return [GRADIENTS] if accumulating else []
+    own = (modules.load_file(file, mmap=True) for file in files if file.exists())
+    return [GRADIENTS] if any(its.get(ACCUMULATING) for its in own) else []
 
 
 def _is_sharded(part: object) -> bool:
@@ -264,13 +264,7 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
             f"{folder} has no {name}: State.save() was not called on every rank, or something "
             "else saved this checkpoint"
         )
-    return _load(folder / name)
-
-
-def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
-    """Return a file's content; with `mmap` its tensors are not read before they are used."""
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    return content
+    return modules.load_file(folder / name)
 
 
 def _bare(part: Any) -> Any:
