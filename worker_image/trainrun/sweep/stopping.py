@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 
@@ -33,31 +32,22 @@ class Judging:
     """
 
     def __init__(self) -> None:
-        self._passed: dict[int, _Passed] = {}
+        self._passed: dict[tuple[int, int, EarlyStopping], int] = {}
+        """By trial, incarnation and rule: until which report of the sweep it was good enough."""
 
     def why_ended_early(
         self, trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective
     ) -> str:
         """As the function of this name."""
+        judged = trial.number, trial.incarnation, rule
         newest = max(trial.order.values(), default=0)
-        passed = self._passed.get(trial.number, _Passed(rule, trial.incarnation, 0))
-        same = (passed.rule, passed.incarnation) == (rule, trial.incarnation)
-        after = passed.order if same else 0
+        after = self._passed.get(judged, 0)
         if newest == after:
             return ""
         why = why_ended_early(trials, trial, rule, objective, after=after)
         if not why:
-            self._passed[trial.number] = _Passed(rule, trial.incarnation, newest)
+            self._passed[judged] = newest
         return why
-
-
-@dataclass(frozen=True)
-class _Passed:
-    """A trial was good enough until this report of the sweep."""
-
-    rule: EarlyStopping
-    incarnation: int
-    order: int
 
 
 def why_ended_early(
@@ -76,13 +66,11 @@ def why_ended_early(
             beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
             return _halved(beside, trial, halving, objective, after=after)
         case Percentile():
-            judged = _judged(trial, rule, after=after)
-            found = (_worse(trials, so_far, rule, objective) for so_far in judged)
+            found = (_worse(trials, it, rule, objective) for it in _judged(trial, rule, after))
             return next(filter(None, found), "")
         case Threshold():
-            judged = _judged(trial, rule, after=after)
-            beyond = (_beyond(so_far[-1], rule, objective) for so_far in judged)
-            return next(filter(None, beyond), "")
+            found = (_beyond(it[-1], rule, objective) for it in _judged(trial, rule, after))
+            return next(filter(None, found), "")
 
 
 # ---------------------------------------------------------------------- ASHA and Hyperband
@@ -187,15 +175,14 @@ def _beyond(at: ReportedAt, rule: Threshold, objective: Objective) -> str:
 
 
 def _judged(
-    trial: TrialView, rule: Percentile | Threshold, *, after: int
+    trial: TrialView, rule: Percentile | Threshold, after: int
 ) -> Iterator[Sequence[ReportedAt]]:
     """What had been reported at the first report of each interval, itself included."""
-    found, warmup, interval = trial.points, rule.warmup_steps, rule.interval_steps
-    newest = -1
-    for place, at in enumerate(found):
+    warmup, interval, newest = rule.warmup_steps, rule.interval_steps, -1
+    for place, at in enumerate(trial.points):
         begin = (at.step - warmup) // interval * interval + warmup
         if at.step >= warmup and newest < begin and at.order > after:
-            yield found[: place + 1]
+            yield trial.points[: place + 1]
         newest = max(newest, at.step)
 
 

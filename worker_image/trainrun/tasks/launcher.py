@@ -27,6 +27,7 @@ from trainrun._common.kernel import (
     OomCounter,
     become_subreaper,
     find_counter,
+    memory_of,
     signal_on_parent_death,
 )
 from trainrun._process.excepthook import describe
@@ -174,7 +175,7 @@ class Forker:
                 end = Crashed(reason="TimedOut", message=message)
             elif limits.memory is not None:
                 members = members or groups()
-                used = memory_of(members.get(pid, []), limits.memory)
+                used = used_by(members.get(pid, []), limits.memory)
                 if used > limits.memory:
                     message = (
                         f"killed because it used {used / MIB:,.0f} MiB of memory, and its limit is "
@@ -297,21 +298,14 @@ def groups() -> dict[int, list[int]]:
     return found
 
 
-def memory_of(pids: list[int], limit: int) -> int:
+def used_by(pids: list[int], limit: int) -> int:
     """Return the bytes that these use: roughly while they are below the limit for sure."""
     roughly = sum(map(_resident, pids))
-    return roughly if roughly <= limit else sum(map(_share, pids))
+    # Where it has just ended, and before Linux 4.14, nobody knows the share of one.
+    return roughly if roughly <= limit else sum(memory_of(it) or _resident(it) for it in pids)
 
 
 def _resident(pid: int) -> int:
     with suppress(OSError):
         return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def _share(pid: int) -> int:
-    with suppress(OSError):
-        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    return _resident(pid)  # it has just ended, or a kernel from before 2017

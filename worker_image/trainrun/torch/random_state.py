@@ -39,16 +39,6 @@ def restore(state: RandomState) -> None:
         numpy.random.set_state({**legacy, "state": {**legacy["state"], "key": key}})
 
 
-@contextmanager
-def untouched() -> Iterator[None]:
-    """Leave all random numbers after the block as they were before it."""
-    state = capture()
-    try:
-        yield
-    finally:
-        restore(state)
-
-
 def warm_up(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> None:
     """Run one forward and backward whose results are thrown away.
 
@@ -62,9 +52,11 @@ def warm_up(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> None:
             random numbers as they were.
         loss: Runs the model on any batch and returns a loss with the graph of the training.
     """
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with untouched():
+    buffers, state = {name: buffer.clone() for name, buffer in model.named_buffers()}, capture()
+    try:
         loss().backward()  # type: ignore[no-untyped-call]
+    finally:
+        restore(state)
     for parameter in model.parameters():
         parameter.grad = None
     with torch.no_grad():

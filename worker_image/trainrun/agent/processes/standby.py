@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.agent.processes.group import Launch
+from trainrun._common.kernel import memory_of
 from trainrun.agent.processes.launches import PythonCommand
 from trainrun.agent.processes.procfs import PROC
 from trainrun.agent.processes.spawn import Spawned, StartFailed, kill_group, spawn
@@ -252,16 +252,6 @@ def write_start(folder: Path) -> None:
     new = folder / "sitecustomize.new"
     new.write_bytes(source)
     new.replace(folder / "sitecustomize.py")
-
-
-def memory_of(pid: int) -> int:
-    """Bytes of memory of a process, shared pages counted in part; 0: nobody knows."""
-    try:
-        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    found = (line.split()[1] for line in lines if line.startswith("Pss:"))
-    return int(next(found, "0")) * 1024
 
 
 def _own_oom_score() -> str:
