@@ -99,7 +99,8 @@ class Launcher:
                 self._send(StopTask(run=run))
                 await asyncio.wait([ended], timeout=CLOSING)  # it has the GPUs until then
                 raise
-            return ended.result() or pickle.loads((ready.folder / running.END).read_bytes())
+            end: End = ended.result() or pickle.loads((ready.folder / running.END).read_bytes())
+            return end
         finally:
             self._ended.pop(run, None)
             self._free += devices

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainrun._common.kernel import memory_of
+from trainrun.agent.processes.group import Launch
 from trainrun.agent.processes.launches import PythonCommand
 from trainrun.agent.processes.procfs import PROC
 from trainrun.agent.processes.spawn import Spawned, StartFailed, kill_group, spawn
