@@ -16,7 +16,6 @@ from tests.simulation.one_run import causes
 from tests.simulation.striking import Fault, FaultKind
 from tests.simulation.world.simulation import Simulation
 from trainrun_operator.core.run import answers
-from trainrun_operator.core.run.incidents.ledger import Decision
 
 
 def a_life(*kinds: FaultKind, size: float = 0.5, **fields: Any) -> Life:
@@ -92,7 +91,7 @@ def test_what_is_rare_is_charged_once_as_what_it_is(
 def test_what_a_script_says_and_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainrun_operator.core.run.incidents import ledger
 
-    monkeypatch.setattr(ledger, "decision", lambda *_: Decision(action=""))
+    monkeypatch.setattr(ledger, "decided", lambda incident, _: replace(incident, action=""))
     assert "decides nothing about attempt 1, not no rule FailRun" in mistake_in(a_life("fatal"))
 
 

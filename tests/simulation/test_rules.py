@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.drawn import drawn_life
@@ -11,7 +13,6 @@ from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until
 from tests.support.levels import some
 from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.core.run.incidents import ledger
-from trainrun_operator.core.run.incidents.ledger import Decision
 
 FAULTS = ("exception", "kill", "oom", "node-loss", "preempt", "vanish", "rendezvous")
 
@@ -23,8 +24,8 @@ def test_a_life_with_rules_keeps_the_promises(number: int) -> None:
 
 @pytest.mark.slow
 def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = ledger.decision
-    monkeypatch.setattr(ledger, "decision", lambda i, rules: decide(i, tuple(reversed(rules))))
+    decide = ledger.decided
+    monkeypatch.setattr(ledger, "decided", lambda i, rules: decide(i, tuple(reversed(rules))))
     assert noticed()
 
 
@@ -32,7 +33,7 @@ def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_goes_on_although_a_rule_fails_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger, "decision", lambda *_: Decision(action=""))
+    monkeypatch.setattr(ledger, "decided", lambda incident, _: replace(incident, action=""))
     assert noticed()
 
 

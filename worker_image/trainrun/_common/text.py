@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from itertools import accumulate
 
 LONGEST_TEXT = 4096
@@ -63,6 +64,15 @@ def cut(text: str, limit: int) -> str:
     sizes = accumulate(room(char) for char in text)
     kept = sum(size <= limit - room("…") for size in sizes)
     return f"{text[:kept]}…"
+
+
+def newest_of(
+    lines: tuple[str, ...], limit: int, *, size: Callable[[str], int] = len
+) -> tuple[str, ...]:
+    """The last lines that take so much together at most."""
+    sizes = accumulate(size(line) for line in reversed(lines))
+    kept = sum(taken <= limit for taken in sizes)
+    return lines[len(lines) - kept :]
 
 
 def room(text: str) -> int:

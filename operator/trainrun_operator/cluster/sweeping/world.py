@@ -255,9 +255,8 @@ class ClusterSweep:
     async def _refuse(self, raw: Raw, before: TrainSweepStatus, why: InvalidSpec) -> None:
         """A spec that cannot be used: what runs goes on, nothing new is begun."""
         reason = TOO_LARGE if isinstance(why, TooLarge) else "InvalidSpec"
-        status = replace(before, reason=reason, message=cut(str(why), MAX_MESSAGE))
-        generation = raw["metadata"].get("generation", 0)
-        status = replace(status, observed_generation=generation)
+        said, generation = cut(str(why), MAX_MESSAGE), raw["metadata"].get("generation", 0)
+        status = replace(before, reason=reason, message=said, observed_generation=generation)
         if reason == TOO_LARGE:
             now = datetime.now(UTC).replace(microsecond=0)
             status = replace(status, conditions=with_too_large(status, now=now))
@@ -348,8 +347,7 @@ class ClusterSweep:
         if raw["metadata"]["uid"] != action.uid:
             return
         body = {**raw, "spec": {**raw["spec"], "suspend": action.suspend}}
-        changed = await self._api.put(path, body, guard=self._guard)
-        self._around.cluster.learn_run(changed, 0)
+        self._around.cluster.learn_run(await self._api.put(path, body, guard=self._guard), 0)
 
     async def _delete(self, sweep: TrainSweep, action: DeleteTrial) -> None:
         path = TRAINRUN.path(sweep.metadata.namespace, action.name)

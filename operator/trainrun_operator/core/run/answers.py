@@ -124,9 +124,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
             if source not in of_source:
                 of_source[source] = replace(answer, order=replace(start, source=source))
             told[worker.name] = of_source[source]
-            if (
-                worker.slot == speaker
-            ):  # whose progress is the run's; others' comes with their polls
+            if worker.slot == speaker:  # others tell their progress when they ask again
                 told[worker.name] = replace(told[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
             told[worker.name] = _answer(view, _look(view))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from trainrun._common.text import cut, room
+from trainrun._common.text import cut, newest_of, room
 from trainrun_operator.api.run.status import Condition, HistoryEntry, TrainRunStatus, json_size
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import Plan
@@ -109,17 +109,11 @@ def _brief(condition: Condition, limit: int) -> Condition:
 
 
 def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
-    kept: list[str] = []
-    for line in reversed(incident.last_lines):
-        lines -= room(line)
-        if lines < 0:
-            break
-        kept.append(line)
     kinds = incident.exception
     return replace(
         incident,
         message=cut(incident.message, limit),
-        last_lines=tuple(reversed(kept)),
+        last_lines=newest_of(incident.last_lines, lines, size=room),
         exception=kinds if len(kinds) <= 2 else (kinds[0], CUT),
     )
 

@@ -158,8 +158,7 @@ def ask_for_evidence(view: View, hang: Loss, *, observed: bool = False) -> Plan:
 
 def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
     """Give the attempt up for a reason that is nobody's failure."""
-    lost: frozenset[int] = frozenset()
-    ending = _ending(view, kind, flush=steps.flushable(view, lost), wait=timedelta(0))
+    ending = _ending(view, kind, flush=steps.flushable(view, frozenset()), wait=timedelta(0))
     plan = transition(view, reason, message, phase="Restarting")
     status = replace(
         plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from trainrun._common.text import one_line
+from trainrun._common.text import newest_of, one_line
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
@@ -77,25 +77,13 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
         raised_at=loss.raised_at[:120],
         known_by=loss.known_by,
         message=one_line(loss.message)[:1000],  # for events and tables
-        last_lines=_last(loss.last_lines),
+        last_lines=newest_of(loss.last_lines[-20:], LINES_TEXT),
         hang=loss.hang,
         evidence=loss.evidence,
         collateral=loss.collateral,
         time=now,
         detect_seconds=round(loss.age.total_seconds(), 3),
     )
-
-
-def _last(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The last lines that fit into the status."""
-    kept: list[str] = []
-    room = LINES_TEXT
-    for line in reversed(lines[-20:]):
-        room -= len(line)
-        if room < 0:
-            break
-        kept.append(line)
-    return tuple(reversed(kept))
 
 
 def refined(view: View, incident: Incident) -> Incident:

@@ -75,26 +75,16 @@ class Verdict:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What becomes of the run after an incident."""
-
-    action: str
-    """One of `api.run.rules.RuleAction`; "": the budget of its cause decides."""
-    rule: str = ""
-    """`rules[0] (nan)`, which says so; "": the cause does, or nothing."""
-
-
-def decision(incident: Incident, rules: tuple[FailureRule, ...]) -> Decision:
-    """What the first rule that matches says; where none does, what its cause says."""
+def decided(incident: Incident, rules: tuple[FailureRule, ...]) -> Incident:
+    """With what the first rule that matches says; where none does, what its cause says."""
     if incident.rule and _is_cut(incident):
-        return Decision(action=incident.action, rule=incident.rule)
+        return incident
     for number, rule in enumerate(rules):
         if _matches(rule, incident):
             name = f" ({rule.name})" if rule.name else ""
-            return Decision(action=rule.action, rule=f"rules[{number}]{name}")
+            return replace(incident, action=rule.action, rule=f"rules[{number}]{name}")
     said = row_of(incident.cause).action
-    return Decision(action=said if said != "Restart" else "")
+    return replace(incident, action=said if said != "Restart" else "", rule="")
 
 
 def _is_cut(incident: Incident) -> bool:
@@ -129,17 +119,17 @@ def _raised(rule: FailureRule, incident: Incident) -> bool:
 def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
     """The incident with the budget it will be charged to, and the rule that decides about it, as
     the failurePolicy reads now."""
-    decided = decision(incident, config.rules)
-    in_a_row = _in_a_row(status, _free_end(incident, decided))
+    incident = decided(incident, config.rules)
+    in_a_row = _in_a_row(status, _free_end(incident))
     budget = budget_of(incident.cause, config.limits, in_a_row=in_a_row)
-    if decided.action == UNCOUNTED and in_a_row <= UNCOUNTED_TRIES:
+    if incident.action == UNCOUNTED and in_a_row <= UNCOUNTED_TRIES:
         budget = "none"
-    return replace(incident, budget=budget, rule=decided.rule, action=decided.action)
+    return replace(incident, budget=budget)
 
 
-def _free_end(incident: Incident, decided: Decision) -> str:
+def _free_end(incident: Incident) -> str:
     """Under which name it is remembered how often in a row it was free."""
-    return UNCOUNTED if decided.action == UNCOUNTED else incident.cause
+    return UNCOUNTED if incident.action == UNCOUNTED else incident.cause
 
 
 def _in_a_row(status: TrainRunStatus, cause: str) -> int:
@@ -156,9 +146,9 @@ def free_ends_after(
     status: TrainRunStatus, incident: Incident, config: RunConfig
 ) -> dict[str, int]:
     """What is remembered of free ends once the incident is settled."""
-    row, decided = row_of(incident.cause), decision(incident, config.rules)
-    if (row.free_tries or decided.action == UNCOUNTED) and status.fruitless:
-        name = _free_end(incident, decided)
+    row, incident = row_of(incident.cause), decided(incident, config.rules)
+    if (row.free_tries or incident.action == UNCOUNTED) and status.fruitless:
+        name = _free_end(incident)
         return {**status.free_ends, name: _in_a_row(status, name)}
     return {} if row.slows_down else status.free_ends
 

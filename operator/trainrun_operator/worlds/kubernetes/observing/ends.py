@@ -231,17 +231,18 @@ def _disrupted(scene: Scene) -> WorkerLoss | None:
 def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
     pod, disruption = scene.pod, scene.pod.disruption
     detail = pod.message or (disruption.message if disruption is not None else "")
-    age = scene.ago(scene.disruption_since)
+    cause = Cause.PREEMPTED
     if "shutdown" in detail:
         message = f"{scene.node_text} shuts down: {detail}"
-        return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
-    if pod.reason == "Preempting":
+    elif pod.reason == "Preempting":
         message = f"worker {pod.name} made room for a critical pod on {scene.node_text}"
-        return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
-    message = f"worker {pod.name} was evicted by {scene.node_text}: {detail or 'no reason given'}"
-    # Its own use of disk repeats itself: charged like any other failure of the training.
-    own = any(text in detail for text in OWN_LIMITS)
-    return WorkerLoss(cause=Cause.TERMINATED if own else Cause.EVICTED, message=message, age=age)
+    else:
+        why = detail or "no reason given"
+        message = f"worker {pod.name} was evicted by {scene.node_text}: {why}"
+        # Its own use of disk repeats itself: charged like any other failure of the training.
+        own = any(text in detail for text in OWN_LIMITS)
+        cause = Cause.TERMINATED if own else Cause.EVICTED
+    return WorkerLoss(cause=cause, message=message, age=scene.ago(scene.disruption_since))
 
 
 def _refused(scene: Scene) -> WorkerLoss | None:
