@@ -238,9 +238,9 @@ def given_up(view: View, point: CheckpointId | None) -> tuple[int, ...]:
 
 def why_given_up(view: View) -> str:
     """What kept these steps from being stored, as far as is known."""
-    for problem in _problems(view.workers):
-        if problem.type == STORE_AWAY:
-            return problem.message
+    said = (it.message for it in _problems(view.workers) if it.type == STORE_AWAY)
+    if trouble := next(said, ""):
+        return trouble
     if gone := gone_slots(view):
         return f"the worker of slot {min(gone)}, which may have had a part of it, is lost"
     return "its upload did not end in time (checkpoint.flushTimeout)"
