@@ -24,7 +24,7 @@ from typing import TextIO
 
 from trainrun.checkpoint.ownership import LEASE
 from trainrun.errors import TrainRunError
-from trainrun_operator.worlds.local.worker import has_any
+from trainrun_operator.worlds.local.worker import has_any, stat_of
 
 BEAT = 2.0
 """Seconds between two signs of life."""
@@ -233,13 +233,8 @@ def _open(path: Path) -> TextIO:
 
 def start_time(pid: int) -> int | None:
     """When this process started, in clock ticks since boot; None when there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The command's name stands in parentheses and may hold anything; field 22 counts from 1.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    fields = stat_of(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
 
 def _boot_id() -> str:

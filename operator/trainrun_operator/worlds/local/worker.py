@@ -67,7 +67,7 @@ def signal_child(
     Nothing where none runs; `if_` is asked just before. A standby of the rank is left alone.
     """
     for pid, handle in _processes(folder, f"{variables.RANK}={rank}".encode()):
-        if _parent_of(pid) == parent and not _stands_by(pid) and if_():
+        if stat_of(pid)[1:2] == [str(parent)] and not _stands_by(pid) and if_():
             signal.pidfd_send_signal(handle, number)
 
 
@@ -120,14 +120,14 @@ def _stands_by(pid: int) -> bool:
         return False
 
 
-def _parent_of(pid: int) -> int:
-    """0 where it has ended."""
+def stat_of(pid: int) -> list[str]:
+    """The fields of its /proc/PID/stat from its state on; none where it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return 0
+        return []
     # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
-    return int(stat.rpartition(")")[2].split()[1])
+    return stat.rpartition(")")[2].split()
 
 
 class AgentProcess(asyncio.SubprocessProtocol):
@@ -300,21 +300,9 @@ class LocalWorker:
             node=self.folder.name,
             age=timedelta(seconds=now - self.created),
             exit_code=self.exit_code,
-            loss=self._aged_loss(now),
-            notice=self._aged_notice(now),
+            loss=self._loss and replace(self._loss[0], age=timedelta(seconds=now - self._loss[1])),
+            notice=self._notice and aged(self._notice[0], by=now - self._notice[1]),
             agent=heard.state,
             silent_for=heard.silent_for,
             unreadable=heard.unreadable,
         )
-
-    def _aged_loss(self, now: float) -> WorkerLoss | None:
-        if self._loss is None:
-            return None
-        loss, since = self._loss
-        return replace(loss, age=timedelta(seconds=now - since))
-
-    def _aged_notice(self, now: float) -> Notice | None:
-        if self._notice is None:
-            return None
-        notice, since = self._notice
-        return aged(notice, by=now - since)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from trainrun_operator.core.run.boundary import (
 )
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.view import STORE_AWAY
+from trainrun_operator.core.run.view import STORE_AWAY, worker_name
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault
 from trainrun_operator.worlds.local.place import RunPlace, StatusFile, StoredRun
@@ -158,21 +158,14 @@ class LocalWorld:
         if record is None or status.finished:
             return ended
         for slot, creation in enumerate(record.roster):
-            name = f"{self._config.name}-{slot}-{creation}"
-            worker = LocalWorker(
-                name=name,
-                slot=slot,
-                created_for=creation,
-                template_hash=record.template_hash,
-                folder=self._place.nodes / name,
-                ended=True,
-            )
+            worker = self._worker(slot, creation, record.template_hash)
+            worker.ended = True
             if status.ending is None:  # else the attempt had ended already, for its own reason
                 worker.lose(
                     Cause.INTERRUPTED,
                     f"the process that ran `trainrun run` ended; {done_again(status)}",
                 )
-            self._workers[name] = worker
+            self._workers[worker.name] = worker
         return ended
 
     def suspend(self, *, save: bool = True) -> None:
@@ -220,13 +213,7 @@ class LocalWorld:
     async def _create(self, action: CreateWorker) -> None:
         if action.name in self._workers:
             return
-        worker = LocalWorker(
-            name=action.name,
-            slot=action.slot,
-            created_for=action.created_for,
-            template_hash=action.template_hash,
-            folder=self._place.nodes / action.name,
-        )
+        worker = self._worker(action.slot, action.created_for, action.template_hash)
         worker.folder.mkdir(parents=True, exist_ok=True)
         _clear(worker.folder, keep=())
         worker.agent = await AgentProcess.spawn(
@@ -238,6 +225,16 @@ class LocalWorld:
         self._spawned.append(worker.agent)
         self._workers[worker.name] = worker
         self._wake()
+
+    def _worker(self, slot: int, creation: int, template_hash: str) -> LocalWorker:
+        name = worker_name(self._config, slot=slot, created_for=creation)
+        return LocalWorker(
+            name=name,
+            slot=slot,
+            created_for=creation,
+            template_hash=template_hash,
+            folder=self._place.nodes / name,
+        )
 
     def _agent_config(self, worker: LocalWorker) -> AgentConfig:
         return replace(
@@ -325,13 +322,12 @@ def done_again(status: TrainRunStatus) -> str:
     return f"{since} to be committed, are done again{known}"
 
 
-def _clear(folder: Path, *, keep: Iterable[str] = (OUTPUT_FILE,)) -> None:
+def _clear(folder: Path, *, keep: tuple[str, ...] = (OUTPUT_FILE,)) -> None:
     """Remove what a worker's folder holds, but for what is to be kept."""
-    kept = set(keep)
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        if path.name in kept:
+        if path.name in keep:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

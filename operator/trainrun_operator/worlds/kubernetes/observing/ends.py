@@ -181,32 +181,25 @@ def _node_lost(scene: Scene) -> WorkerLoss | None:
     if container is not None and container.state == "Terminated":
         return None  # it ended before, for a reason of its own
     if scene.disrupted_by == "DeletionByPodGC":
-        return _garbage_collected(scene)
+        return _gone(scene, scene.ago(scene.disruption_since))
     if node is None or (scene.phase == "Pending" and scene.seen_for(PLACED) < SETTLING):
         return None
     off = next((taint for taint in node.taints if taint.key in SWITCHED_OFF), None)
     if off is not None:
         message = f"{scene.node_text} is switched off, says its taint {off}"
-        age = scene.ago(off.added) if off.added is not None else scene.seen_for(str(off))
-        return WorkerLoss(cause=Cause.NODE_LOST, message=message, age=age, unreachable=True)
+        return WorkerLoss(
+            cause=Cause.NODE_LOST, message=message, age=_age(scene, off), unreachable=True
+        )
     if node.deleted and not scene.answers:
-        cause, message = _gone(node, scene)
-        age = scene.seen_for(NODE_GONE)
-        return WorkerLoss(cause=cause, message=message, age=age, unreachable=True)
+        return _gone(scene, scene.seen_for(NODE_GONE))
     return None
 
 
-def _gone(node: NodeFact | None, scene: Scene) -> tuple[Cause, str]:
-    """A node that was cordoned before it went was taken away on purpose."""
-    if node is not None and node.unschedulable:
-        return Cause.PREEMPTED, f"{scene.node_text} was cordoned and removed"
-    return Cause.NODE_LOST, f"{scene.node_text} is gone: its object was deleted"
-
-
-def _garbage_collected(scene: Scene) -> WorkerLoss:
-    cause, message = _gone(scene.node, scene)
-    age = scene.ago(scene.disruption_since)
-    # Where there is no object of the node, nobody is left to confirm the end of the pod.
+def _gone(scene: Scene, age: timedelta) -> WorkerLoss:
+    """Its node has no object any more, so nobody is left to confirm the end of the pod."""
+    cause, message = Cause.NODE_LOST, f"{scene.node_text} is gone: its object was deleted"
+    if scene.node is not None and scene.node.unschedulable:  # cordoned before: on purpose
+        cause, message = Cause.PREEMPTED, f"{scene.node_text} was cordoned and removed"
     return WorkerLoss(cause=cause, message=message, age=age, unreachable=True)
 
 
@@ -220,7 +213,7 @@ def _disrupted(scene: Scene) -> WorkerLoss | None:
     if scene.ended_before(scene.disruption_since):
         return None  # a drain or a taint takes ended pods away, too
     if reason == "DeletionByPodGC":
-        return _garbage_collected(scene)
+        return _gone(scene, scene.ago(scene.disruption_since))
     if reason in ("TerminationByKubelet", ""):
         return _ended_by_kubelet(scene)
     message = f"worker {scene.pod.name} was {disruption_text(scene)}"
