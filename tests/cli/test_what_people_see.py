@@ -16,6 +16,7 @@ from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_parts import (
+    Cause,
     CheckpointStatus,
     Ending,
     Incident,
@@ -29,7 +30,6 @@ from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.report.terminal import lines as report_lines
 from trainrun_operator.cli.status import report_of
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.runtime.news import Happened, Output, Passed
 from trainrun_operator.runtime.written_lines import WrittenLines
 

@@ -13,8 +13,9 @@ import pytest
 from tests.docs.documents import ROOT, section, tables
 from trainrun.contract.agent_state import Outcome
 from trainrun_operator.api.run.status import MAX_INCIDENTS, PhaseName
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Event, Plan
-from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Cause, CauseRow
+from trainrun_operator.core.run.causes import BUDGETS, CAUSES, CauseRow
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.ledger import UNCOUNTED_TRIES
 

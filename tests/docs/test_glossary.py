@@ -12,8 +12,7 @@ from tests.docs.test_failure_model import problems_of_agents
 from trainrun.contract.agent_state import Outcome, Phase
 from trainrun.contract.answer import Order, SaveOrder
 from trainrun_operator.api.run.status import PhaseName
-from trainrun_operator.api.run.status_parts import EndingKind
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause, EndingKind
 from trainrun_operator.core.run.display import LASTING
 
 GLOSSARY = ROOT / "docs" / "glossary.md"

@@ -9,8 +9,9 @@ from tests.simulation.world.cluster import StartTrouble
 from tests.simulation.world.simulation import Simulation
 from tests.simulation.world.worker import SimWorker
 from trainrun.contract.agent_state import Problem
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import RefusedReason
-from trainrun_operator.core.run.causes import Cause, Limits
+from trainrun_operator.core.run.causes import Limits
 
 FaultKind = Literal[
     "kill",

@@ -10,7 +10,7 @@ from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until
 from tests.simulation.world.simulation import Simulation
 from tests.simulation.world.weather import Weather
 from tests.support.levels import some
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents import hangs
 from trainrun_operator.core.run.stages import running

@@ -21,9 +21,9 @@ from tests.simulation.world.store import SimStore
 from trainrun.contract.agent_state import Resolution, SaveVote
 from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import planner, transitions
 from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker, Event, Plan, WorkerFact
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import ledger, losses
 from trainrun_operator.core.run.stages import gathering, preempting, resting, running

@@ -29,6 +29,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
 from trainrun_operator.api.run.status_parts import (
+    Cause,
     Ending,
     EndingKind,
     EvidenceAsked,
@@ -45,7 +46,7 @@ from trainrun_operator.core.run.boundary import (
     WorkerFact,
     WorkerLoss,
 )
-from trainrun_operator.core.run.causes import BUDGETS, Cause, Limits
+from trainrun_operator.core.run.causes import BUDGETS, Limits
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.core.run.drain import to_flush
 from trainrun_operator.core.run.incidents.attribution import incident_of

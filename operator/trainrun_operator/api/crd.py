@@ -219,6 +219,8 @@ class _Translation:
             schema = {**options[0], **{k: v for k, v in schema.items() if k != "anyOf"}}
         if "$ref" in schema:
             target = self._definitions[schema["$ref"].rpartition("/")[2]]
+            if "enum" in target:
+                target = {key: target[key] for key in ("type", "enum")}
             # What stands at the field (its docstring) says more than what stands at the class.
             return {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
         return schema

@@ -199,7 +199,7 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "less_than_equal":
             bound = f"{shown(value)} is greater than {_number(context['le'])}"
             return bound + _hint(error["loc"], model)
-        case "literal_error":
+        case "literal_error" | "enum":
             return f"{shown(value)} is not known; it must be {context['expected']}"
         case "string_too_long":
             return f"{shown(value)} is longer than {context['max_length']} characters"

@@ -31,8 +31,8 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.run.status import json_object, json_size, status_from
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Pending, Refused, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import config_of
 
 Path = tuple[str | int, ...]

@@ -8,16 +8,8 @@ import pytest
 
 from tests.support.builders import a_run, an_incident
 from trainrun_operator.api.run.spec import FailurePolicy
-from trainrun_operator.api.run.status_parts import BudgetName, Failures
-from trainrun_operator.core.run.causes import (
-    BUDGETS,
-    CAUSES,
-    Budget,
-    Cause,
-    budget_of,
-    limits_of,
-    row_of,
-)
+from trainrun_operator.api.run.status_parts import BudgetName, Cause, Failures
+from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Budget, budget_of, limits_of, row_of
 
 
 def test_every_budget_that_an_incident_can_name_has_a_row() -> None:

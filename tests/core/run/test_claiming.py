@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import HOUR, Scene, a_new_run, a_run, an_incident, seconds
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteRun, Installation
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import CONTESTED
 
 OURS = Installation(name="ml", key="k1")

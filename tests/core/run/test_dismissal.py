@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 
 
 def deleted(scene: Scene) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.agent_state import Held, Notice, Problem, ProcessExit, StagedStep
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 
 def crashed(**config: object) -> Scene:

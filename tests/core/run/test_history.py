@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.builders import Scene, a_loss, a_new_run, a_run
 from tests.support.levels import some
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Event, Plan
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.status_size import HISTORY_LIMIT, KEPT, history_size, with_history
 from trainrun_operator.core.run.transitions import fail, failed_to_start, succeed
 

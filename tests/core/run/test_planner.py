@@ -33,9 +33,15 @@ from trainrun_operator.api.run.status import (
     json_object,
     status_from,
 )
-from trainrun_operator.api.run.status_parts import Ending, EndingKind, Incident, Progress, SaveAsked
+from trainrun_operator.api.run.status_parts import (
+    Cause,
+    Ending,
+    EndingKind,
+    Incident,
+    Progress,
+    SaveAsked,
+)
 from trainrun_operator.core.run.boundary import Observation, WorkerFact, WorkerLoss, WorkerPhase
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.planner import decide
 

@@ -20,12 +20,12 @@ from trainrun_operator.api.run.status import (
 )
 from trainrun_operator.api.run.status_parts import (
     MAX_LEAVING,
+    Cause,
     CheckpointStatus,
     PostedProgress,
     SaveAsked,
 )
 from trainrun_operator.core.run.boundary import Refused
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.status_size import CUTS, LIMIT, cut, fitted
 from trainrun_operator.core.run.times import STAGES

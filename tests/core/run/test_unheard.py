@@ -10,8 +10,8 @@ import pytest
 from tests.support.builders import BEGIN, Scene, a_run, a_worker, seconds
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import Hold, ResolveRequest
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.roster import choose
 
 if TYPE_CHECKING:

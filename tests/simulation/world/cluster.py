@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import OwnerLife
     from trainrun.contract.answer import ResolveRequest, Start
     from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.status_parts import Cause
     from trainrun_operator.core.run.boundary import CreateWorker, Event, RefusedReason
-    from trainrun_operator.core.run.causes import Cause
     from trainrun_operator.core.run.config import RunConfig
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.world.agent import KILLED
 from tests.simulation.world.surroundings import TroubledCluster
 from trainrun.contract.agent_state import Notice, ProcessExit
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulation.world.cluster import SimCluster
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 if TYPE_CHECKING:
     from tests.simulation.world.cluster import StartTrouble

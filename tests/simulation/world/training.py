@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from trainrun.contract.agent_state import Damaged, ProcessExit, Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 if TYPE_CHECKING:
     import random

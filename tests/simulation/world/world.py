@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
     DeleteRun,
@@ -19,7 +20,6 @@ from trainrun_operator.core.run.boundary import (
     Observation,
     Refused,
 )
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.base import Seen, StatusConflict, StatusUnwritable
 
 if TYPE_CHECKING:

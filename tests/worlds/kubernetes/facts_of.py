@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.builders import an_agent
 from tests.worlds.kubernetes.raw_objects import NOW, Raw
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact

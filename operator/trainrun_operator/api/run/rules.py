@@ -26,6 +26,7 @@ from trainrun_operator.api.base import (
     cel_entry,
     matches,
 )
+from trainrun_operator.api.run.status_parts import Cause
 
 MUST = "must be a regular expression in the syntax of RE2"
 
@@ -84,29 +85,6 @@ class RegularExpression:
 
 
 RuleAction = Literal["FailRun", "Restart", "RestartUncounted", "RestartAvoidingNode"]
-
-CauseName = Literal[
-    "Preempted",
-    "Evicted",
-    "NodeLost",
-    "Terminated",
-    "OutOfMemory",
-    "FatalError",
-    "RetryError",
-    "AppError",
-    "EndedEarly",
-    "StartFailed",
-    "RendezvousFailed",
-    "StorageError",
-    "StorageRefused",
-    "CheckpointDamaged",
-    "Misread",
-    "Interrupted",
-    "Silent",
-    "Hung",
-    "Unknown",
-]
-"""The causes of core/run/causes.py, which this layer does not know."""
 
 SignalName = Literal[
     "SIGHUP",
@@ -179,7 +157,7 @@ class FailureRule(Model):
     ) = None
     """Regular expression in the syntax of RE2, at most 256 characters, that the message of the
     incident has somewhere in it."""
-    causes: Annotated[tuple[CauseName, ...], Field(max_length=32)] = ()
+    causes: Annotated[tuple[Cause, ...], Field(max_length=32)] = ()
     """Causes, such as AppError or NodeLost. What a script said by FatalError or RetryError is
     decided by a rule only where it names that cause or exception."""
     ranks: Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], Field(max_length=64)] = ()

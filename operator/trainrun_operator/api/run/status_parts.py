@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -65,6 +66,30 @@ def _possible(checkpoint: CheckpointId) -> CheckpointId:
     if checkpoint.step < 0 or checkpoint.attempt < 1:
         raise ValueError("a checkpoint has a step from 0 and an attempt from 1")
     return checkpoint
+
+
+class Cause(StrEnum):
+    """Why an attempt ended early; the same words in status, events, metrics and docs."""
+
+    PREEMPTED = "Preempted"
+    EVICTED = "Evicted"
+    NODE_LOST = "NodeLost"
+    TERMINATED = "Terminated"
+    OUT_OF_MEMORY = "OutOfMemory"
+    FATAL_ERROR = "FatalError"
+    RETRY_ERROR = "RetryError"
+    APP_ERROR = "AppError"
+    ENDED_EARLY = "EndedEarly"
+    START_FAILED = "StartFailed"
+    RENDEZVOUS_FAILED = "RendezvousFailed"
+    STORAGE_ERROR = "StorageError"
+    STORAGE_REFUSED = "StorageRefused"
+    CHECKPOINT_DAMAGED = "CheckpointDamaged"
+    MISREAD = "Misread"
+    INTERRUPTED = "Interrupted"
+    SILENT = "Silent"
+    HUNG = "Hung"
+    UNKNOWN = "Unknown"
 
 
 HandedCheckpoint = Annotated[

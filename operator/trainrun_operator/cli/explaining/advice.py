@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.run.causes import Cause, row_of
+from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.run.warnings import SAVE_TOO_LATE
 
 NOTABLE = 0.01

@@ -21,7 +21,7 @@ from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.answer import Answer
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Causes of an incident and the budgets they are charged to: one row says everything about each.
+"""What the core makes of causes and their budgets: one row says everything about each.
 
 Layer: core. Nothing else in the core treats one cause differently from another: what a module has
 to know of a cause it reads from its row. CONTRIBUTING says how to add one.
@@ -8,36 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import IntEnum, StrEnum, auto
+from enum import IntEnum, auto
 from typing import Literal, get_args
 
 from trainrun_operator.api.run.rules import RuleAction, SignalName
 from trainrun_operator.api.run.spec import FailurePolicy
-from trainrun_operator.api.run.status_parts import BudgetName, Failures, Incident
-
-
-class Cause(StrEnum):
-    """Why an attempt ended early; the same words in status, events, metrics and docs."""
-
-    PREEMPTED = "Preempted"
-    EVICTED = "Evicted"
-    NODE_LOST = "NodeLost"
-    TERMINATED = "Terminated"
-    OUT_OF_MEMORY = "OutOfMemory"
-    FATAL_ERROR = "FatalError"
-    RETRY_ERROR = "RetryError"
-    APP_ERROR = "AppError"
-    ENDED_EARLY = "EndedEarly"
-    START_FAILED = "StartFailed"
-    RENDEZVOUS_FAILED = "RendezvousFailed"
-    STORAGE_ERROR = "StorageError"
-    STORAGE_REFUSED = "StorageRefused"
-    CHECKPOINT_DAMAGED = "CheckpointDamaged"
-    MISREAD = "Misread"
-    INTERRUPTED = "Interrupted"
-    SILENT = "Silent"
-    HUNG = "Hung"
-    UNKNOWN = "Unknown"
+from trainrun_operator.api.run.status_parts import BudgetName, Cause, Failures, Incident
 
 
 class Explains(IntEnum):

@@ -19,9 +19,8 @@ from datetime import timedelta
 from trainrun.contract.agent_state import Rechecked, Resolution, Suspect
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.status_parts import StoreWait
+from trainrun_operator.api.run.status_parts import Cause, StoreWait
 from trainrun_operator.core.run.boundary import Plan, WorkerFact
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.view import View
 
 AWAY, REFUSES = "StorageUnavailable", "StorageMisconfigured"

@@ -18,9 +18,8 @@ from typing import get_args
 
 from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.api.run.status_parts import Cause, Incident
 from trainrun_operator.api.run.story import Bucket, Chapter, RecoveryStage
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.view import View
 
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)

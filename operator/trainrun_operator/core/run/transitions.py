@@ -21,6 +21,7 @@ from trainrun_operator.api.run.status import (
 )
 from trainrun_operator.api.run.status_parts import (
     MAX_LEAVING,
+    Cause,
     Ending,
     EndingKind,
     Incident,
@@ -29,7 +30,7 @@ from trainrun_operator.api.run.status_parts import (
 )
 from trainrun_operator.core.run import attempts, steps
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
-from trainrun_operator.core.run.causes import Cause, row_of
+from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,

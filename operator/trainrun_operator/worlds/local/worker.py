@@ -26,8 +26,8 @@ from trainrun.contract import variables
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Notice
 from trainrun.contract.ages import aged
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.base import Heard
 
 _ROUNDS = 50

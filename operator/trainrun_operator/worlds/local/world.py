@@ -17,6 +17,7 @@ from pathlib import Path
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
     Action,
     CreateWorker,
@@ -24,7 +25,6 @@ from trainrun_operator.core.run.boundary import (
     DeleteWorker,
     Observation,
 )
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.view import STORE_AWAY, worker_name
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable

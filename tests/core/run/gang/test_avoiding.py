@@ -18,6 +18,7 @@ from tests.support.builders import (
     seconds,
 )
 from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
     DeleteWorker,
@@ -25,7 +26,6 @@ from trainrun_operator.core.run.boundary import (
     Pending,
     WorkerLoss,
 )
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.avoiding import MOST, disfavored
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.core.run.gang.test_roster import created, deleted
 from tests.core.run.stages.test_missing import told
 from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Refused, RefusedReason, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 
 QUOTA = (
     'pods "run-1-5" is forbidden: exceeded quota: small, requested: count/pods=1, '

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import BEGIN, an_incident
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import NodeStrike
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.avoiding import offenders, strikes_of
 
 NOW = BEGIN + timedelta(days=2)

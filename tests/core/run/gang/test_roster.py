@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.agent_state import Held, Notice
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerFact, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 
 
 def created(scene: Scene) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.builders import Scene, a_loss, a_run, an_incident, seconds
 from trainrun.contract.answer import Hold
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.attribution import LINGER, best, incident_of
 from trainrun_operator.core.run.incidents.losses import Loss
 

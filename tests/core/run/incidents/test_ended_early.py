@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import Scene, a_run
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 EXISTS = ("Experiment already exists",)
 

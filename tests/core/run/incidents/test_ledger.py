@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.builders import Scene, a_config, a_run, an_incident, seconds
 from trainrun_operator.api.run.status import TrainRunStatus, json_size
-from trainrun_operator.api.run.status_parts import Failures
-from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.api.run.status_parts import Cause, Failures
+from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.incidents import ledger
 
 KEPT = "Committed checkpoints are kept: the run goes on from them once the limit is raised"

@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun.contract.agent_state import Problem
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
-from trainrun_operator.core.run.causes import Cause, budget_of
+from trainrun_operator.core.run.causes import budget_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 

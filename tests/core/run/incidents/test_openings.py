@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, an_agent, an_incident
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents import repeats
 
 NEWEST, BEFORE = CheckpointId(attempt=1, step=10), CheckpointId(attempt=1, step=5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import Scene, a_run
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 

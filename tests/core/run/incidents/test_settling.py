@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
 from trainrun_operator.api.run.rules import FailureRule
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.attribution import (
     fruitless_after,
     fruitless_refined,

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Notice
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker, WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 
 UNKNOWN = "worker run-1-1 got SIGTERM from an unknown sender"
 OWN = "worker run-1-1 was evicted by node n1: Container worker exceeded its limit"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import Scene, a_run, seconds
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 
 def trained(scene: Scene, *steps: int, stepped: float = 1.0, first_step: float = 11.0) -> Scene:

@@ -10,8 +10,8 @@ import pytest
 from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.api.run.status_parts import Ending, Progress
-from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.api.run.status_parts import Cause, Ending, Progress
+from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.incidents.gains import noted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import a_run
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 WENT_AWAY = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.losses import losses_of
 
 GONE = "torch.distributed.DistNetworkError: failed to recv, got 0 bytes"

@@ -19,9 +19,8 @@ from tests.support.builders import (
 from trainrun.contract.agent_state import Committed, Outcome
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import StartRecord
-from trainrun_operator.api.run.status_parts import CheckpointStatus, Progress
+from trainrun_operator.api.run.status_parts import Cause, CheckpointStatus, Progress
 from trainrun_operator.core.run.answers import start_order
-from trainrun_operator.core.run.causes import Cause
 
 
 def message_of(scene: Scene, condition: str) -> str:

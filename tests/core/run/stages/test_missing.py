@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, seconds
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
     DeleteWorker,
@@ -15,7 +16,6 @@ from trainrun_operator.core.run.boundary import (
     RefusedReason,
     WorkerLoss,
 )
-from trainrun_operator.core.run.causes import Cause
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 GATE = "it waits for its scheduling gates to be removed: example.com/approved"

@@ -9,8 +9,8 @@ import pytest
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.agent_state import Notice, Problem
 from trainrun.contract.answer import Exit, Hold, SaveOrder
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker
-from trainrun_operator.core.run.causes import Cause
 
 
 def saved(scene: Scene, step: int = 12, call: int = 12) -> Scene:

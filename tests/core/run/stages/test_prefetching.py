@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident
 from trainrun.contract.agent_state import Committed
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 STEP_10 = CheckpointId(attempt=1, step=10)
 

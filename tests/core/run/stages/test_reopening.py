@@ -9,9 +9,8 @@ import pytest
 from tests.support.builders import BEGIN, Scene, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit, Hold
 from trainrun_operator.api.run.status import json_object, status_from
-from trainrun_operator.api.run.status_parts import Failures
+from trainrun_operator.api.run.status_parts import Cause, Failures
 from trainrun_operator.core.run.boundary import DeleteRun
-from trainrun_operator.core.run.causes import Cause
 
 
 def failed(cause: Cause = Cause.APP_ERROR, used: Failures | None = None, **config: Any) -> Scene:

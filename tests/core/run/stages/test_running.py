@@ -8,8 +8,8 @@ from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Damaged, Problem
 from trainrun.contract.answer import Exit, Start
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker
-from trainrun_operator.core.run.causes import Cause
 
 
 def deleted(scene: Scene) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tests.simulation.world.store import SimStore
     from tests.simulation.world.worker import SimWorker
     from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
-    from trainrun_operator.api.run.status_parts import Incident
-    from trainrun_operator.core.run.causes import Cause, Limits
+    from trainrun_operator.api.run.status_parts import Cause, Incident
+    from trainrun_operator.core.run.causes import Limits
     from trainrun_operator.core.run.config import RunConfig
 
 

@@ -20,7 +20,7 @@ from tests.simulation.world.invariants.ruled import Ruled
 from tests.simulation.world.invariants.standing_still import StandingStill
 from tests.simulation.world.invariants.verdicts import Verdicts
 from tests.simulation.world.invariants.written import Written
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent

@@ -24,8 +24,8 @@ from tests.worlds.kubernetes.raw_objects import (
 )
 from trainrun.contract import variables
 from trainrun.contract.agent_state import Notice
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
 from trainrun_operator.worlds.kubernetes.observing.scene import Sightings

@@ -24,7 +24,7 @@ from tests.worlds.kubernetes.raw_objects import (
     running,
     status,
 )
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
 from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
 

@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import replace
 
 from trainrun_operator.api.run.launching import TEMPLATE
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.losses import Loss, loss_at
 from trainrun_operator.core.run.view import View

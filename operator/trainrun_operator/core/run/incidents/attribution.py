@@ -18,10 +18,10 @@ from datetime import datetime, timedelta
 from trainrun._common.text import newest_of, one_line
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.api.run.status_parts import Cause, Incident
 from trainrun_operator.core.run import times
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.causes import Cause, Explains, row_of, signal_of
+from trainrun_operator.core.run.causes import Explains, row_of, signal_of
 from trainrun_operator.core.run.drain import acknowledged
 from trainrun_operator.core.run.incidents import gains, ledger, repeats
 from trainrun_operator.core.run.incidents.losses import (

@@ -23,8 +23,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState, LongSection
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Learned
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.api.run.status_parts import Cause, Learned
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped
 from trainrun_operator.core.run.view import View, counted, done, once

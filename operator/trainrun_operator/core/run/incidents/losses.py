@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import REFUSED, AgentState, Notice, ProcessExit
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
-from trainrun_operator.core.run.causes import SIGNAL_NAMES, Cause
+from trainrun_operator.core.run.causes import SIGNAL_NAMES
 from trainrun_operator.core.run.incidents.gains import process_trained
 from trainrun_operator.core.run.incidents.repeats import remedy_of
 from trainrun_operator.core.run.view import (

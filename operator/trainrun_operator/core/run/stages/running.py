@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import PhaseName, StartRecord
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, steps, transitions, unheard
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletions, looking, surplus
 from trainrun_operator.core.run.incidents import ended_early, evidence

@@ -15,9 +15,9 @@ from datetime import timedelta
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.resources import RESTART
 from trainrun_operator.api.run.status import Condition, Distrusted
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, transitions
 from trainrun_operator.core.run.boundary import Action, Plan
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import condition, gathering_phase, refreshed, whole
 from trainrun_operator.core.run.drain import away_from, to_flush
 from trainrun_operator.core.run.gang import roster as gang

@@ -15,8 +15,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import Notice
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.kubernetes.observing.nodes import (
     LIFE_CYCLE,
     NO_EXECUTE,
