@@ -60,7 +60,9 @@ def test_what_cannot_be_an_address_is_not_told() -> None:
 
 def contender(api: KubeApi, namespace: str, name: str, **more: Any) -> Lease:
     address = f"{name}:8443"
-    return Lease(api, namespace=namespace, name="leader", identity=name, address=address, **more)
+    return Lease(
+        api=api, namespace=namespace, name="leader", identity=name, address=address, **more
+    )
 
 
 async def test_the_leader_and_a_standby_know_of_each_other(

@@ -48,7 +48,7 @@ class Clock:
 
 
 def contender(api: KubeApi, namespace: str, identity: str, **more: Any) -> Lease:
-    return Lease(api, namespace=namespace, name="leader", identity=identity, **more)
+    return Lease(api=api, namespace=namespace, name="leader", identity=identity, **more)
 
 
 async def holder(api: KubeApi, namespace: str) -> str | None:
@@ -264,7 +264,7 @@ LEADER = """
 
     async def main():
         api = await KubeApi.connect()
-        lease = Lease(api, namespace=sys.argv[1], name="leader", identity="child")
+        lease = Lease(api=api, namespace=sys.argv[1], name="leader", identity="child")
         await lease.acquire()
         print("leads", flush=True)
         keeping = asyncio.create_task(lease.keep())

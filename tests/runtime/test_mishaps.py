@@ -82,7 +82,7 @@ async def test_an_action_that_is_refused_is_told_and_the_condition_goes_when_it_
 
     monkeypatch.setattr(trouble.world, "apply", refused)
     monkeypatch.setattr(
-        trouble.story.reconciler, "_decide", lambda o, _: replace(decide(o), actions=(CREATE,))
+        trouble.story.reconciler, "decide", lambda o, _: replace(decide(o), actions=(CREATE,))
     )
     await trouble.over()
     assert "Refusal: no right" in trouble.shown[1]
@@ -110,7 +110,7 @@ async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
         return replace(plan, status=status, actions=(CREATE,))
 
     monkeypatch.setattr(trouble.world, "apply", refused)
-    monkeypatch.setattr(trouble.story.reconciler, "_decide", decide)
+    monkeypatch.setattr(trouble.story.reconciler, "decide", decide)
     await trouble.over()
     assert generations == [0, 7, 7, 7]
     assert "Refusal: failed calling webhook" in trouble.shown[2]

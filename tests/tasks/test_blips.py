@@ -70,7 +70,12 @@ async def test_cuts_at_any_moment_run_nothing_twice_and_lose_no_result(tmp_path:
     luck = random.Random(5)
     worker, keep, runner = make_worker(tmp_path)
     patient = PatientKeep(keep)  # type: ignore[arg-type]
-    driver = Driver(patient, TaskLog(patient, "session", time.time), lambda _: "", patience=1.0)
+    driver = Driver(
+        keep=patient,
+        log=TaskLog(patient, "session", time.time),
+        digest_in_keep=lambda _: "",
+        patience=1.0,
+    )
     hub = driver.workers = Hub(driver.hear, driver.away)
     await driver.open(ProgramOptions())
     proxy = Proxy(await hub.listen("127.0.0.1", 0, KEY))

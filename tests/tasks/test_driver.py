@@ -23,7 +23,12 @@ class EmptyKeep(MemoryKeep):
 async def test_a_reader_that_gives_up_leaves_the_search_to_those_that_wait_on() -> None:
     """`get(..., timeout=)` while a worker misses the same result."""
     patient = PatientKeep(EmptyKeep())  # type: ignore[arg-type]
-    driver = Driver(patient, TaskLog(patient, "session", time.time), lambda _: "", patience=0.1)
+    driver = Driver(
+        keep=patient,
+        log=TaskLog(patient, "session", time.time),
+        digest_in_keep=lambda _: "",
+        patience=0.1,
+    )
     driver.workers = Hub(driver.hear, driver.away)
     await driver.open(ProgramOptions())
     turning = asyncio.create_task(driver.run())

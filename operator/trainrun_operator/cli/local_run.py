@@ -9,7 +9,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainrun.contract import variables
 from trainrun.contract.agent_state import AgentState, Problem
@@ -53,25 +53,19 @@ class LocalServer(AgentServer):
         await self.stop()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LocalRun:
     """One `trainrun run` from the moment everything is known to be in order."""
 
-    def __init__(
-        self,
-        prepared: Preparation,
-        stored: StoredRun,
-        *,
-        events: EventSink,
-        heard: Callable[[AgentState], None] = lambda _state: None,
-        save_on_interrupt: bool = True,
-    ) -> None:
-        """`heard` is told every heartbeat; without `save_on_interrupt` the first Ctrl-C stops the
-        run at once, as the second one does."""
-        self._prepared = prepared
-        self._heard = heard
-        self._save_on_interrupt = save_on_interrupt
-        self._stored = stored
-        self._events = events
+    prepared: Preparation
+    stored: StoredRun
+    events: EventSink
+    heard: Callable[[AgentState], None] = lambda _state: None
+    """Told every heartbeat."""
+    save_on_interrupt: bool = True
+    """Else the first Ctrl-C stops the run at once, as the second one does."""
+
+    def __post_init__(self) -> None:
         self.interrupted = False
         """Somebody wants it to end."""
         self._suspended = self._deposed = self._alone = False
@@ -80,9 +74,9 @@ class LocalRun:
         self._stopped = asyncio.Event()
         self._world: LocalWorld | None = None
         self._faults = FaultPlan(
-            prepared.faults,
-            processes_per_worker=prepared.processes_per_worker,
-            folder=prepared.place.faults,
+            self.prepared.faults,
+            processes_per_worker=self.prepared.processes_per_worker,
+            folder=self.prepared.place.faults,
         )
 
     @property
@@ -135,7 +129,7 @@ class LocalRun:
         on_interrupt(
             lambda: self._interrupt(say),
             self.abandon,
-            patience=self._prepared.run.spec.workers.template.spec.grace,
+            patience=self.prepared.run.spec.workers.template.spec.grace,
             hopeless=lambda: self._is_hopeless(say),
         )
         async with LocalServer() as server:
@@ -151,15 +145,15 @@ class LocalRun:
         if self._suspended:
             world.suspend()
         agents = RunAgents(
-            run_uid=self._stored.uid,
+            run_uid=self.stored.uid,
             on_news=wakeup.now,
             on_progress=wakeup.soon,
             on_heartbeat=self._hear,
-            secret=self._prepared.place.read_secret(),
+            secret=self.prepared.place.read_secret(),
         )
         server.add(agents)
         reconciler = Reconciler(
-            world=world, agents=agents, decide=decide, events=self._events, wakeup=wakeup
+            world=world, agents=agents, decide=decide, events=self.events, wakeup=wakeup
         )
         left = world.take_over()
         if left:
@@ -171,7 +165,7 @@ class LocalRun:
             server.remove(agents.run_uid)
         if self._deposed:
             raise AlreadyLed(
-                f"another process has taken over run {self._prepared.name} and leads it now: this "
+                f"another process has taken over run {self.prepared.name} and leads it now: this "
                 "one was silent for too long and stops now"
             )
         if world.status.finished:
@@ -191,7 +185,7 @@ class LocalRun:
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
         self.interrupted = True
-        if self._world is None or not self._save_on_interrupt:
+        if self._world is None or not self.save_on_interrupt:
             self.abandon()
             return
         self._world.suspend()
@@ -206,45 +200,45 @@ class LocalRun:
     def _hear(self, state: AgentState) -> None:
         if self._world is not None:
             self._world.heartbeat(state)
-        self._heard(state)
+        self.heard(state)
 
     # ------------------------------------------------------------------------- composition
 
     def _make_world(self, server: LocalServer, wakeup: Wakeup) -> LocalWorld:
         # Output is kept whatever happens to a worker; its staged files would only take room.
-        found = config_of(self._prepared.run)
-        config = replace(found, uid=self._stored.uid, retain_failed_workers=0)
+        found = config_of(self.prepared.run)
+        config = replace(found, uid=self.stored.uid, retain_failed_workers=0)
         return LocalWorld(
-            place=self._prepared.place,
-            stored=self._stored,
+            place=self.prepared.place,
+            stored=self.stored,
             config=config,
             template=self._worker_template(config, server),
             faults=self._faults,
             wake=wakeup.now,
-            output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
+            output=lambda worker, line: self.events.emit(Output(worker=worker, line=line)),
             problems=_problems,
             on_deposed=self._end_deposed,
         )
 
     def _worker_template(self, config: RunConfig, server: LocalServer) -> WorkerTemplate:
-        program = self._prepared.program
-        common = agent_config(self._prepared.run, config)
+        program = self.prepared.program
+        common = agent_config(self.prepared.run, config)
         patience = os.environ.get(variables.CHECKPOINT_PATIENCE)
         agent = replace(
             common,
             operator_url=server.url,
             token=server.token,
-            cache=str(self._prepared.place.cache),
+            cache=str(self.prepared.place.cache),
             command=program.command,
             working_dir=str(program.working_dir),
             env=dict(program.env),
             address=LOOPBACK,
             checkpoint_patience=float(patience) if patience else common.checkpoint_patience,
             parent_pid=os.getpid(),
-            metrics_interval=self._prepared.metrics_interval,
+            metrics_interval=self.prepared.metrics_interval,
         )
         environ = with_interpreter(os.environ)
-        return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=environ)
+        return WorkerTemplate(agent=agent, gpus=self.prepared.gpus, environ=environ)
 
 
 def _problems() -> tuple[Problem, ...]:

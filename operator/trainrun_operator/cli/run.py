@@ -70,7 +70,7 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
 
 def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:
     lines = JsonLines(lines_of_stdout())
-    run = LocalRun(prepared, stored, events=lines)
+    run = LocalRun(prepared=prepared, stored=stored, events=lines)
     status = asyncio.run(run.lead(say=say))
     code = _end(status, run.never_struck)
     lines.finish(status, exit_code=code)
@@ -87,7 +87,7 @@ def _run_for_people(
         run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
         lines = PlainLines(lines_of_stdout(), color=color, verbose=options.verbose)
-        run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
+        run = LocalRun(prepared=prepared, stored=stored, events=Everyone([timeline, lines]))
         status = asyncio.run(run.lead(say=say))
     for line in _report(prepared, options, status, timeline):
         click.echo(line, color=color)
@@ -103,7 +103,7 @@ def _lead_live(
     per_worker = prepared.processes_per_worker
     console = console_to_draw_on(color=color)
     with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
-        run = LocalRun(prepared, stored, events=Everyone([timeline, view]))
+        run = LocalRun(prepared=prepared, stored=stored, events=Everyone([timeline, view]))
         return run, asyncio.run(run.lead(say=view.say))
 
 

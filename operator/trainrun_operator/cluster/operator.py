@@ -78,7 +78,7 @@ class Operator:
             on_change=self._wake,
         )
         self._lease = Lease(
-            api,
+            api=api,
             namespace=settings.namespace,
             name=LEASE_NAME,
             identity=settings.identity,

@@ -33,20 +33,16 @@ class Entry(Generic[T]):
     item: T
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Cache(Generic[T]):
     """Objects by key. `on_change` gets (before, after); None: it is not there."""
 
-    def __init__(
-        self,
-        *,
-        project: Callable[[dict[str, Any]], T | None],
-        key: Callable[[T], str],
-        on_change: Callable[[T | None, T | None], None],
-    ) -> None:
-        """`project` keeps what matters of an object; None: it is none of ours."""
-        self._project = project
-        self._key = key
-        self._on_change = on_change
+    project: Callable[[dict[str, Any]], T | None]
+    """What matters of an object; None: it is none of ours."""
+    key: Callable[[T], str]
+    on_change: Callable[[T | None, T | None], None]
+
+    def __post_init__(self) -> None:
         self._entries: dict[str, Entry[T]] = {}
         self._items: dict[str, T] = {}
         self._keys: dict[str, str] = {}
@@ -74,11 +70,11 @@ class Cache(Generic[T]):
 
     def entry(self, raw: dict[str, Any]) -> Entry[T] | None:
         """The projection of an object that is news; None: it is none of ours."""
-        item = self._project(raw)
+        item = self.project(raw)
         if item is None:
             return None
         uid, version = identity(raw)
-        return Entry(key=self._key(item), uid=uid, version=version, item=item)
+        return Entry(key=self.key(item), uid=uid, version=version, item=item)
 
     def take(self, entry: Entry[T]) -> None:
         """It is there; nothing where there are newer news by now."""
@@ -94,7 +90,7 @@ class Cache(Generic[T]):
         self._keys[entry.uid] = entry.key
         before = None if known is None else known.item
         if before != entry.item:
-            self._on_change(before, entry.item)
+            self.on_change(before, entry.item)
 
     def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
         """The object is gone, or none of ours any more, at this version; without one, for ever."""
@@ -142,7 +138,7 @@ class Cache(Generic[T]):
 
     def _drop(self, entry: Entry[T]) -> None:
         del self._entries[entry.key], self._items[entry.key], self._keys[entry.uid]
-        self._on_change(entry.item, None)
+        self.on_change(entry.item, None)
 
 
 def identity(raw: Raw) -> tuple[str, int]:

@@ -18,6 +18,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,27 +85,21 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Lease:
     """A Lease object, from one contender's point of view."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        address: str = "",
-        clock: Callable[[], float] = boot_time,
-    ) -> None:
-        """`identity` tells people who leads, `address` others where we can be reached (empty: we
-        cannot)."""
-        self._api = api
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name = name
-        self._identity = identity
-        self._address = address
-        self._clock = clock
+    api: KubeApi
+    namespace: str
+    name: str
+    identity: str
+    """Tells people who leads."""
+    address: str = ""
+    """Where others reach us; empty: nowhere."""
+    clock: Callable[[], float] = boot_time
+
+    def __post_init__(self) -> None:
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._claim = ("", "")
         """What tells our tenure from any other, also from that of a process of the same name."""
         self._held: Object | None = None
@@ -123,7 +118,7 @@ class Lease:
         """Whether nobody else can be leading at this moment. Ask before every write."""
         if self._held is None or self._lost:
             return False
-        self._lost = self._clock() >= self._renewed_at + RENEW_TIMEOUT
+        self._lost = self.clock() >= self._renewed_at + RENEW_TIMEOUT
         return not self._lost
 
     @property
@@ -142,8 +137,8 @@ class Lease:
                     lease = await self._look()
                     # Not its version: that another contender comes is no renewal.
                     if lease is not None and lease.get("spec") != seen:
-                        seen, seen_at = lease.get("spec"), self._clock()
-                    if lease is None or self._is_free(lease, self._clock() - seen_at):
+                        seen, seen_at = lease.get("spec"), self.clock()
+                    if lease is None or self._is_free(lease, self.clock() - seen_at):
                         await self._take(lease)
                         self.refusal = ""
                         return
@@ -172,7 +167,7 @@ class Lease:
             return
         try:
             async with asyncio.timeout(RENEW_TIMEOUT):
-                await self._rewrite(lambda lease: without_contender(_freed(lease), self._address))
+                await self._rewrite(lambda lease: without_contender(_freed(lease), self.address))
         except (KubeError, LeaseLost, TimeoutError) as error:
             _log.info("the Lease was not released: %s", _why(error))
         self._held = None
@@ -188,40 +183,40 @@ class Lease:
 
     async def _look(self) -> Object | None:
         try:
-            self._seen = await self._api.get(f"{self._path}/{self._name}", timeout=RENEW_TIMEOUT)
+            self._seen = await self.api.get(f"{self._path}/{self.name}", timeout=RENEW_TIMEOUT)
         except NotFound:
             return None
         return self._seen
 
     async def _join(self, lease: Object) -> None:
         """Let others know where we are, once."""
-        joined = with_contender(lease, self._address)
+        joined = with_contender(lease, self.address)
         if joined != lease:
             await self._put(joined)
 
     async def _take(self, lease: Object | None) -> None:
-        now, started = _micro_time(), self._clock()
+        now, started = _micro_time(), self.clock()
         spec: dict[str, Any] = {
-            "holderIdentity": self._identity,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": int(DURATION),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": 1 + (lease or {}).get("spec", {}).get("leaseTransitions", -1),
         }
-        self._claim = (self._identity, now)
+        self._claim = (self.identity, now)
         if lease is None:
             body: Object = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": self._name},
+                "metadata": {"name": self.name},
                 "spec": spec,
             }
-            held = with_holder(body, self._address)
-            self._held = self._seen = await self._api.post(
+            held = with_holder(body, self.address)
+            self._held = self._seen = await self.api.post(
                 self._path, held, timeout=RENEW_TIMEOUT, urgent=True
             )
         else:
-            self._held = await self._put(with_holder({**lease, "spec": spec}, self._address))
+            self._held = await self._put(with_holder({**lease, "spec": spec}, self.address))
             self.vacant_for = _unattended(lease)
         self._renewed_at = started
 
@@ -231,10 +226,10 @@ class Lease:
             await asyncio.sleep(max(0.0, min(pause, self._left())))
             if not self.is_valid():
                 raise LeaseLost(
-                    f"{self._identity} could not renew its Lease for {RENEW_TIMEOUT:.0f} s"
+                    f"{self.identity} could not renew its Lease for {RENEW_TIMEOUT:.0f} s"
                 )
             # The time before the call: the API server may carry it out at any moment of it.
-            started = self._clock()
+            started = self.clock()
             try:
                 async with asyncio.timeout(self._left()):
                     self._held = await self._rewrite(_renewed)
@@ -246,7 +241,7 @@ class Lease:
 
     def _left(self) -> float:
         """Seconds until it is not valid any more."""
-        return self._renewed_at + RENEW_TIMEOUT - self._clock()
+        return self._renewed_at + RENEW_TIMEOUT - self.clock()
 
     async def _rewrite(self, change: Callable[[Object], Object]) -> Object:
         assert self._held is not None, "only a Lease that we hold is ours to write"
@@ -257,14 +252,14 @@ class Lease:
             now = await self._look()
             if now is None or _claim(now) != self._claim:
                 who = (now and _claim(now)[0]) or "nobody"
-                raise LeaseLost(f"{self._identity} lost its Lease: {who} holds it now") from error
+                raise LeaseLost(f"{self.identity} lost its Lease: {who} holds it now") from error
             return await self._put(change(now))
 
     async def _put(self, lease: Object) -> Object:
         # With its resourceVersion: only over what we have seen. Urgent: a thousand pods that are
         # being created must not cost us the leadership.
-        self._seen = await self._api.put(
-            f"{self._path}/{self._name}", lease, timeout=RENEW_TIMEOUT, urgent=True
+        self._seen = await self.api.put(
+            f"{self._path}/{self.name}", lease, timeout=RENEW_TIMEOUT, urgent=True
         )
         return self._seen
 

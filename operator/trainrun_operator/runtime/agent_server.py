@@ -91,26 +91,21 @@ Answering = Callable[[web.Request, Speaker, bytes], Awaitable[web.Response]]
 """(request, who has sent it, its body) -> what he is told."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AgentServer:
     """Serves the agents of all runs of this operator."""
 
-    def __init__(
-        self,
-        *,
-        authenticate: Authenticator,
-        serving: Callable[[], bool] = lambda: True,
-        operators: Callable[[], tuple[str, ...]] = tuple,
-        archive: AgentArchive | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        """`serving` says whether we lead and know all runs: until then heartbeats get 503;
-        `operators` gives the addresses of all operators as agents are told them, the leader first;
-        `archive` is the agent for workers whose image has none; `patience` is in seconds."""
-        self._authenticate = authenticate
-        self._archive = archive
-        self._patience = patience
-        self._serving = serving
-        self._operators = operators
+    authenticate: Authenticator
+    serving: Callable[[], bool] = lambda: True
+    """Whether we lead and know all runs: until then heartbeats get 503."""
+    operators: Callable[[], tuple[str, ...]] = tuple
+    """Addresses of all operators as agents are told them, the leader first."""
+    archive: AgentArchive | None = None
+    """The agent for workers whose image has none."""
+    patience: float = PATIENCE
+    """Seconds."""
+
+    def __post_init__(self) -> None:
         self._runs: dict[str, RunAgents] = {}
         self.clerks = ClerkDesks()
         """Of the sweeps."""
@@ -133,7 +128,7 @@ class AgentServer:
         app = web.Application(client_max_size=LARGEST_HEARTBEAT)
         app.router.add_post(HEARTBEAT_PATH, partial(self._exchange, self._heartbeat))
         app.router.add_post(CLERK, partial(self._exchange, self._clerk))
-        if self._archive is not None:
+        if self.archive is not None:
             app.router.add_get(AGENT_PATH, self._download)
         self._runner = web.AppRunner(
             app,
@@ -147,7 +142,7 @@ class AgentServer:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "it has been set up"
-        self._door = Door(receive=self._runner.server, tls=tls, seconds=self._patience)
+        self._door = Door(receive=self._runner.server, tls=tls, seconds=self.patience)
         bound = self._door.open(host, port)
         self._beating = asyncio.create_task(self._beat())
         return bound
@@ -182,12 +177,12 @@ class AgentServer:
     async def _exchange(self, answer: Answering, request: web.Request) -> web.Response:
         response = await self._admitted(request, answer)
         # Whatever else it says: kube-proxy may have led this agent to one that leads no more.
-        if operators := self._operators():
+        if operators := self.operators():
             response.headers[OPERATORS_HEADER] = ",".join(operators)
         return response
 
     async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:
-        if not self._serving():
+        if not self.serving():
             return web.Response(status=503, text="this operator does not lead; ask again")
         speaker = await self._speaker(request)
         if isinstance(speaker, Refusal):
@@ -196,7 +191,7 @@ class AgentServer:
         if isinstance(body, Refusal):
             return _refused(body)
         response = await answer(request, speaker, body)
-        if not self._serving():  # lost while it was held back
+        if not self.serving():  # lost while it was held back
             return web.Response(status=503, text="this operator does not lead any more")
         return response
 
@@ -238,17 +233,17 @@ class AgentServer:
             agents.misheard(worker, str(error))
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        assert self._archive is not None, "there is no route without it"
+        assert self.archive is not None, "there is no route without it"
         assert self._door is not None, "requests come through it"
         speaker = await self._speaker(request)
         if isinstance(speaker, Speaker):
-            return await self._archive.get(request, share=speaker.share)
+            return await self.archive.get(request, share=speaker.share)
         # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
-        return await self._archive.get_as_stranger(request, self._door)
+        return await self.archive.get_as_stranger(request, self._door)
 
     async def _speaker(self, request: web.Request) -> Speaker | Refusal:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        speaker = await self._authenticate(token, request.remote or "")
+        speaker = await self.authenticate(token, request.remote or "")
         if isinstance(speaker, Speaker) and self._door is not None:
             self._door.know(request.protocol, speaker.name, most=speaker.connections)
         return speaker
@@ -272,12 +267,12 @@ class AgentServer:
         try:
             if request.content.is_eof():  # it came with its head
                 return await request.read()
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self.patience):
                 return await request.read()
         except web.HTTPRequestEntityTooLarge:
             return TOO_LARGE
         except TimeoutError:
-            message = f"the heartbeat did not come within {self._patience:.0f} s"
+            message = f"the heartbeat did not come within {self.patience:.0f} s"
             return Refusal(status=408, message=message)
 
 

@@ -98,29 +98,23 @@ class _Line:
     """The answer that its agent has seen."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunAgents:
     """The agents of one run."""
 
-    def __init__(
-        self,
-        *,
-        run_uid: str,
-        on_news: Callable[[], None],
-        on_progress: Callable[[], None],
-        on_heartbeat: Callable[[AgentState], None] = lambda _state: None,
-        clock: Callable[[], float] = time.monotonic,
-        secret: bytes = b"",
-    ) -> None:
-        """`secret` is what keys of attempts are derived from (empty: agents are told none);
-        `on_news` is called when something that a decision depends on has changed, `on_progress`
-        when only steps and metrics have, `on_heartbeat` with every heartbeat that is not late."""
-        self.run_uid = run_uid
-        self.secret = secret
-        self._on_news = on_news
-        self._on_progress = on_progress
-        self._on_heartbeat = on_heartbeat
-        self._clock = clock
-        self._listening_since = clock()
+    run_uid: str
+    on_news: Callable[[], None]
+    """Called when something that a decision depends on has changed."""
+    on_progress: Callable[[], None]
+    """Called when only steps and metrics have."""
+    on_heartbeat: Callable[[AgentState], None] = lambda _state: None
+    """Called with every heartbeat that is not late."""
+    clock: Callable[[], float] = time.monotonic
+    secret: bytes = b""
+    """What keys of attempts are derived from; empty: agents are told none."""
+
+    def __post_init__(self) -> None:
+        self._listening_since = self.clock()
         self._beaten_at: float | None = None
         """When our loop last showed that it turns; None: nobody watches it."""
         self._lines: dict[str, _Line] = {}
@@ -146,7 +140,7 @@ class RunAgents:
     def admit(self, worker: str) -> None:
         """This worker belongs to the run, too."""
         if worker not in self._lines:
-            self._lines[worker] = _Line(since=self._clock())
+            self._lines[worker] = _Line(since=self.clock())
 
     @property
     def workers(self) -> int:
@@ -161,8 +155,8 @@ class RunAgents:
             return Heard(state=None, silent_for=timedelta(0))
         last = max(line.since if line.state is None else line.heard_at, line.unread_at)
         # After an outage of our own nobody could be heard: silence counts from its end.
-        silent = max(0.0, self._clock() - max(last, self._listening_since))
-        state = line.state and aged(line.state, by=self._clock() - line.heard_at)
+        silent = max(0.0, self.clock() - max(last, self._listening_since))
+        state = line.state and aged(line.state, by=self.clock() - line.heard_at)
         return Heard(state=state, silent_for=timedelta(seconds=silent), unreadable=line.unreadable)
 
     @property
@@ -181,21 +175,21 @@ class RunAgents:
     def listening_for(self) -> timedelta:
         """How long agents could be heard without interruption."""
         self._catch_up()
-        return timedelta(seconds=max(0.0, self._clock() - self._listening_since))
+        return timedelta(seconds=max(0.0, self.clock() - self._listening_since))
 
     def restart_listening(self, *, grace: float = 0.0) -> None:
         """We could not hear for a while: silence is measured anew, `grace` seconds from now."""
-        self._listening_since = max(self._listening_since, self._clock() + grace)
+        self._listening_since = max(self._listening_since, self.clock() + grace)
 
     def beat(self) -> None:
         """Our loop turns: to be called every BEAT seconds, from the first call on."""
         self._catch_up()
-        self._beaten_at = self._clock()
+        self._beaten_at = self.clock()
 
     def _catch_up(self) -> None:
         # Asked for with every judgement: after a pause of this process a pass over the run may come
         # before the next beat, and before what agents said meanwhile is read.
-        now = self._clock()
+        now = self.clock()
         if self._beaten_at is not None and now - self._beaten_at > BEAT + TOLERATED_LAG:
             self._beaten_at = now
             self._listening_since = max(self._listening_since, now)
@@ -235,12 +229,12 @@ class RunAgents:
             return True  # late or repeated: answered, but not believed
         unread, line.unreadable = line.unreadable, ""
         known, line.essence = line.essence, essence(state)
-        line.state, line.heard_at = state, self._clock()
-        self._on_heartbeat(state)
+        line.state, line.heard_at = state, self.clock()
+        self.on_heartbeat(state)
         if before is None or line.essence != known or unread:
-            self._on_news()
+            self.on_news()
         elif _progress(before) != _progress(state):
-            self._on_progress()
+            self.on_progress()
         return True
 
     def misheard(self, worker: str, why: str) -> None:
@@ -248,10 +242,10 @@ class RunAgents:
         line = self._lines.get(worker)
         if line is None:
             return
-        line.unread_at = self._clock()
+        line.unread_at = self.clock()
         if not line.unreadable:
             line.unreadable = cleaned(why)[:LONGEST_REASON]
-            self._on_news()
+            self.on_news()
 
     async def answer(
         self,

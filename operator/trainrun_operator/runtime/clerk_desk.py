@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from aiohttp import web
@@ -32,28 +32,23 @@ SILENCE = 30.0
 """Seconds without a word after which a clerk is unknown: three times its longest wait."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClerkDesk:
     """Of one sweep."""
 
-    def __init__(
-        self,
-        *,
-        sweep_uid: str,
-        on_news: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`on_news` is called when the log, what troubles the clerk, or what it has done, has
-        changed."""
-        self.sweep_uid = sweep_uid
-        self._on_news = on_news
-        self._clock = clock
+    sweep_uid: str
+    on_news: Callable[[], None]
+    """Called when the log, what troubles the clerk, or what it has done, has changed."""
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self.view = SweepView()
         """The log as far as it was sent, whether or not its clerk is heard."""
         self._position: int | None = None
         """Of the log as a clerk has told it; None: none has."""
         self._trouble: ClerkUnknown | None = None
         self._refused_at: float | None = None
-        self._heard_at = clock()
+        self._heard_at = self.clock()
         self._orders = ClerkOrders()
         self.carried_out: Targets | None = None
         """The newest targets of which a clerk has done everything."""
@@ -80,12 +75,12 @@ class ClerkDesk:
     @property
     def silent_for(self) -> timedelta:
         """Since the clerk was heard last, or since we began to listen."""
-        return timedelta(seconds=self._clock() - self._heard_at)
+        return timedelta(seconds=self.clock() - self._heard_at)
 
     @property
     def refused_for(self) -> timedelta:
         """Since the store refused a clerk first, without an answer from it meanwhile."""
-        now = self._clock()
+        now = self.clock()
         return timedelta(seconds=now - (now if self._refused_at is None else self._refused_at))
 
     def order(self, orders: ClerkOrders) -> None:
@@ -99,7 +94,7 @@ class ClerkDesk:
     def hear(self, state: ClerkState) -> None:
         """Take what a clerk says."""
         before = self._known
-        self._heard_at = self._clock()
+        self._heard_at = self.clock()
         if self.view.position == state.sent_after and state.records:
             self.view = fold((entry.record for entry in state.records), self.view)
         # A clerk that has just begun knows less of the log than another told before.
@@ -112,7 +107,7 @@ class ClerkDesk:
         if state.trouble is None and state.seen == self._orders.digest:
             self.carried_out = self._orders.targets
         if self._known != before:
-            self._on_news()
+            self.on_news()
 
     async def answer(self, state: ClerkState, *, wait: float) -> ClerkOrders:
         """The orders; with `wait`, held back for as many seconds until they differ from what the

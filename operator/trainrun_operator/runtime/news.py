@@ -91,22 +91,18 @@ class Everyone:
             sink.emit(news)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Mishaps:
     """Of one run, as long as we lead it."""
 
-    def __init__(
-        self,
-        *,
-        world: World,
-        events: EventSink,
-        passing: tuple[type[Exception], ...] = (),
-        on_mishap: Callable[[Kind], None] = lambda _kind: None,
-    ) -> None:
-        """Errors of the classes `passing` come and go; `on_mishap` counts."""
-        self._world = world
-        self._events = events
-        self._passing = passing
-        self._on_mishap = on_mishap
+    world: World
+    events: EventSink
+    passing: tuple[type[Exception], ...] = ()
+    """Errors of these classes come and go."""
+    on_mishap: Callable[[Kind], None] = lambda _kind: None
+    """Counts them."""
+
+    def __post_init__(self) -> None:
         self._told: set[str] = set()
 
     def over(self) -> None:
@@ -115,8 +111,8 @@ class Mishaps:
 
     async def failed(self, error: Exception, *, tries: int, seen: Observation | None) -> None:
         """The last so many passes have failed, the newest with this; `seen` is what is written."""
-        self._on_mishap("PassFailed")
-        if isinstance(error, self._passing) and tries < PATIENT_TRIES:
+        self.on_mishap("PassFailed")
+        if isinstance(error, self.passing) and tries < PATIENT_TRIES:
             return
         message = f"a pass of the operator failed: {one_line(error)}; {self._remedy(error)}"
         new = self._tell(message)
@@ -129,20 +125,20 @@ class Mishaps:
 
     def refused(self, error: Exception, *, tries: int) -> None:
         """The status cannot be written, the last so many times: only an event can say so."""
-        self._on_mishap("StatusRefused")
-        if isinstance(error.__cause__, self._passing) and tries < PATIENT_TRIES:
+        self.on_mishap("StatusRefused")
+        if isinstance(error.__cause__, self.passing) and tries < PATIENT_TRIES:
             return
         self._tell(f"{one_line(error)}; {self._remedy(error.__cause__)}")
 
     def _remedy(self, error: BaseException | None) -> str:
-        return REMEDY + (THEIRS if isinstance(error, self._passing) else OURS)
+        return REMEDY + (THEIRS if isinstance(error, self.passing) else OURS)
 
     def _tell(self, message: str) -> bool:
         if message in self._told or len(self._told) >= MOST_TOLD:
             return False
         self._told.add(message)
         event = Event(type="Warning", reason=OPERATOR_ERROR, message=message)
-        self._events.emit(Happened(time=datetime.now(UTC), event=event))
+        self.events.emit(Happened(time=datetime.now(UTC), event=event))
         return True
 
     async def _show(self, seen: Observation, message: str) -> None:
@@ -158,7 +154,7 @@ class Mishaps:
         )
         status = with_marks(seen.status, shown)
         try:
-            await self._world.write_status(fitted(status))
+            await self.world.write_status(fitted(status))
         except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
             _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
 

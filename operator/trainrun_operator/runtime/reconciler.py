@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import inf
 
@@ -104,40 +104,34 @@ NOTABLE_INTERVAL = 1.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Reconciler:
     """Leads one run until it is over."""
 
-    def __init__(
-        self,
-        *,
-        world: World,
-        agents: RunAgents,
-        decide: Decide,
-        events: EventSink,
-        wakeup: Wakeup,
-        name: str = "",
-        retell: timedelta = timedelta(0),
-        on_pass: Callable[[float], None] = lambda _seconds: None,
-        cpu: Callable[[], float] = time.thread_time,
-        passing: tuple[type[Exception], ...] = (),
-        on_mishap: Callable[[Kind], None] = lambda _kind: None,
-    ) -> None:
-        """`name` of the run stands before each line of the log, where there are several; `retell`:
-        events of a leader before that are younger than this are told again; `on_pass` is told how
-        many seconds each pass took; `cpu` tells the CPU seconds that this thread has used;
-        for `passing` and `on_mishap` see Mishaps."""
-        self._world = world
-        self._agents = agents
-        self._decide = decide
-        self._events = events
-        self._wakeup = wakeup
-        self._on_pass = on_pass
-        self._cpu = cpu
-        self._mishaps = Mishaps(world=world, events=events, passing=passing, on_mishap=on_mishap)
+    world: World
+    agents: RunAgents
+    decide: Decide
+    events: EventSink
+    wakeup: Wakeup
+    name: str = ""
+    """Of the run: before each line of the log, where there are several."""
+    retell: timedelta = timedelta(0)
+    """Events of a leader before that are younger than this are told again."""
+    on_pass: Callable[[float], None] = lambda _seconds: None
+    """Told how many seconds each pass took."""
+    cpu: Callable[[], float] = time.thread_time
+    """The CPU seconds that this thread has used."""
+    passing: tuple[type[Exception], ...] = ()
+    """See Mishaps; so for the next one."""
+    on_mishap: Callable[[Kind], None] = lambda _kind: None
+
+    def __post_init__(self) -> None:
+        self._mishaps = Mishaps(
+            world=self.world, events=self.events, passing=self.passing, on_mishap=self.on_mishap
+        )
         self._seen: Observation | None = None
         """By the pass that is made, or was made last."""
-        self._prefix = f"{name}: " if name else ""
-        self._retell = retell
+        self._prefix = f"{self.name}: " if self.name else ""
         self._told: tuple[HistoryEntry, ...] | None = None
         """The history as it was read last."""
         self._heartbeat_timeout: timedelta | None = None
@@ -152,8 +146,8 @@ class Reconciler:
         """Pass whenever something happened or is due, until `over`."""
         failures = 0
         while True:
-            await self._wakeup.wait()
-            begun, worked, pause = time.perf_counter(), self._cpu(), 0.0
+            await self.wakeup.wait()
+            begun, worked, pause = time.perf_counter(), self.cpu(), 0.0
             try:
                 if await self._one_pass(over):
                     return
@@ -173,13 +167,13 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
                 await self._mishaps.failed(error, tries=failures, seen=self._seen)
             finally:
-                self._on_pass(time.perf_counter() - begun)
-            rest = min((self._cpu() - worked) * REST, REST_MAX) * self._patience
+                self.on_pass(time.perf_counter() - begun)
+            rest = min((self.cpu() - worked) * REST, REST_MAX) * self._patience
             await asyncio.sleep(max(min(pause, DEAF_MAX), rest))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
-        self._wakeup.after(pause)
+        self.wakeup.after(pause)
         return pause
 
     def _log_trouble(self, message: str) -> None:
@@ -190,21 +184,21 @@ class Reconciler:
 
     async def _one_pass(self, over: Over) -> bool:
         self._seen = None  # until it is known what this pass goes by: no older status is written
-        seen = await self._world.observe(self._agents)
+        seen = await self.world.observe(self.agents)
         if self._is_edited(seen.config.heartbeat_timeout):
-            self._agents.restart_listening()  # agents went by the old one until now
-            seen = await self._world.observe(self._agents)
+            self.agents.restart_listening()  # agents went by the old one until now
+            seen = await self.world.observe(self.agents)
         before = self._seen = seen.observation
-        self._agents.expect({worker.name for worker in before.workers})
+        self.agents.expect({worker.name for worker in before.workers})
         self._tell_history(before)
-        plan = self._decide(before, seen.config)
+        plan = self.decide(before, seen.config)
         self._patience = 0.0 if plan.transition or plan.actions else _patience(before)
         self._log_once(plan)
         if plan.transition:
             await self._write_first(plan)
             return False
         failure = await self._act(plan)
-        self._events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
+        self.events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
         ended = failure is None and over(seen, plan)
         after = plan.status if failure is None else still_told(before.status, plan.status)
         # Lazily, since it is for display only; but the last word on a run is always written.
@@ -212,7 +206,7 @@ class Reconciler:
         if failure is not None:
             raise failure
         if plan.requeue_after is not None:
-            self._wakeup.after(plan.requeue_after.total_seconds())
+            self.wakeup.after(plan.requeue_after.total_seconds())
         return ended
 
     def _is_edited(self, heartbeat_timeout: timedelta) -> bool:
@@ -221,51 +215,51 @@ class Reconciler:
 
     async def _write_first(self, plan: Plan) -> None:
         try:
-            await self._world.write_status(plan.status)
+            await self.world.write_status(plan.status)
         except StatusConflict as conflict:
             _log.info("%s%s", self._prefix, conflict)
-        self._wakeup.now()
+        self.wakeup.now()
 
     async def _act(self, plan: Plan) -> BaseException | None:
         """What one of the actions has met: it keeps neither the others nor the status."""
-        self._agents.publish(plan.answers)
+        self.agents.publish(plan.answers)
         for action in plan.actions:
             if isinstance(action, CreateWorker):
                 # Its first heartbeat may be faster than our next look at the world.
-                self._agents.admit(action.name)
+                self.agents.admit(action.name)
         # Together, since each may be a request of its own.
-        applied = (self._world.apply(action) for action in plan.actions)
+        applied = (self.world.apply(action) for action in plan.actions)
         outcomes = await asyncio.gather(*applied, return_exceptions=True)
         return next((it for it in outcomes if isinstance(it, BaseException)), None)
 
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
             return
-        interval, only_progress = self._world.display_interval, _only_progress(before, after)
+        interval, only_progress = self.world.display_interval, _only_progress(before, after)
         if not only_progress:
             interval = min(interval, NOTABLE_INTERVAL)
         wait = self._displayed_at + interval - asyncio.get_running_loop().time()
         if wait > 0 and not now:
             # In a large fleet the next look at its progress tells it: no pass is made for that.
-            least = self._wakeup.progress_interval() if only_progress else 0.0
-            self._wakeup.after(max(wait, least))
+            least = self.wakeup.progress_interval() if only_progress else 0.0
+            self.wakeup.after(max(wait, least))
             return
         self._seen = None  # it is not what is written any more
         try:
-            await self._world.write_status(after)
+            await self.world.write_status(after)
         except StatusConflict:
-            self._wakeup.now()
+            self.wakeup.now()
         self._displayed_at = asyncio.get_running_loop().time()
 
     def _tell_history(self, seen: Observation) -> None:
         """What a status says has happened, once: whether we wrote it, and heard so, or not."""
         told, history = self._told, seen.status.history
         if told is None:
-            told = tuple(entry for entry in history if seen.now - entry.time >= self._retell)
+            told = tuple(entry for entry in history if seen.now - entry.time >= self.retell)
         for entry in history:
             if entry not in told:
                 event = Event(type=entry.type, reason=entry.reason, message=entry.message)
-                self._events.emit(Happened(time=entry.time, event=event))
+                self.events.emit(Happened(time=entry.time, event=event))
         self._told = history
 
     def _log_once(self, plan: Plan) -> None:

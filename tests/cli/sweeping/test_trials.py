@@ -44,7 +44,7 @@ async def test_a_run_that_cannot_be_led_at_all_ends_the_command_and_is_not_start
     prepared = prepare_sweep(RunOptions(file=sweeps.file()))
     prepared.make_places()
     listener, ended = Listener(), asyncio.Event()
-    trials = LocalTrials(prepared, NoServer(), sink=listener, wake=ended.set)
+    trials = LocalTrials(prepared=prepared, server=NoServer(), sink=listener, wake=ended.set)
     trials.check()
     params = {"lr": 0.1, "width": 1}
     action = CreateTrial(name="lr-00000", trial=TrialView(0, params))

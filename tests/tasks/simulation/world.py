@@ -76,7 +76,9 @@ class Session:
         self.attempt = attempt
         self._patient = PatientKeep(self.keep, self._threads)
         log = TaskLog(self._patient, self.name, world.clock.time)
-        self.driver = Driver(self._patient, log, self.keep.digest, patience=LOOKED_AGAIN)
+        self.driver = Driver(
+            keep=self._patient, log=log, digest_in_keep=self.keep.digest, patience=LOOKED_AGAIN
+        )
         self.driver.workers = self
         self.workers = [
             SimulatedWorker(world, self, number, cpus) for number, cpus in enumerate(world.cpus)

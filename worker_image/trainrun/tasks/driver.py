@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainrun.tasks.book import Book
@@ -56,32 +56,27 @@ class _Demand:
                     self.number = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Driver:
     """One driver of a program, from the reading of its log to its end."""
 
-    book: Book
-    engine: Engine
-    workers: Workers
+    book: Book = field(init=False)
+    engine: Engine = field(init=False)
+    workers: Workers = field(init=False)
     """Set before `open`."""
 
-    def __init__(
-        self,
-        keep: PatientKeep,
-        log: TaskLog,
-        digest_in_keep: Callable[[str], str],
-        *,
-        patience: float,
-    ) -> None:
-        """`patience`: seconds after which an object that is absent is looked for once more;
-        `digest_in_keep` reads an object (in a thread)."""
+    keep: PatientKeep
+    log: TaskLog
+    digest_in_keep: Callable[[str], str]
+    """Reads an object (in a thread)."""
+    patience: float
+    """Seconds after which an object that is absent is looked for once more."""
+
+    def __post_init__(self) -> None:
         self.over = False
         """It does nothing more."""
         self.error: BaseException | None = None
         """Why it has ended by itself: LogTaken, StoreForgot, or a mistake of ours."""
-        self._keep = keep
-        self._log = log
-        self._digest_in_keep = digest_in_keep
-        self._patience = patience
         self._wake = asyncio.Event()
         self._pending: list[Record] = []
         self._appending = False
@@ -109,14 +104,14 @@ class Driver:
         `attempt`: of the run; 0: outside of one, where what has failed is tried anew. `lost_in`:
         which workers were lost in an earlier attempt. Raises TaskLogDamaged.
         """
-        book = self.book = Book(await self._log.read())
+        book = self.book = Book(await self.log.read())
         # What the program before us left behind when it ended by itself is nobody's loss.
-        lost = await self._keep(lost_in, book.attempt) if lost_in and not book.over else ()
-        records: list[Record] = [Began(session=self._log.session, attempt=attempt, lost=lost)]
+        lost = await self.keep(lost_in, book.attempt) if lost_in and not book.over else ()
+        records: list[Record] = [Began(session=self.log.session, attempt=attempt, lost=lost)]
         if book.over and not attempt:
             failed = (key for key, entry in book.entries.items() if entry.final is not None)
             records += [Reset(key=key) for key in failed]
-        for record in (*await self._log.append(tuple(records)), *records):
+        for record in (*await self.log.append(tuple(records)), *records):
             book.fold(record)
         self.engine = Engine(book, options, expected)
 
@@ -249,7 +244,7 @@ class Driver:
         # What comes up meanwhile makes the next batch.
         self._appending = True
         records, self._pending = tuple(self._pending), []
-        self.engine.logged((*await self._log.append(records), *records))
+        self.engine.logged((*await self.log.append(records), *records))
         self._appending = False
         self.poke()
 
@@ -318,18 +313,18 @@ class Driver:
 
     async def _wrong_with(self, name: str, output: Output) -> str:
         """Why nobody has this object; empty: the store has it."""
-        keep = self._keep.keep
+        keep = self.keep.keep
         if name in self._damaged:
             self._damaged.discard(name)
-            digest = await self._keep(self._digest_in_keep, name)
+            digest = await self.keep(self.digest_in_keep, name)
             if digest == output.digest:
                 return ""
             if digest:
-                await self._keep(keep.set_aside, name)
+                await self.keep(keep.set_aside, name)
                 return "" if await self._brought(name, output) else f"{name} is damaged"
         # Some stores answer that a new object is not there for seconds.
-        for pause in (self._patience, 0.0):
-            there = await self._keep(keep.sizes, [name]) == [output.size]
+        for pause in (self.patience, 0.0):
+            there = await self.keep(keep.sizes, [name]) == [output.size]
             if there or await self._brought(name, output):
                 return ""
             await asyncio.sleep(pause)

@@ -219,9 +219,9 @@ class _Running:
         digests = cache.workplace("digests")
         log = TaskLog(patient, uuid.uuid4().hex, time.time)
         driver = self._driver = Driver(
-            patient,
-            log,
-            lambda name: digest_in(keep, name, digests / uuid.uuid4().hex),
+            keep=patient,
+            log=log,
+            digest_in_keep=lambda name: digest_in(keep, name, digests / uuid.uuid4().hex),
             patience=PATIENCE if home.inside else AT_HAND,
         )
         hub = driver.workers = Hub(driver.hear, driver.away)

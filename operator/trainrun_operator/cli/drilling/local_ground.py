@@ -112,8 +112,8 @@ class Trial:
             on_strike=self._on_strike,
         )
         self._run = LocalRun(
-            prepared,
-            open_run(prepared).stored,
+            prepared=prepared,
+            stored=open_run(prepared).stored,
             events=Everyone([]),
             heard=self._watcher.hear,
             save_on_interrupt=False,

@@ -131,7 +131,9 @@ class LocalSweep:
         """What was told of so far; None: nothing."""
         self._wakeup = Wakeup()
         self._server = LocalServer()
-        self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._wakeup.now)
+        self._trials = LocalTrials(
+            prepared=prepared, server=self._server, sink=sink, wake=self._wakeup.now
+        )
         self._interrupted = self._abandoned = False
         self._stirred = False
         """The pass that is made has changed something, or found the file changed."""

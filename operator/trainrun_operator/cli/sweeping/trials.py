@@ -124,23 +124,18 @@ class TrialSink:
         self.sink.emit(OfTrial(trial=self.trial.action.trial.number, news=news))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LocalTrials:
     """The runs of all openings that this machine knows of."""
 
-    def __init__(
-        self,
-        prepared: SweepPreparation,
-        server: LocalServer,
-        *,
-        sink: SweepSink,
-        wake: Callable[[], None],
-    ) -> None:
-        """`wake` is called when a run has ended or was saved."""
-        self.prepared = prepared
-        """Trials that are created from now on are as this says."""
-        self._server = server
-        self._sink = sink
-        self._wake = wake
+    prepared: SweepPreparation
+    """Trials that are created from now on are as this says."""
+    server: LocalServer
+    sink: SweepSink
+    wake: Callable[[], None]
+    """Called when a run has ended or was saved."""
+
+    def __post_init__(self) -> None:
         self._trials: dict[str, LocalTrial] = {}
         self._count = itertools.count(1)
         self._broken: BaseException | None = None
@@ -248,13 +243,15 @@ class LocalTrials:
         stored = open_run(trial.prepared).stored
         trial.status = stored.status
         if stored.status.finished:
-            self._wake()
+            self.wake()
             return
-        trial.run = LocalRun(trial.prepared, stored, events=TrialSink(trial, self._sink))
+        trial.run = LocalRun(
+            prepared=trial.prepared, stored=stored, events=TrialSink(trial, self.sink)
+        )
         opened = trial.action.trial
-        self._sink.emit(TrialStarted(trial=opened.number, params=opened.params, again=again))
+        self.sink.emit(TrialStarted(trial=opened.number, params=opened.params, again=again))
         trial.task = asyncio.create_task(
-            trial.run.lead_on(self._server, say=lambda text: self._say(trial, text))
+            trial.run.lead_on(self.server, say=lambda text: self._say(trial, text))
         )
         trial.task.add_done_callback(lambda task: self._over(trial, task))
 
@@ -267,7 +264,7 @@ class LocalTrials:
             trial.status = task.result()
         # Saved, or stopped by somebody: it goes on when a slot is free.
         trial.suspend = not trial.status.finished
-        self._wake()
+        self.wake()
 
     def _suspend(self, trial: LocalTrial) -> None:
         trial.suspend = True
@@ -293,4 +290,4 @@ class LocalTrials:
         return tuple(tuple(share) for share in shares)
 
     def _say(self, trial: LocalTrial, text: str) -> None:
-        self._sink.say(f"trial {trial.action.trial.number}: {in_sweep(text)}")
+        self.sink.say(f"trial {trial.action.trial.number}: {in_sweep(text)}")

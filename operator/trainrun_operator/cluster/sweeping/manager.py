@@ -108,7 +108,7 @@ class SweepManager:
         wakeup = Wakeup()
         desk = ClerkDesk(sweep_uid=uid, on_news=wakeup.now)
         telling = SweepTelling(self._tell)
-        world = ClusterSweep(raw, around, desk=desk, telling=telling, wakeup=wakeup)
+        world = ClusterSweep(raw=raw, around=around, desk=desk, telling=telling, wakeup=wakeup)
         self._desks.add(desk)
 
         async def lead() -> None:

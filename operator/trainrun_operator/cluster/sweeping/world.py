@@ -155,24 +155,18 @@ class ClusterSeen(SweepSeen):
     sweep: TrainSweep
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClusterSweep:
     """Of one sweep; a SweepWorld."""
 
-    def __init__(
-        self,
-        raw: Raw,
-        around: SweepSurroundings,
-        *,
-        desk: ClerkDesk,
-        telling: SweepTelling,
-        wakeup: Wakeup,
-    ) -> None:
-        self._raw = raw
-        self._around = around
-        self._api, self._guard = around.cluster.api, around.cluster.check_leadership
-        self._desk = desk
-        self._telling = telling
-        self._wakeup = wakeup
+    raw: Raw
+    around: SweepSurroundings
+    desk: ClerkDesk
+    telling: SweepTelling
+    wakeup: Wakeup
+
+    def __post_init__(self) -> None:
+        self._api, self._guard = self.around.cluster.api, self.around.cluster.check_leadership
         self._no_clerk: ClerkUnknown | None = None
         """Why the clerk cannot answer, where its pod shows that."""
         self._said = ""
@@ -180,13 +174,13 @@ class ClusterSweep:
     def seen(self, raw: Raw) -> None:
         """The newest version of the object: the cache has left out older ones, but for those of a
         backup that was restored."""
-        if raw != self._raw:
-            self._raw = raw
-            self._wakeup.now()
+        if raw != self.raw:
+            self.raw = raw
+            self.wakeup.now()
 
     @property
     def _name(self) -> str:
-        metadata = self._raw["metadata"]
+        metadata = self.raw["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
 
     # ------------------------------------------------------------------------------- a look
@@ -194,9 +188,9 @@ class ClusterSweep:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[ClusterSeen | None]:
         """None of one that is being deleted, or that nobody can use. Raises KubeError."""
-        raw = self._raw
+        raw = self.raw
         is_large = raw["kept"].packed is None
-        async with self._around.large if is_large else nullcontext():
+        async with self.around.large if is_large else nullcontext():
             yield None if "deletionTimestamp" in raw["metadata"] else await self._look(raw)
 
     async def _look(self, raw: Raw) -> ClusterSeen | None:
@@ -213,8 +207,8 @@ class ClusterSweep:
             log=self._log(sweep),
             acted_on=before.position,
             in_use=self._in_use(sweep),
-            runs=self._around.index.runs(sweep.metadata.uid),
-            carried_out=self._desk.carried_out,
+            runs=self.around.index.runs(sweep.metadata.uid),
+            carried_out=self.desk.carried_out,
         )
         return ClusterSeen(
             name=sweep.metadata.name,
@@ -222,7 +216,7 @@ class ClusterSweep:
             observation=observation,
             before=before,
             generation=raw["metadata"].get("generation", 0),
-            holder=self._around.cluster.installation.holder,
+            holder=self.around.cluster.installation.holder,
             now=datetime.now(UTC).replace(microsecond=0),
             raw=raw,
             whole=whole,
@@ -230,22 +224,22 @@ class ClusterSweep:
         )
 
     def _log(self, sweep: TrainSweep) -> SweepView | ClerkUnknown:
-        log = self._desk.log()
+        log = self.desk.log()
         if not isinstance(log, ClerkUnknown):
             return log
         secret = sweep.spec.storage.credentials_secret_ref
         return self._no_clerk or with_remedy(log, secret=secret.name if secret else "")
 
     def _in_use(self, sweep: TrainSweep) -> str:
-        sessions = self._desk.view.sessions
+        sessions = self.desk.view.sessions
         newest = sessions[-1].uid if sessions else ""
-        return self._around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
+        return self.around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
 
     async def _whole(self, known: Kept) -> Raw:
         """What its user has written. Raises TooLarge, and Conflict where that is another by now."""
         known.check_size()
         if (raw := known.raw) is None:
-            metadata = self._raw["metadata"]
+            metadata = self.raw["metadata"]
             path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
             raw = {**TRAINSWEEP.head(), **await self._api.get(path)}
             if kept(raw).digest != known.digest:
@@ -262,7 +256,7 @@ class ClusterSweep:
             status = replace(status, conditions=with_too_large(status, now=now))
         if status != before:
             await self._put(raw, status)
-            self._telling.refused(raw, reason, str(why))
+            self.telling.refused(raw, reason, str(why))
 
     # ----------------------------------------------------------------------- what follows
 
@@ -279,22 +273,22 @@ class ClusterSweep:
         }
         path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
         written = await self._api.put(f"{path}/status", body, guard=self._guard)
-        self._raw = light(written)
-        self._around.index.learn_sweep(written)
+        self.raw = light(written)
+        self.around.index.learn_sweep(written)
 
     def tell(self, seen: ClusterSeen, _status: TrainSweepStatus) -> None:
         """By events."""
-        self._telling.look(seen.raw, seen.observation.log)
+        self.telling.look(seen.raw, seen.observation.log)
 
     async def order(self, seen: ClusterSeen, plan: SweepPlan) -> None:
         """Let a clerk be there, and tell it what is wanted. Raises KubeError."""
-        self._no_clerk = await self._around.clerks.look_after(
-            seen.sweep, self._desk, wanted=not plan.over
+        self._no_clerk = await self.around.clerks.look_after(
+            seen.sweep, self.desk, wanted=not plan.over
         )
-        self._telling.clerk(seen.raw, self._no_clerk)
+        self.telling.clerk(seen.raw, self._no_clerk)
         working = any(run.phase == "Running" for run in seen.observation.runs)
         spec = known_spec(seen.whole)
-        self._desk.order(ClerkOrders(spec=spec, targets=plan.targets, working=working))
+        self.desk.order(ClerkOrders(spec=spec, targets=plan.targets, working=working))
 
     def rest(self, plan: SweepPlan) -> bool:
         """A sweep that is over is left until its spec changes."""
@@ -338,7 +332,7 @@ class ClusterSweep:
             if not is_refusal(error):
                 raise
             return str(error)
-        self._around.cluster.learn_run(made, 0)
+        self.around.cluster.learn_run(made, 0)
         return ""
 
     async def _suspend(self, sweep: TrainSweep, action: SuspendTrial) -> None:
@@ -347,7 +341,7 @@ class ClusterSweep:
         if raw["metadata"]["uid"] != action.uid:
             return
         body = {**raw, "spec": {**raw["spec"], "suspend": action.suspend}}
-        self._around.cluster.learn_run(await self._api.put(path, body, guard=self._guard), 0)
+        self.around.cluster.learn_run(await self._api.put(path, body, guard=self._guard), 0)
 
     async def _delete(self, sweep: TrainSweep, action: DeleteTrial) -> None:
         path = TRAINRUN.path(sweep.metadata.namespace, action.name)
@@ -358,4 +352,4 @@ class ClusterSweep:
             pass
         except Conflict:
             return  # another one has its name, as the watch will tell
-        self._around.index.forget_trial(sweep.metadata.namespace, action.uid)
+        self.around.index.forget_trial(sweep.metadata.namespace, action.uid)

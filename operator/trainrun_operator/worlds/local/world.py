@@ -51,43 +51,35 @@ class WorkerTemplate:
     """Environment of the agents."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LocalWorld:
     """Workers as process groups, nodes as folders."""
 
     display_interval = 1.0
 
-    def __init__(
-        self,
-        *,
-        place: RunPlace,
-        stored: StoredRun,
-        config: RunConfig,
-        template: WorkerTemplate,
-        faults: FaultPlan,
-        wake: Callable[[], None],
-        output: Callable[[str, str], None],
-        problems: Callable[[], tuple[Problem, ...]] = tuple,
-        on_deposed: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`wake` is called when a worker's state has changed, `output` with (worker, line), and
-        `on_deposed` when another process has written the status, since only one leads; `problems`
-        are those of `trainrun run` itself."""
-        self._on_deposed = on_deposed
+    place: RunPlace
+    stored: StoredRun
+    config: RunConfig
+    template: WorkerTemplate
+    faults: FaultPlan
+    wake: Callable[[], None]
+    """Called when a worker's state has changed."""
+    output: Callable[[str, str], None]
+    """Called with (worker, line)."""
+    problems: Callable[[], tuple[Problem, ...]] = tuple
+    """Those of `trainrun run` itself."""
+    on_deposed: Callable[[], None] = lambda: None
+    """Called when another process has written the status, since only one leads."""
+
+    def __post_init__(self) -> None:
         self._deposed = False
-        self._problems = problems
         self._unwritable = ""
         """Why the status could not be written last."""
         self._away: dict[str, str] = {}
         """By worker: why it does not reach the store, by its last heartbeat."""
-        self._place = place
-        self._file = StatusFile(place.status)
-        self._stored = stored
+        self._file = StatusFile(self.place.status)
         # Each worker is a node of its own: there is no other one to prefer.
-        self._config = replace(config, max_avoided_nodes=0)
-        self._template = template
-        self._faults = faults
-        self._wake = wake
-        self._output = output
+        self.config = replace(self.config, max_avoided_nodes=0)
         self._workers: dict[str, LocalWorker] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._spawned: list[AgentProcess] = []
@@ -100,24 +92,24 @@ class LocalWorld:
         """Gather the facts of one pass; everything is in memory, for we hold the lock."""
         observation = Observation(
             now=datetime.now(UTC),
-            generation=self._stored.generation,
-            status=self._stored.status,
+            generation=self.stored.generation,
+            status=self.stored.status,
             workers=tuple(w.fact(agents.heard(w.name)) for w in self._workers.values()),
             listening_for=agents.listening_for,
             ordered=agents.ordered,
             last_words=agents.last_words,
-            problems=self._problems(),
+            problems=self.problems(),
         )
-        return Seen(observation=observation, config=self._config)
+        return Seen(observation=observation, config=self.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
         """Write the status file; blocks for the milliseconds that an fsync takes."""
         try:
-            self._stored = self._file.replace(replace(self._stored, status=status))
+            self.stored = self._file.replace(replace(self.stored, status=status))
         except StatusConflict:
             # What the other one wrote stays unknown here, so that nothing is written over it.
             self._deposed = True
-            self._on_deposed()
+            self.on_deposed()
             raise
         except StatusUnwritable as error:
             self._unwritable = str(error).partition(";")[0]
@@ -139,7 +131,7 @@ class LocalWorld:
     @property
     def status(self) -> TrainRunStatus:
         """As written last."""
-        return self._stored.status
+        return self.stored.status
 
     @property
     def storage_trouble(self) -> str:
@@ -152,8 +144,8 @@ class LocalWorld:
 
         Workers of a start record that it was running are reported as interrupted.
         """
-        ended = kill_all(self._place.nodes)
-        status = self._stored.status
+        ended = kill_all(self.place.nodes)
+        status = self.stored.status
         record = status.start_record
         if record is None or status.finished:
             return ended
@@ -171,9 +163,9 @@ class LocalWorld:
     def suspend(self, *, save: bool = True) -> None:
         """Behave as if spec.suspend were true: save, stop, leave; without `save` no process is
         asked to save."""
-        config = replace(self._config, suspend=True)
-        self._config = config if save else replace(config, on_notice="Stop")
-        self._wake()
+        config = replace(self.config, suspend=True)
+        self.config = config if save else replace(config, on_notice="Stop")
+        self.wake()
 
     def heartbeat(self, state: AgentState) -> None:
         """Let the faults strike whose moment has come."""
@@ -185,7 +177,7 @@ class LocalWorld:
             self._training.add(state.worker)
         else:
             self._training.discard(state.worker)
-        for planned, delay in self._faults.reached(state):
+        for planned, delay in self.faults.reached(state):
             if delay:
                 loop = asyncio.get_running_loop()
                 self._timers.append(loop.call_later(delay, self._strike, planned))
@@ -198,15 +190,15 @@ class LocalWorld:
         for timer in self._timers:
             timer.cancel()
         if not self._deposed:
-            kill_all(self._place.nodes)
+            kill_all(self.place.nodes)
         for agent in self._spawned:
             agent.close()
 
     def tidy_up(self) -> None:
         """The run is over: keep the workers' output, forget staged files and downloads."""
-        for folder in self._place.nodes.glob("*/"):
+        for folder in self.place.nodes.glob("*/"):
             _clear(folder)
-        shutil.rmtree(self._place.cache, ignore_errors=True)
+        shutil.rmtree(self.place.cache, ignore_errors=True)
 
     # ------------------------------------------------------------------------------ workers
 
@@ -218,36 +210,36 @@ class LocalWorld:
         _clear(worker.folder, keep=())
         worker.agent = await AgentProcess.spawn(
             self._agent_config(worker),
-            environ=self._template.environ,
-            on_line=lambda line: self._output(worker.name, line),
+            environ=self.template.environ,
+            on_line=lambda line: self.output(worker.name, line),
             on_exit=lambda code: self._ended(worker, code),
         )
         self._spawned.append(worker.agent)
         self._workers[worker.name] = worker
-        self._wake()
+        self.wake()
 
     def _worker(self, slot: int, creation: int, template_hash: str) -> LocalWorker:
-        name = worker_name(self._config, slot=slot, created_for=creation)
+        name = worker_name(self.config, slot=slot, created_for=creation)
         return LocalWorker(
             name=name,
             slot=slot,
             created_for=creation,
             template_hash=template_hash,
-            folder=self._place.nodes / name,
+            folder=self.place.nodes / name,
         )
 
     def _agent_config(self, worker: LocalWorker) -> AgentConfig:
         return replace(
-            self._template.agent,
+            self.template.agent,
             slot=worker.slot,
             worker=worker.name,
             created_for=worker.created_for,
             node=worker.folder.name,
             directory=str(worker.folder),
-            gpus=self._template.gpus[worker.slot],
-            grace_seconds=self._faults.grace_of(worker.slot),
-            faults=self._faults.kills_of(worker.slot),
-            tell_at=self._faults.steps,
+            gpus=self.template.gpus[worker.slot],
+            grace_seconds=self.faults.grace_of(worker.slot),
+            faults=self.faults.kills_of(worker.slot),
+            tell_at=self.faults.steps,
         )
 
     def _ended(self, worker: LocalWorker, code: int) -> None:
@@ -255,7 +247,7 @@ class LocalWorld:
         worker.exit_code = code
         # Its processes die with it, but grandchildren in sessions of their own need not.
         kill_all(worker.folder)
-        self._wake()
+        self.wake()
 
     def _delete(self, name: str) -> None:
         worker = self._workers.pop(name, None)
@@ -265,7 +257,7 @@ class LocalWorld:
         if worker.agent is not None:
             worker.agent.kill()
         _clear(worker.folder)
-        self._wake()
+        self.wake()
 
     # ------------------------------------------------------------------------------- faults
 
@@ -287,7 +279,7 @@ class LocalWorld:
             case "node-loss":
                 if planned.strike():
                     self._lose_node(worker, f"rank {fault.rank}, step {fault.step}")
-        self._wake()
+        self.wake()
 
     def _preempt(self, worker: LocalWorker, grace: float) -> None:
         reason = f"preempted by --fault, {grace:.0f} s to leave"
