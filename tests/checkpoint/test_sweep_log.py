@@ -13,7 +13,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.store import ObjectInfo, ObjectStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
-from trainrun.sweep.records import Ask, End, EndedRun, LogEntry, Record, Targets
+from trainrun.sweep.records import Ask, End, EndedRun, LogEntry, Record, Reports, Targets
 from trainrun_operator.core.sweep.config import folder_name
 
 
@@ -87,7 +87,8 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
     assert str(damaged.value) == (
         f"{folder.uri}/log/000000002.json: its checksum does not fit: its content changed. The "
         "log is all that is known of the trials, and nothing of it is guessed: put the object back "
-        "from a copy or an older version of it, or begin anew with another spec.storage.sweepName; "
+        "from a copy or an older version of it (`trainrun sweep leave-out` goes on without one "
+        "that only held points of curves), or begin anew with another spec.storage.sweepName; "
         f"what the trials have saved stays below {folder.uri}/trials/, and `trainrun sweep export "
         "--before-damage` writes what was told before"
     )
@@ -96,6 +97,43 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
     for _ in range(2):  # whoever tries again must not take the hole for the end
         with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
             log.read_on()
+
+
+def test_a_damaged_record_of_points_may_be_left_out_and_costs_no_more_than_these(
+    folder: RunStore,
+) -> None:
+    """One damaged record of curve points cost the whole search."""
+    log = SweepLog(folder)
+    lost, kept = Reports((report(0, 1, 0.5),)), Reports((report(0, 2, 0.25),))
+    for record in (begun(), asked(0), lost, kept, told(0, value="0.25", step=2)):
+        assert log.append(record)
+    key = "log/000000003.json"
+    data = folder.store.get(folder.key(key))[:-40]
+    folder.store.put(folder.key(key), data)
+
+    where = SweepLog(folder).leave_out(3)
+
+    assert where == f"{folder.uri}/{key}.damaged"
+    assert folder.store.get(folder.key(f"{key}.damaged")) == data
+    trial = SweepLog(folder).read_on().trials[0]
+    assert (trial.values, trial.state, trial.value) == ({2: 0.25}, "Succeeded", 0.25)
+
+
+@pytest.mark.parametrize("cut", [0, 30])
+def test_a_damaged_record_that_may_have_held_more_than_points_is_not_left_out(
+    folder: RunStore, cut: int
+) -> None:
+    log = SweepLog(folder)
+    for record in (begun(), asked(0), Reports((report(0, 1, 0.5),))):
+        assert log.append(record)
+    folder.store.put(folder.key("log/000000002.json"), b"")
+    data = folder.store.get(folder.key("log/000000003.json"))
+    folder.store.put(folder.key("log/000000003.json"), data[:cut])
+    for position in (2, 3, 4):
+        with pytest.raises(SweepLogDamaged, match="nothing of it tells that it held only points"):
+            SweepLog(folder).leave_out(position)
+    with pytest.raises(SweepLogDamaged, match=r"log/000000001\.json: it can be read, and stays"):
+        SweepLog(folder).leave_out(1)
 
 
 def test_what_stands_before_a_damaged_record_can_be_saved(folder: RunStore) -> None:

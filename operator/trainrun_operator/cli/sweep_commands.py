@@ -137,6 +137,24 @@ def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -
         raise click.UsageError("give exactly one of --optuna and --csv")
 
 
+@sweep.command("leave-out")
+@WHERE
+@click.argument("record", type=click.IntRange(min=1))
+@STORAGE
+@NAMESPACE
+def leave_out(where: str, record: int, **options: Any) -> None:
+    """Go on without a damaged record of the log that only held points of curves.
+
+    RECORD is the number of the object that the message names. What is left of it is kept beside it.
+    Values that stood in it are lost to curves and early stopping, unless their trials report them
+    again; trials, parameters and ends are not touched.
+    """
+    from trainrun_operator.cli.sweeping.showing import leave_record_out
+
+    loaded()
+    sys.exit(leave_record_out(where, record, **options))
+
+
 @sweep.command("can-restore")
 @WHERE
 @STORAGE

@@ -231,7 +231,25 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         {"space": [{"name": "a", "choice": [[1]]}]},
         [
             "spec.space[0].choice[0]: must be a finite number, true or false, or a string of at "
-            "most 1024 characters"
+            "most 1024 characters; give each of them a name, and let the script look up what the "
+            "name stands for"
+        ],
+    ),
+    (
+        "a choice that is None",
+        {"space": [{"name": "a", "choice": [None]}]},
+        [
+            "spec.space[0].choice[0]: must be a finite number, true or false, or a string of at "
+            'most 1024 characters; write "none", and let the script take it for None'
+        ],
+    ),
+    (
+        "two objectives",
+        {"objective": [{"metric": "loss", "goal": "minimize"}]},
+        [
+            'spec.objective: [{"metric": "loss", "goal": "minimize"}] is a list; a mapping is '
+            "needed; write objective: {metric: loss, goal: minimize}, and report a sum for several "
+            "goals"
         ],
     ),
     (

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import asked, reported, told
+from trainrun.sweep.records import Ask
 
 
 @pytest.fixture
@@ -81,3 +82,28 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
     refused = ask("trials", other)
     assert refused.exit_code == 2
     assert "TrainSweep is needed here" in refused.output
+
+
+def test_a_choice_with_a_newline_stands_in_one_line(sweeps: Sweeps) -> None:
+    """It broke the table."""
+    file = sweeps.write(Ask(0, {"prompt": "a\nb", "lr": 0.1}), told(0, value="0.5"))
+    rows = ask("trials", file).output.splitlines()
+    assert len(rows) == 2
+    assert rows[1].endswith('lr=0.1 prompt="a\\nb"')
+    assert ask("best", file).output.splitlines()[1] == '  lr=0.1 prompt="a\\nb"'
+
+
+def test_a_damaged_record_of_points_is_left_out_on_demand(sweeps: Sweeps) -> None:
+    file = sweeps.write(asked(0), reported(0, s1=0.5), told(0, value="0.25", step=2))
+    record = sweeps.storage / "lr/log/000000003.json"
+    record.write_bytes(record.read_bytes()[:-30])
+    refused = ask("trials", file)
+    assert refused.exit_code == 2
+    assert "`trainrun sweep leave-out` goes on without one that only held points" in refused.output
+    done = ask("leave-out", file, "3")
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        f"record 3 is left out; what is left of it is kept as {record.as_uri()}.damaged",
+        "the log can be read again",
+    ]
+    assert ask("trials", file).exit_code == 0

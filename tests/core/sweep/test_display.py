@@ -8,9 +8,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
+from tests.support.sweeps import (
+    SPEC,
+    a_config,
+    a_run,
+    a_search,
+    a_view,
+    asked,
+    begun,
+    decided,
+    reported,
+    told,
+)
 from trainrun._common.text import cut
 from trainrun.sweep.records import Ask, End
+from trainrun.sweep.view import fold
 from trainrun_operator.api.sweep.status import (
     MAX_MESSAGE,
     BestTrial,
@@ -67,6 +79,22 @@ def test_the_best_value_is_told_exactly_and_in_six_digits() -> None:
     best = status_of_log(log, a_search().objective, trials=None).best
     assert best is not None
     assert (best.value, best.text) == (str(exact), "0.849383")
+
+
+def test_a_goal_that_is_refused_chooses_no_best_trial() -> None:
+    """The file was changed from minimize to maximize: the worst trial was told as the best one."""
+    spec = json.loads(SPEC) | {"objective": {"metric": "loss", "goal": "minimize", "value": "last"}}
+    first = replace(begun(), spec=json.dumps(spec))
+    ends = (told(0, value="1.0"), told(1, value="9.0"))
+    log = fold([first, asked(0), asked(1), *ends])
+    config = a_config(search=a_search(goal="maximize"))
+    observation, plan = SweepObservation(log=log), decided(log, config=config)
+    assert plan.verdict.reason == "SpecChanged"
+
+    status = sweep_status(observation, config, plan, before=TrainSweepStatus())
+
+    assert status.best is not None
+    assert (status.best.trial, status.best.value) == (0, "1.0")
 
 
 def test_what_was_said_of_the_trials_stays_while_the_log_is_not_known() -> None:

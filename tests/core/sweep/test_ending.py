@@ -128,3 +128,28 @@ def test_failed_trials_within_the_limit_end_nothing_and_the_message_may_be_empty
     assert decided(log, config=a_config(max_failed_trials=1)).verdict.reason == "TrialsAtWork"
     plan = decided(log, config=a_config(max_failed_trials=0))
     assert "trial 0: Hung. Raise" in plan.verdict.message
+
+
+def test_an_edit_that_raises_the_time_and_adds_a_target_ends_with_what_holds_now() -> None:
+    """It ended with "activeTime is 6 s" where the file said 600 s."""
+    end = End("Failed", "BudgetExhausted", "budget.activeTime is 6 s")
+    log = a_view(asked(0), reported(0, s1=0.04), Reports(active=6.0), end)
+    config = a_config(active_time=600.0, search=a_search(target=0.05))
+
+    plan = decided(log, config=config)
+    assert plan.targets is not None
+    assert (plan.targets.amend, plan.verdict.reason) == (log.position, "GoingOn")
+
+    again = decided(fold([Amend(log.position)], log), config=config)
+    assert again.targets is not None
+    assert again.targets.end is not None
+    assert (again.targets.end.verdict, again.targets.end.reason) == ("Succeeded", "TargetReached")
+
+
+def test_a_target_that_is_reached_while_trials_are_saved_changes_no_end() -> None:
+    end = End("Failed", "BudgetExhausted", "spent")
+    log = a_view(asked(0), Reports(active=6.0), end, reported(0, s1=0.04))
+
+    plan = decided(log, config=a_config(active_time=6.0, search=a_search(target=0.05)))
+
+    assert (plan.over, plan.verdict.reason) == (True, "BudgetExhausted")

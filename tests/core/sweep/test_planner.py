@@ -255,7 +255,7 @@ def test_trials_are_saved_only_once_the_end_stands_in_the_log() -> None:
 
 def test_a_sweep_is_not_said_to_be_over_before_its_open_trials_are_saved() -> None:
     """An operator that comes after it would leave a sweep alone that is over, and what works."""
-    log = a_view(asked(0), End("Failed", "X", "x"))
+    log = a_view(asked(0), End("Failed", "BudgetExhausted", "x"))
     config = a_config(max_failed_trials=0, active_time=0.0)
 
     ending = decided(log, a_run(0), config=config)
@@ -265,7 +265,8 @@ def test_a_sweep_is_not_said_to_be_over_before_its_open_trials_are_saved() -> No
         False,
     )
     saved = decided(log, a_run(0, "Suspended", suspend=True), config=config)
-    assert (saved.verdict.phase, saved.verdict.reason, saved.over) == ("Failed", "X", True)
+    verdict = saved.verdict
+    assert (verdict.phase, verdict.reason, saved.over) == ("Failed", "BudgetExhausted", True)
 
 
 def test_a_sweep_that_has_failed_by_its_errored_trials_goes_on_with_all_others() -> None:
@@ -339,6 +340,30 @@ def test_more_trials_after_the_end() -> None:
     again = decided(fold([Amend(4)], log), config=a_config(trials=2))
     assert again.targets is not None
     assert again.targets.asked == 2
+
+
+def test_flags_for_errored_trials_without_a_new_token_are_said_to_wait_for_one() -> None:
+    """resumeErrored: true did nothing, and nothing was said."""
+    log = a_view(asked(0), told(0, "Errored"), End("Failed", "NoTrialSucceeded", "none"))
+    for config, said in (
+        (a_config(trials=1), ""),
+        (
+            a_config(trials=1, resume_errored=True),
+            "; resume.resumeErrored is true: add 1 to resume.token, and it takes up 1 errored",
+        ),
+        (
+            a_config(trials=1, restart_errored=True),
+            "; resume.restartErrored is true: add 1 to resume.token, and it takes up 1 errored",
+        ),
+    ):
+        assert decided(log, config=config).verdict.message == f"none{said}"
+    at_work = decided(a_view(asked(0), told(0, "Errored")), config=a_config(resume_errored=True))
+    assert at_work.verdict.message.endswith("and it takes up 1 errored")
+    heeded = a_view(begun(uid="me", token=1, resume_errored=True), asked(0), told(0, "Errored"))
+    config = a_config(token=1, resume_errored=True)
+    assert "resumeErrored" not in decided(heeded, config=config).verdict.message
+    none = a_view(asked(0))
+    assert "token" not in decided(none, config=a_config(resume_errored=True)).verdict.message
 
 
 # 7: suspended, paused, stopped

@@ -15,9 +15,9 @@ from trainrun.checkpoint.numbered_log import VOLUME, NumberedLog
 from trainrun.checkpoint.records import seal, unseal
 from trainrun.contract import layout
 from trainrun.contract.metrics import decode
-from trainrun.errors import SweepLogDamaged
+from trainrun.errors import CheckpointDamaged, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
-from trainrun.sweep.records import Ask, End, LogEntry, Record, TrialReport, written
+from trainrun.sweep.records import Ask, End, LogEntry, Record, Reports, TrialReport, written
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView, apply
@@ -77,6 +77,23 @@ class SweepLog:
         except SweepLogDamaged as damage:
             return damage
         return None
+
+    def leave_out(self, position: int) -> str:
+        """Put a record without points in the place of a damaged one that held nothing else; what
+        is left of that is kept beside it. Returns where.
+
+        Raises StoreError, and SweepLogDamaged where nothing tells that it held only points.
+        """
+        data, key = self._log.get(position) or b"", self._log.key(position)
+        if _is_readable(data, key):
+            raise self._log.error(position, "it can be read, and stays")
+        # Keys are sorted: the kind stands before the points.
+        if b'"kind":"Reports"' not in data:
+            raise self._log.error(position, "nothing of it tells that it held only points")
+        kept = f"{key}.damaged"
+        self.folder.store.put(self.folder.key(kept), data)
+        self.folder.store.put(self.folder.key(key), seal(LogEntry(Reports())))
+        return f"{self.folder.uri}/{kept}"
 
     def append(self, record: Record) -> bool:
         """Write the next record; False: somebody was faster, or nothing is known of who was.
@@ -149,11 +166,20 @@ class SweepLog:
     def _damaged(self, what: str) -> SweepLogDamaged:
         return SweepLogDamaged(
             f"{what}. The log is all that is known of the trials, and nothing of it is guessed: "
-            "put the object back from a copy or an older version of it, or begin anew with another "
+            "put the object back from a copy or an older version of it (`trainrun sweep leave-out` "
+            "goes on without one that only held points of curves), or begin anew with another "
             "spec.storage.sweepName; what the trials have saved stays below "
             f"{self.folder.uri}/{layout.SWEEP_TRIALS}, and `trainrun sweep export --before-damage` "
             "writes what was told before"
         )
+
+
+def _is_readable(data: bytes, key: str) -> bool:
+    try:
+        unseal(LogEntry, data, name=key)
+    except CheckpointDamaged:
+        return False
+    return True
 
 
 @dataclass

@@ -213,7 +213,10 @@ class TrainSweepSpec(Model):
     """true: save and stop all trials, and wait. Default false."""
     storage: Annotated[SweepStorage, Hint("write storage: {uri: file:///absolute/path}")]
     """Where the log of the sweep and the folders of its trials are kept."""
-    objective: ObjectiveSpec
+    objective: Annotated[
+        ObjectiveSpec,
+        Hint("write objective: {metric: loss, goal: minimize}, and report a sum for several goals"),
+    ]
     """What is to be as small, or as great, as possible."""
     space: Annotated[
         tuple[SearchedParameter, ...],

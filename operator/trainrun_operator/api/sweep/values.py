@@ -45,8 +45,18 @@ def _scalar(value: object) -> object:
             fits = isinstance(value, bool | int)
     if not fits:
         needed = "must be a finite number, true or false, or a string of at most "
-        refuse([((), f"{needed}{MAX_TEXT} characters")])
+        refuse([((), f"{needed}{MAX_TEXT} characters{_way_out(value)}")])
     return value
+
+
+def _way_out(value: object) -> str:
+    match value:
+        case None:
+            return '; write "none", and let the script take it for None'
+        case dict() | list():
+            return "; give each of them a name, and let the script look up what the name stands for"
+        case _:
+            return ""
 
 
 Value = Annotated[Any, AfterValidator(_scalar), WithJsonSchema({ANY_TYPE: True})]

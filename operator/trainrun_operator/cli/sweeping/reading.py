@@ -7,7 +7,6 @@ over, or its cluster gone.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.cli.finding import ClusterName, cluster_name, stored_name
 from trainrun_operator.cli.preparation import holds_sweep, read_file, storage_uri
-from trainrun_operator.core.sweep.config import space_of
+from trainrun_operator.core.sweep.config import objective_of, space_of
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
@@ -105,8 +104,7 @@ class ReadSweep(FoundSweep):
     @property
     def objective(self) -> Objective:
         """What was searched for: it can never change, so the first session says it."""
-        goal = json.loads(self.view.sessions[0].spec)["objective"]
-        return Objective(metric=goal["metric"], goal=goal["goal"], value=goal["value"])
+        return objective_of(self.view.sessions[0].spec)
 
 
 def read_sweep(

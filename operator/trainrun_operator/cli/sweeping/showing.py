@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreError
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, best
@@ -99,6 +100,16 @@ def show_can_restore(
     counts = f"{view.asked} trials, {view.count('Open')} open, {view.count('Errored')} errored"
     click.echo(f"yes: {sweep.uri} holds {counts}")
     return SUCCEEDED
+
+
+def leave_record_out(where: str, record: int, *, storage: str | None, namespace: str | None) -> int:
+    """Put a record without points in the place of a damaged one; returns the exit code."""
+    log = SweepLog(find_sweep(where, storage=storage, namespace=namespace).folder)
+    kept = log.leave_out(record)
+    click.echo(f"record {record} is left out; what is left of it is kept as {kept}")
+    damage = log.read_before_damage()
+    click.echo(f"the log is still damaged: {damage}" if damage else "the log can be read again")
+    return SUCCEEDED if damage is None else NO
 
 
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:

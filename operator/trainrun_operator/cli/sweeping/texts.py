@@ -5,6 +5,7 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -44,6 +45,8 @@ def _parameter(value: Scalar, *, exact: bool) -> str:
     if isinstance(value, float):
         return repr(value) if exact else f"{value:.4g}"
     text = as_text(value)
+    if not text.isprintable():  # a newline would break a table, and nobody could copy a tab
+        text = json.dumps(text, ensure_ascii=False)
     return text if exact else wording.shortened(text, LONGEST_TEXT)
 
 

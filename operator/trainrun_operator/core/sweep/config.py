@@ -163,6 +163,12 @@ def space_of(immutable: str) -> tuple[Parameter, ...]:
     return tuple(_parameter(SearchedParameter.model_validate(it)) for it in space)
 
 
+def objective_of(immutable: str) -> Objective:
+    """What is searched for, likewise; without what may change."""
+    goal = json.loads(immutable)["objective"]
+    return Objective(metric=goal["metric"], goal=goal["goal"], value=goal["value"])
+
+
 def changed_fields(old: str, new: str) -> list[str]:
     """The paths below `spec` in which two immutable parts differ."""
     before, after = json.loads(old), json.loads(new)

@@ -27,7 +27,7 @@ from trainrun_operator.api.sweep.status import (
 )
 from trainrun_operator.core.sweep.boundary import ClerkUnknown, SweepObservation, SweepPlan
 from trainrun_operator.core.sweep.clerking import OF_THE_STORE
-from trainrun_operator.core.sweep.config import SweepConfig
+from trainrun_operator.core.sweep.config import SweepConfig, objective_of
 
 _MAX_PARAMS = 2048
 """Characters of the best trial's parameters as JSON."""
@@ -49,6 +49,8 @@ def sweep_status(
     # What is known of the log must not be forgotten because nobody can read it now.
     known = view if view.position >= before.position else None
     objective = config.search.objective
+    if view.sessions and view.sessions[0].spec != config.immutable:  # it is refused
+        objective = objective_of(view.sessions[0].spec)
     said = before if known is None else status_of_log(known, objective, trials=config.trials)
     running = tuple(sorted(run.trial for run in observation.runs if run.live)[:MAX_RUNNING])
     return replace(

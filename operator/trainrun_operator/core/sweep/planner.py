@@ -23,7 +23,7 @@ from trainrun_operator.core.sweep.boundary import (
     TrialRun,
 )
 from trainrun_operator.core.sweep.config import SweepConfig, changed_fields, in_sweep
-from trainrun_operator.core.sweep.rules import Slots, cleared, deletions, ending, fill, time_left
+from trainrun_operator.core.sweep.rules import Slots, cleared, deletions, endings, fill, time_left
 
 LOOK_AGAIN = 5.0
 """Seconds, while something is waited for that may not announce itself."""
@@ -53,8 +53,11 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
     if changed is not None:
         return _set_aside(changed, observation.runs)
     if log.end is not None:
-        return _ended(log, observation, config)
-    return _going_on(log, observation, config, name)
+        plan = _ended(log, observation, config)
+    else:
+        plan = _going_on(log, observation, config, name)
+    message = plan.verdict.message + _without_token(log, config)
+    return replace(plan, verdict=replace(plan.verdict, message=message))
 
 
 # ------------------------------------------------------------------------------ who leads it
@@ -107,9 +110,25 @@ def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
         phase="Failed",
         reason="TakenOver",
         message=f"TrainSweep uid {log.sessions[-1].uid} goes on with this search: it was applied "
-        "again, on another cluster or under another name, with the same storage",
+        "again, on another machine or cluster or under another name, with the same storage",
     )
     return _set_aside(verdict, runs)
+
+
+def _without_token(log: SweepView, config: SweepConfig) -> str:
+    """What to say of flags that were set for errored trials since the session began: they hold
+    when the next one does."""
+    wanted = {
+        "resumeErrored": (config.resume_errored, log.sessions[-1].resume_errored),
+        "restartErrored": (config.restart_errored, log.sessions[-1].restart_errored),
+    }
+    errored = log.count("Errored")
+    for flag, (now, at_its_beginning) in wanted.items():
+        if errored and now and not at_its_beginning:
+            return (
+                f"; resume.{flag} is true: add 1 to resume.token, and it takes up {errored} errored"
+            )
+    return ""
 
 
 def _set_aside(verdict: SweepVerdict, runs: tuple[TrialRun, ...]) -> SweepPlan:
@@ -143,8 +162,9 @@ def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -
     whoever sees that it is over leaves it alone."""
     assert log.end is not None, "looked at by the caller"
     targets, end = _told(log, observation.runs, config), log.end.record
-    now = ending(log, config)
-    if now is None or (now.reason == end.reason and now.verdict != end.verdict):
+    # Another rule may hold since, as saved trials have reported more: that changes nothing.
+    now = next((it for it in endings(log, config) if it.reason == end.reason), None)
+    if now is None or now.verdict != end.verdict:
         why = "its spec has changed" if now is None else "a trial has ended with a value since"
         message = f"it goes on after all, since {why}; it had ended: {end.message}"
         verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
@@ -167,8 +187,8 @@ def _going_on(
 ) -> SweepPlan:
     runs, targets = observation.runs, _told(log, observation.runs, config)
     deleted = deletions(log, runs, config)
-    end = ending(log, config)
-    if end is not None:
+    if ends := endings(log, config):
+        end = ends[0]
         verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
         # What it ends with depends on the trials that have ended: they are told first.
         targets = replace(targets, end=None if targets.ended else end)

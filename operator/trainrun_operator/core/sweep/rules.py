@@ -29,14 +29,10 @@ LONGEST = 200
 """Characters of why a trial has errored."""
 
 
-def ending(view: SweepView, config: SweepConfig) -> End | None:
-    """What the sweep ends with now; None: it goes on."""
-    return (
-        _too_many_failed(view, config)
-        or _target_reached(view, config)
-        or _time_spent(view, config)
-        or _all_ended(view, config)
-    )
+def endings(view: SweepView, config: SweepConfig) -> list[End]:
+    """What the sweep may end with now, what counts first; none: it goes on."""
+    rules = (_too_many_failed, _target_reached, _time_spent, _all_ended)
+    return [end for rule in rules if (end := rule(view, config)) is not None]
 
 
 def _too_many_failed(view: SweepView, config: SweepConfig) -> End | None:
