@@ -24,15 +24,22 @@ KUBERNETES_VERSION = "v1.36.3"
 SHIM = "containerd-shim-runc-v2"
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 _VERSION_PACKAGE = "k8s.io/component-base/version"
+_MAJOR, _MINOR, _ = KUBERNETES_VERSION.lstrip("v").split(".")
 # Without these the API server calls itself v0.0.0, and charts with a kubeVersion refuse it.
 _KUBERNETES_FLAGS = " ".join(
     f"-X {_VERSION_PACKAGE}.{name}={value}"
     for name, value in {
         "gitVersion": KUBERNETES_VERSION,
-        "gitMajor": KUBERNETES_VERSION.lstrip("v").split(".")[0],
-        "gitMinor": KUBERNETES_VERSION.split(".")[1],
+        "gitMajor": _MAJOR,
+        "gitMinor": _MINOR,
         "gitTreeState": "clean",
     }.items()
+)
+# Without these helm renders and lints for Kubernetes 1.20, which charts with a kubeVersion refuse.
+_HELM_FLAGS = " ".join(
+    f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{name}={value}"
+    for package in ("chartutil", "lint/rules")
+    for name, value in {"Major": _MAJOR, "Minor": _MINOR}.items()
 )
 
 
@@ -92,6 +99,7 @@ TOOLS = Module(
         "pause": "./pause",
         "helm": "helm.sh/helm/v3/cmd/helm",
     },
+    flags=_HELM_FLAGS,
     minutes="three to four minutes",
 )
 # Only where a cluster comes from kind; kubeadm only where its nodes' image is made here.

@@ -10,11 +10,13 @@ import pytest
 import yaml
 from pydantic import Field
 
+from tests.support.kstatus import kstatus
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import API_VERSION, Model
 from trainrun_operator.api.crd import RESOURCES, crd, crd_yaml
 from trainrun_operator.api.loading import InvalidFile, load
 from trainrun_operator.api.resources import TRAINRUN, Column, ObjectMeta, Resource
+from trainrun_operator.api.run.status_parts import StatusPart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,11 +41,13 @@ class Toy(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToyStatus:
+class ToyStatus(StatusPart):
     """What became of it."""
 
     mood: str = ""
     """One word."""
+    observed_generation: int = 0
+    """Of the spec."""
 
 
 TOY = Resource(
@@ -137,6 +141,15 @@ def test_an_api_server_takes_the_crd_of_a_row(trainruns: TrainRuns, tmp_path: Pa
     (tmp_path / "car.yaml").write_text(BROKEN.replace("9", "3"))
     trainruns.kubectl("create", "--filename", str(tmp_path / "car.yaml"))
     assert "car" in trainruns.kubectl("get", "ty", "--output=wide")
+
+
+def test_a_run_that_no_operator_has_looked_at_is_in_progress_for_gitops_tools(
+    trainruns: TrainRuns,
+) -> None:
+    """`helm install --wait` of a run in a namespace that nobody watches ended at once, healthy."""
+    trainruns.install()
+    trainruns.create()
+    assert kstatus(trainruns.get()) == ("InProgress", "generation is 1, observed is -1")
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.kind)

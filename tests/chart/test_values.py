@@ -76,6 +76,12 @@ def test_the_schema_takes_the_defaults_and_names_every_value() -> None:
     assert {k for k in described(SCHEMA) if k.count(".") == 0} - VALUES.keys() == {"enabled"}
 
 
+def test_the_helm_of_the_testbed_renders_for_the_kubernetes_of_the_testbed() -> None:
+    """It believed in Kubernetes 1.20, which the chart refuses."""
+    done = run_helm("template", "trainrun", values={})
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_value_is_described() -> None:
     assert [
         name for name, schema in described(SCHEMA).items() if not schema.get("description")
@@ -108,6 +114,7 @@ def test_the_run_in_the_notes_is_valid(tmp_path: Path) -> None:
         ({"serviceMonitor": {"enabled": True}}, "this cluster knows no ServiceMonitor"),
         ({"replicas": 1}, "with 1 replica(s), runs are not looked after while"),
         (MATRIX["namespaced"], "NOTE: the operator may not read nodes"),
+        (MATRIX["namespaced"], "A run in any other namespace is told nothing"),
     ],
 )
 def test_the_notes_warn_of_what_will_be_missed(

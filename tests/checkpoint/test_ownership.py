@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint.ownership import BeatWatch, beat, claimants, release
+from tests.support.memory_store import MemoryStore
+from trainrun.checkpoint.ownership import BeatWatch, beat, claimants, owner_uid, release
 from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord
 from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract.answer import ResolveRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainrun.checkpoint.selection import ObjectInfo
 
 
 def owners(bench: Bench) -> list[str]:
@@ -208,3 +216,31 @@ def test_a_beat_that_stands_still_for_the_lease_is_seen_as_such(any_bench: Bench
 
 def test_a_folder_without_an_owner_says_nothing(bench: Bench) -> None:
     assert bench.resolve(1, look=True).owner == "Unknown"
+
+
+class CutStore(MemoryStore):
+    """Its listings end after some objects, as those of a server that forgets to say so."""
+
+    shows = 0
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        return sorted(super().list(prefix), key=lambda item: item.key)[: self.shows]
+
+
+@pytest.mark.parametrize("shows", [0, 1])
+def test_a_claim_that_a_listing_leaves_out_is_still_ours(tmp_path: Path, shows: int) -> None:
+    """It was told as StorageLost: our own uid was "the last to claim" what this run has lost."""
+    store = CutStore()
+    store.shows = 1000
+    bench = Bench(run=RunStore(store, "digits"), scratch=tmp_path)
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    bench.resolve(2)
+    store.shows = shows
+
+    assert beat(bench.run, uid="uid-1", counter=7)
+    assert owner_uid(bench.run) == "uid-1"
+    assert json.loads(store.objects["digits/owners/000002.beat"])["counter"] == 7
+    assert bench.resolve(3, uid="uid-2", on_existing="Fail").outcome == "NotEmpty"
+    # The attempts are cut, too: asked again later, and not refused for good.
+    assert bench.resolve(3, on_existing="Fail").outcome == "Unavailable"

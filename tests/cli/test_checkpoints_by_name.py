@@ -50,3 +50,17 @@ def test_a_name_without_its_namespace_is_looked_for_where_the_kubeconfig_says(
     listed = checkpoints("digits")
     assert listed.exit_code == 2
     assert trained.uri not in listed.output
+
+
+def test_a_run_that_is_on_in_a_cluster_is_not_said_to_have_stopped(trainruns: TrainRuns) -> None:
+    """`status NAME` said "was stopped in phase Running", and nothing of a run that nobody leads."""
+    trainruns.install()
+    trainruns.create()
+
+    def shown() -> str:
+        words = ["status", "digits", "-n", trainruns.namespace]
+        return " ".join(CliRunner().invoke(trainrun, words).output.split())
+
+    assert shown().startswith("Run digits: no operator has looked at it yet: see whether")
+    trainruns.apply_status({"phase": "Running", "observedGeneration": 1}, manager="operator")
+    assert shown().startswith("Run digits: Running, led by the operator ")

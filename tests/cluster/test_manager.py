@@ -109,6 +109,37 @@ async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
     await api.close()
 
 
+async def test_a_run_that_was_deleted_under_somebodys_finalizer_says_so(fake: FakeApi) -> None:
+    """It stayed `Running 2/2`, and its workers were gone."""
+    office, api = Office(), await KubeApi.connect()
+    leaving = raw(version=2)
+    leaving["metadata"] |= {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["foregroundDeletion", "example.com/archive"],
+    }
+    leaving["status"] = {
+        "phase": "Running",
+        "workers": {"ready": 2, "total": 2, "text": "2/2", "selector": "run"},
+        "conditions": [{"type": "Running", "status": "True"}],
+    }
+    office.sees(leaving)
+    office.manager.lead(office.around(api))
+    await until(lambda: fake.bodies)
+    told = fake.bodies[0]["status"]
+    office.sees({**leaving, "status": told})
+    by_kubernetes = {**leaving["metadata"], "finalizers": ["foregroundDeletion"], "uid": "uid-2"}
+    office.sees({**leaving, "metadata": {**by_kubernetes, "name": "other"}})
+    await office.manager.stop()
+    await api.close()
+
+    workers = {"ready": 0, "total": 2, "text": "0/2", "selector": "run"}
+    assert (told["phase"], told["reason"], told["workers"]) == ("Terminating", "Deleted", workers)
+    assert [it["type"] for it in told["conditions"]] == ["Running", "Deleted"]
+    (event,) = office.events
+    assert (event.reason, event.message.rpartition(": ")[2]) == ("Deleted", "example.com/archive")
+    assert len(fake.of("put")) == 1, "it is told once"
+
+
 async def test_a_neighbour_is_told_once_the_api_server_takes_it(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,10 @@ VERSION = "v1alpha1"
 API_VERSION: Literal["trainrun.dev/v1alpha1"] = "trainrun.dev/v1alpha1"
 """Of all resources."""
 
+RECONCILING, STALLED = "Reconciling", "Stalled"
+"""Conditions of kstatus, by which tools that know no resource of ours see how one stands: one of
+them at most is there, and True."""
+
 CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 

@@ -154,7 +154,9 @@ def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
             "kind": {"type": "string", "description": f"{resource.kind}."},
             "metadata": {"type": "object"},
             "spec": structural(resource.spec),
-            "status": structural(resource.status, status=True),
+            # kstatus takes an object without a status for healthy.
+            "status": structural(resource.status, status=True)
+            | {"default": {"observedGeneration": -1}},
         },
         CEL_RULES: [name_rule],
     }

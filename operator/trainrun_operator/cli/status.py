@@ -24,17 +24,24 @@ from trainrun_operator.cli.report.model import (
     Verbatim,
 )
 from trainrun_operator.cli.report.output import show
-from trainrun_operator.cli.sources import RunState, Source
+from trainrun_operator.cli.sources import ClusterSource, RunState, Source
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.gains import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
+
+UNSEEN = (
+    "no operator has looked at it yet: see whether one runs, and whether it watches this namespace "
+    "(the chart's value watchNamespaces)"
+)
 
 
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Print the status of each run that `where` names."""
     runs = find_runs(where, storage=storage, namespace=namespace)
     for run, state in [(run, run.state()) for run in runs]:
-        report = report_of(run.name, state.status, leader=state.leader)
+        led_by = "" if state.leader is None else f"process {state.leader}"
+        led_by = "the operator" if isinstance(run, ClusterSource) else led_by
+        report = report_of(run.name, state.status, led_by=led_by)
         show(replace(report, data=_as_json(run, state)), as_json=as_json)
 
 
@@ -57,14 +64,16 @@ SHOWN = 0.01
 
 
 def report_of(
-    name: str, status: TrainRunStatus, *, leader: int | None = None, continue_with: str = ""
+    name: str, status: TrainRunStatus, *, led_by: str = "", continue_with: str = ""
 ) -> Document:
-    """How a run stands or has ended. `leader` is the process that leads it, `continue_with` the
-    command that goes on with it if it is unfinished."""
-    led = leader is not None and not status.finished
+    """How a run stands or has ended. `led_by` names who leads it, `continue_with` the command that
+    goes on with it if it is unfinished."""
+    led = bool(led_by) and not status.finished
     headline, tone = _headline(name, status)
     if led:
-        headline, tone = f"Run {name}: {status.phase}, led by process {leader}", "plain"
+        headline, tone = f"Run {name}: {status.phase}, led by {led_by}", "plain"
+    if status.observed_generation < 0:
+        headline, tone = f"Run {name}: {UNSEEN}", "note"
     further = f"continue with: {continue_with}" if continue_with else ""
     lines = (
         wording.restarting(status, now=datetime.now(UTC)),

@@ -119,6 +119,7 @@ class RunManager:
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
             self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
+            self._neighbours.deleted(raw)
             return
         if is_managed_elsewhere(raw):
             return

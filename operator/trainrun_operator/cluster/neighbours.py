@@ -1,9 +1,10 @@
-"""Runs that we do not lead, told so once: those of another installation, and too large ones.
+"""Runs that we do not lead, told so once: those of another installation, too large ones, and those
+that were deleted and are kept.
 
 Layer: cluster. Two installations that watch the same namespace are a mistake, or one of them is
 gone; who looks at the run learns of both, and what to do. Invariant: nothing of such a run is
-changed but the list of its conditions, which gets one more; the rest of its status is written back
-as it was read, whatever version has written it.
+changed but the list of its conditions, which gets one more, and of a deleted one what its columns
+show; the rest of its status is written back as it was read, whatever version has written it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from trainrun_operator.worlds.kubernetes.world import Surroundings
 REASON = "OtherInstallation"
 RETRY = 60.0
 """Seconds until a condition that could not be written is tried again."""
+DELETED = "Deleted"
+OF_THE_COLLECTOR = ("foregroundDeletion", "orphan")
+"""Finalizers with which Kubernetes itself deletes: it removes them within seconds."""
 SETTLED = ("Complete", "Failed")
 """Conditions of runs that need no telling, with the one to be told."""
 
@@ -66,6 +70,20 @@ class Neighbours:
             f"other one with --set adopt={{{other}}}"
         )
         self.note(raw, CONTESTED, REASON, message)
+
+    def deleted(self, raw: Raw) -> None:
+        """This run is being deleted; somebody's finalizer may keep its object."""
+        keepers = [it for it in raw["metadata"].get("finalizers", ()) if it not in OF_THE_COLLECTOR]
+        if not keepers:
+            return
+        message = (
+            "the TrainRun was deleted: its workers are sent away, and nothing more is done about "
+            f"it. The object stays until these finalizers are removed: {', '.join(keepers)[:500]}"
+        )
+        status, workers = mapping(raw, "status"), mapping(raw, "status", "workers")
+        none = {**workers, "ready": 0, "text": f"0/{workers.get('total', 0)}"}
+        shown = {**status, "phase": "Terminating", "reason": DELETED, "workers": none}
+        self.note({**raw, "status": shown}, DELETED, "Finalizers", message)
 
     def note(self, raw: Raw, type_: str, reason: str, message: str) -> None:
         """This run has to get the condition of this type, unless it has it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.checkpoint.stores.s3_errors import AlreadyThere, Raced, explain
+from trainrun.checkpoint.stores.s3_errors import AlreadyThere, Raced, explain, way_to
 from trainrun.errors import (
     ObjectNotFound,
     PutIfAbsentUnsupported,
@@ -55,3 +55,15 @@ def test_a_refusal_becomes_an_error_with_a_remedy(
     assert type(error) is kind
     assert str(error).startswith("cannot write s3://bkt/a")
     assert remedy in str(error)
+
+
+def test_a_proxy_on_the_way_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the proxy answered read as the store's own refusal."""
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://me:secret@proxy.corp:3128")
+    told = " through the proxy proxy.corp:3128 (NO_PROXY names what is reached without)"
+    assert way_to("https://bkt.s3.amazonaws.com") == told
+    assert way_to("http://minio.storage:9000") == ""
+    monkeypatch.setenv("no_proxy", ".amazonaws.com")
+    assert way_to("https://bkt.s3.amazonaws.com") == ""

@@ -207,6 +207,20 @@ def test_a_slow_upload_shows_progress_and_can_be_given_up(
     assert not any("done" in item.key for item in opened.list(""))
 
 
+def test_a_large_upload_whose_beginning_got_no_answer_leaves_no_other_behind(
+    proxied: ObjectStore, proxy: TcpProxy, opened: ObjectStore, s3_server: S3Server, tmp_path: Path
+) -> None:
+    """One to three unfinished uploads stayed in the bucket, unseen and paid for."""
+    content = os.urandom(40 << 20)
+    (tmp_path / "large").write_bytes(content)
+    proxy.lose_answers = 4  # three to the question whether it is there, one to the beginning
+    proxied.put_file("large", tmp_path / "large", crc32=zlib.crc32(content))
+    assert proxy.lose_answers == 0
+    assert opened.size("large") == len(content)
+    left = [*(s3_server.data / "bucket" / ".sgwtmp").rglob("*")]
+    assert not [path for path in left if path.parent.parent.name == "multipart"]
+
+
 def test_a_large_upload_that_fails_leaves_no_parts_behind(
     opened: ObjectStore, s3_server: S3Server, tmp_path: Path
 ) -> None:

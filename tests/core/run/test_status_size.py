@@ -84,7 +84,7 @@ def an_old_run(text: str, *, replicas: int = REPLICAS) -> Scene:
             observed_generation=999_999,
         )
         for kind in sorted(LASTING)
-        if kind not in ("Complete", "Failed")
+        if kind not in ("Complete", "Failed", "Stalled")  # at most one of Reconciling and Stalled
     )
     return scene.with_status(
         attempt=ATTEMPT,

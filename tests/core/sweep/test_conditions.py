@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from tests.support.kstatus import kstatus
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus
+from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus, json_object
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
-from trainrun_operator.core.sweep.display import with_conditions, with_too_large
+from trainrun_operator.core.sweep.display import with_conditions, with_refusal
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 NEW = TrainSweepStatus()
@@ -87,14 +91,59 @@ def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
 
 
 def test_an_object_that_is_too_large_is_told_beside_what_holds() -> None:
-    ready = tuple(conditions(TrainSweepStatus(phase="Running")).values())
-    status = TrainSweepStatus(phase="Running", message="the object has 900 KiB", conditions=ready)
+    ready = tuple(conditions(TrainSweepStatus(phase="Running", reason="TrialsAtWork")).values())
+    status = TrainSweepStatus(reason="TooLarge", message="the object has 900 KiB", conditions=ready)
 
-    first = with_too_large(status, now=NOW)
-    later = with_too_large(TrainSweepStatus(conditions=first, message="x"), now=NOW + HOUR)
+    first = with_refusal(status, now=NOW)
+    status = TrainSweepStatus(reason="TooLarge", conditions=first, message="x")
+    later = with_refusal(status, now=NOW + HOUR)
 
-    assert [it.type for it in first] == ["ClerkReady", "TooLarge"]
+    assert [it.type for it in first] == ["ClerkReady", "TooLarge", "Stalled"]
     assert (first[1].status, first[1].message) == ("True", "the object has 900 KiB")
     assert later[1].last_transition_time == NOW
     found = conditions(TrainSweepStatus(phase="Running"), before=TrainSweepStatus(conditions=first))
-    assert "TooLarge" not in found
+    assert {"TooLarge", "Stalled"}.isdisjoint(found)
+
+
+# ------------------------------------------------------------------------------ GitOps tools
+
+
+def seen(status: TrainSweepStatus) -> tuple[str, str]:
+    """What a tool that goes by kstatus's rules says of the sweep."""
+    return kstatus({"metadata": {"generation": 0}, "status": json_object(status)})
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "word"),
+    [
+        ("Pending", "TakingUp", "InProgress"),
+        ("Running", "TrialsAtWork", "Current"),
+        ("Running", "WaitingForRoom", "Current"),
+        ("Running", "AllPaused", "Current"),
+        ("Running", "TrialRefused", "InProgress"),
+        ("Running", "Suspended", "InProgress"),
+        ("Suspended", "Suspended", "Current"),
+        ("Running", "Ending", "Current"),
+        ("Succeeded", "AllTrialsEnded", "Current"),
+        ("Failed", "TooManyFailedTrials", "Failed"),
+    ],
+)
+def test_gitops_tools_see_how_a_sweep_stands(phase: SweepPhase, reason: str, word: str) -> None:
+    status = TrainSweepStatus(phase=phase, reason=reason, message="4 of 9")
+    status = replace(status, conditions=tuple(conditions(status).values()))
+    assert seen(status) == (word, "" if word == "Current" else "4 of 9")
+
+
+def test_a_sweep_whose_clerk_is_not_there_is_in_progress() -> None:
+    unknown = ClerkUnknown(message="it has said nothing for 31 s")
+    status = TrainSweepStatus(phase="Running", reason=unknown.reason, message=unknown.message)
+    status = replace(status, conditions=tuple(conditions(status, clerk=unknown).values()))
+    assert seen(status) == ("InProgress", "it has said nothing for 31 s")
+
+
+def test_a_sweep_whose_spec_cannot_be_used_needs_its_user() -> None:
+    waits = TrainSweepStatus(phase="Pending", reason="TakingUp")
+    before = tuple(conditions(waits).values())
+    status = TrainSweepStatus(reason="InvalidSpec", message="spec.run: ...", conditions=before)
+    refused = replace(status, conditions=with_refusal(status, now=NOW))
+    assert seen(refused) == ("Failed", "spec.run: ...")

@@ -187,7 +187,7 @@ def test_a_status_is_small_whatever_the_number_of_trials(letter: str) -> None:
         said = replace(status, phase=phase, message=cut(many, MAX_MESSAGE))
         found = with_conditions(said, before=before, clerk=unknown, now=NOW)
         before = replace(said, conditions=found)
-    assert len(before.conditions) == 5
+    assert len(before.conditions) == 6
     text = json.dumps(json_object(before), ensure_ascii=False)
     assert len(text.encode(errors="replace")) < 16 << 10
     assert all(it.message.startswith(letter * 50) for it in status.last_ended)

@@ -117,7 +117,7 @@ def acquire(
     """
     stamp = _stamp(run, uid=uid, params=params)
     for _ in range(CLAIM_TRIES):
-        numbers = run.numbers(layout.OWNERS)
+        numbers = _owners(run)
         if fail_on_existing and (refusal := _existing(run, uid=uid)):
             return refusal
         newest = _read_claim(run, numbers[-1]) if numbers else None
@@ -132,7 +132,7 @@ def acquire(
         if run.write_once(layout.owner_key(number), record):
             known = _run_id(run, stamp, numbers or [number])
             return Owned(number=number, committed=committed, run_id=known)
-        if run.numbers(layout.OWNERS) == numbers:
+        if _owners(run) == numbers:
             raise run.incomplete_listing(layout.owner_key(number))
     raise StoreUnavailable(f"{run.uri}: others keep claiming this folder")
 
@@ -154,7 +154,7 @@ def release(run: RunStore, *, uid: str) -> None:
 
 def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
     """Whether the folder's owner, whoever it is, shows life; nothing is written."""
-    numbers = run.numbers(layout.OWNERS)
+    numbers = _owners(run)
     if not numbers:
         return "Unknown"
     claim = _read_claim(run, numbers[-1])
@@ -166,35 +166,29 @@ def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
 
 def is_used(run: RunStore) -> bool:
     """Whether anybody has used the folder."""
-    return bool(
-        run.numbers(layout.OWNERS)
-        or run.objects(layout.ATTEMPTS)
-        or run.objects(layout.CHECKPOINTS)
-    )
+    return bool(_owners(run) or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS))
 
 
 def has_claimed(run: RunStore, *, uid: str) -> bool:
     """Whether this TrainRun has ever owned the folder."""
-    return any(
-        _read_claim(run, number).uid == uid for number in reversed(run.numbers(layout.OWNERS))
-    )
+    return any(_read_claim(run, number).uid == uid for number in reversed(_owners(run)))
 
 
 def claimants(run: RunStore) -> set[str]:
     """All TrainRuns that have ever owned the folder; "" stands for those that cannot be named."""
-    return {_read_claim(run, number).uid for number in run.numbers(layout.OWNERS)}
+    return {_read_claim(run, number).uid for number in _owners(run)}
 
 
 def owner_uid(run: RunStore) -> str:
     """The TrainRun that has the newest claim, released or not; empty where nobody can be named."""
-    numbers = run.numbers(layout.OWNERS)
+    numbers = _owners(run)
     return _read_claim(run, numbers[-1]).uid if numbers else ""
 
 
 def _write_beat(
     run: RunStore, *, uid: str, counter: int, committed: CheckpointId | None, released: bool
 ) -> bool:
-    numbers = run.numbers(layout.OWNERS)
+    numbers = _owners(run)
     claim = _read_claim(run, numbers[-1]) if numbers else None
     if claim is None or claim.uid != uid or (claim.released and not released):
         return False
@@ -223,7 +217,7 @@ def of_other_params(run: RunStore, params: str) -> NotOwned | None:
 def known_run_id(run: RunStore) -> str:
     """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
     stamp = run.find(RunRecord, layout.RUN)
-    numbers = run.numbers(layout.OWNERS) if stamp is None else []
+    numbers = _owners(run) if stamp is None else []
     return _run_id(run, stamp, numbers) if stamp is not None or numbers else ""
 
 
@@ -266,6 +260,14 @@ def _stamp(run: RunStore, *, uid: str, params: str) -> RunRecord | None:
             f"knows layout {layout.VERSION}: upgrade, or use another runName"
         )
     return there
+
+
+def _owners(run: RunStore) -> list[int]:
+    """The numbers of all claims: what a listing leaves out at its end is asked for by its name."""
+    numbers = run.numbers(layout.OWNERS)
+    first = max(numbers, default=0)
+    last = _last(run, OwnerRecord, layout.owner_key, first)
+    return [*numbers, *range(first + 1, last + 1)]
 
 
 def _read_claim(run: RunStore, number: int) -> _Claim:
@@ -337,16 +339,21 @@ def enter(run: RunStore, *, uid: str, fresh: bool) -> RunStore:
 
 def _newest(first: RunStore) -> int:
     newest = max(first.numbers(layout.GENERATIONS), default=1)
+    return _last(first, GenerationRecord, layout.generation_key, newest)
+
+
+def _last(run: RunStore, cls: type[object], key_of: Callable[[int], str], newest: int) -> int:
+    """The highest number of a row of records: the `newest` that is listed, or one after it."""
     while True:
-        key = layout.generation_key(newest + 1)
+        key = key_of(newest + 1)
         try:
-            first.read(GenerationRecord, key)
+            run.read(cls, key)
         except ObjectNotFound:
             return newest
         except CheckpointDamaged as error:
             # Whatever answers every question, a proxy perhaps, would make an endless row of them.
             raise StoreUnavailable(
-                f"{first.uri}/{key} is not believed: {error}, and the listing does not show it"
+                f"{run.uri}/{key} is not believed: {error}, and the listing does not show it"
             ) from error
         newest += 1
 

@@ -145,7 +145,8 @@ class Condition(StatusPart):
     """A Kubernetes condition."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Complete, Failed, Suspended, Running, TemplateValid, StorageReady, or a worker's warning."""
+    """Complete, Failed, Suspended, Running, TemplateValid, StorageReady, Reconciling, Stalled, or a
+    worker's warning."""
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=64)]
@@ -240,14 +241,14 @@ class TrainRunStatus(Internal):
     """status of a TrainRun."""
 
     observed_generation: int = 0
-    """metadata.generation of the spec that was acted on last."""
+    """metadata.generation of the spec that was acted on last; -1 until an operator has looked."""
     phase: Annotated[str, Field(max_length=64)] = "Pending"
     """One word for people: how far the run is in its life."""
     reason: Annotated[str, Field(max_length=64)] = ""
     """One word for people: what it waits for or why it ended; absent while it runs."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=32), MapList("type")] = ()
-    """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady and
-    warnings."""
+    """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady, warnings,
+    and one of Reconciling and Stalled, or neither."""
     run_id: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
     """What trackers know the run by (TRAINRUN_RUN_ID): the same wherever it goes on from its
     storage. Absent until an attempt starts."""

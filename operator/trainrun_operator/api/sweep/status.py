@@ -87,10 +87,11 @@ class TrainSweepStatus(StatusPart):
     position: int = 0
     """Of the log, as far as it was acted on."""
     observed_generation: int = 0
-    """metadata.generation of the spec that was acted on last; 0 on a laptop."""
+    """metadata.generation of the spec that was acted on last; -1 until an operator has looked; 0 on
+    a laptop."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), MapList("type")] = ()
-    """Complete, Failed, Suspended, ClerkReady, and StorageReady once the store has not answered;
-    none on a laptop."""
+    """Complete, Failed, Suspended, ClerkReady, StorageReady once the store has not answered, and
+    one of Reconciling and Stalled, or neither; none on a laptop."""
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The installation of the operator that leads the sweep: its namespace, and which key it knows
     its pods by."""

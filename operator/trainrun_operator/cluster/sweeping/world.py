@@ -43,7 +43,7 @@ from trainrun_operator.core.sweep.boundary import (
 )
 from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
 from trainrun_operator.core.sweep.config import displaced, sweep_config
-from trainrun_operator.core.sweep.display import TOO_LARGE, with_too_large
+from trainrun_operator.core.sweep.display import TOO_LARGE, with_refusal
 from trainrun_operator.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -251,9 +251,8 @@ class ClusterSweep:
         reason = TOO_LARGE if isinstance(why, TooLarge) else "InvalidSpec"
         said, generation = cut(str(why), MAX_MESSAGE), raw["metadata"].get("generation", 0)
         status = replace(before, reason=reason, message=said, observed_generation=generation)
-        if reason == TOO_LARGE:
-            now = datetime.now(UTC).replace(microsecond=0)
-            status = replace(status, conditions=with_too_large(status, now=now))
+        now = datetime.now(UTC).replace(microsecond=0)
+        status = replace(status, conditions=with_refusal(status, now=now))
         if status != before:
             await self._put(raw, status)
             self.telling.refused(raw, reason, str(why))

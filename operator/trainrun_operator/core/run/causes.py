@@ -135,14 +135,15 @@ CAUSES: dict[Cause, CauseRow] = {
         stands_still=True,
     ),
     Cause.START_FAILED: CauseRow(
-        advice="check command, image and mounts in workers.template",
+        advice="do what the message says, or check command, image and mounts in workers.template",
         charge="startFailures",
         against_node="Repeated",
         fault_of_start=True,
     ),
     Cause.RENDEZVOUS_FAILED: CauseRow(
-        advice="see what else listens on slot 0's node, and whether the other workers reach it; "
-        "each attempt uses another port",
+        advice="see what else listens on slot 0's node, and whether the other workers reach it (a "
+        "NetworkPolicy must let workers reach each other on all ports); each attempt uses another "
+        "port",
         charge="failures",
         free_tries=3,
         explains=Explains.NOT_MET,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.api.base import GROUP
+from trainrun_operator.api.base import GROUP, RECONCILING, STALLED
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import CheckpointStatus, Incident, Workers
 from trainrun_operator.core.run import steps, times, unheard, warnings
@@ -39,8 +39,11 @@ LASTING = (
     "WorkersReady",
     "TemplateValid",
     "StorageReady",
+    RECONCILING,
+    STALLED,
 )
-"""Conditions that stay in the list with status False; warnings leave it when they are over."""
+"""Conditions that are no warnings. They stay in the list with status False, but for the last two:
+see `health`."""
 
 TOLD = ("StorageReady", "TemplateValid", "WorkersReady")
 """Those of them that are told as events when they turn False."""

@@ -12,7 +12,8 @@ give the same plan, whatever the order of the workers. The steps of a decision:
    a loss, one that has just taken over included.
 4. A run without a holder is claimed by the first status that is written for it; of two such writes
    the API server takes one.
-5. The status is fitted into its size, and what is new in it becomes events, each told once.
+5. The status says how the run stands for tools that do not know it (`health`) and is fitted into
+   its size; what is new in it becomes events, each told once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.boundary import DeleteWorker, Event, Observation, Plan, name_of
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import LASTING, news
+from trainrun_operator.core.run.health import with_health
 from trainrun_operator.core.run.stages import gathering, resting, running
 from trainrun_operator.core.run.status_size import fitted, with_history
 from trainrun_operator.core.run.storage import with_recheck
@@ -41,7 +43,7 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
     plan = taken_over(view) or named_first(view, _staged(view))
     plan = claimed(view, plan)
     # Fitted first: a warning that finds no room would be new in every pass.
-    plan = _announced(view, replace(plan, status=fitted(plan.status)))
+    plan = _announced(view, replace(plan, status=fitted(with_health(view, plan.status))))
     return with_recheck(view, told(view, with_history(plan, observation.now)))
 
 

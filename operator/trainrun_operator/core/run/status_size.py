@@ -23,7 +23,7 @@ from trainrun_operator.core.run.boundary import Plan
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.ledger import CUT
 
-LIMIT = 15_000
+LIMIT = 15_250
 """Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""
 
 HISTORY_LIMIT = 1_300

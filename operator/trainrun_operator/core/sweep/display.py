@@ -15,6 +15,7 @@ from trainrun._common.text import cut
 from trainrun.sweep.records import written
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView, best
+from trainrun_operator.api.base import RECONCILING, STALLED
 from trainrun_operator.api.run.status import Condition, ConditionStatus
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,
@@ -146,6 +147,9 @@ TOO_LARGE = "TooLarge"
 _PHASES = (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended"))
 """Conditions that hold in one phase."""
 
+_AT_WORK = ("TrialsAtWork", "WaitingForRoom", "AllPaused", "Ending")
+"""Reasons of the phase Running in which nothing is left to be done for the spec."""
+
 
 def with_conditions(
     status: TrainSweepStatus,
@@ -154,8 +158,8 @@ def with_conditions(
     clerk: ClerkUnknown | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Complete, Failed, Suspended, ClerkReady and StorageReady; `clerk` says why the log is not
-    known.
+    """Complete, Failed, Suspended, ClerkReady, StorageReady, and by kstatus's rules Reconciling or
+    Stalled; `clerk` says why the log is not known.
 
     Of a sweep that is over no clerk is asked any more.
     """
@@ -168,15 +172,28 @@ def with_conditions(
     if status.phase not in ("Succeeded", "Failed"):
         told.append(_clerk(clerk))
     told += _store(clerk, known.get("StorageReady"), over=status.phase in ("Succeeded", "Failed"))
+    told += _health(status, clerk)
     return tuple(_condition(known.get(it[0]), it, status, now) for it in told)
 
 
-def with_too_large(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of `status` and one that the object is too large, as its message says."""
+def with_refusal(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of `status` whose spec cannot be used, as its reason and message say."""
     before = {it.type: it for it in status.conditions}
-    told: _Told = (TOO_LARGE, "True", TOO_LARGE, status.message)
-    new = _condition(before.pop(TOO_LARGE, None), told, status, now)
-    return (*before.values(), new)
+    before.pop(RECONCILING, None)
+    kinds = (TOO_LARGE, STALLED) if status.reason == TOO_LARGE else (STALLED,)
+    for kind in kinds:
+        told: _Told = (kind, "True", status.reason, status.message)
+        before[kind] = _condition(before.get(kind), told, status, now)
+    return tuple(before.values())
+
+
+def _health(status: TrainSweepStatus, clerk: ClerkUnknown | None) -> tuple[_Told, ...]:
+    """As kstatus reads a Job: see `core.run.health`."""
+    if status.phase == "Failed":
+        return ((STALLED, "True", status.reason, status.message),)
+    if status.phase in ("Succeeded", "Suspended") or (clerk is None and status.reason in _AT_WORK):
+        return ()
+    return ((RECONCILING, "True", status.reason, status.message),)
 
 
 def _clerk(clerk: ClerkUnknown | None) -> _Told:

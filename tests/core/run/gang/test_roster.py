@@ -9,7 +9,13 @@ import pytest
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.agent_state import Held, Notice
 from trainrun_operator.api.run.status_parts import Cause
-from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerFact, WorkerLoss
+from trainrun_operator.core.run.boundary import (
+    CreateWorker,
+    DeleteWorker,
+    Installation,
+    WorkerFact,
+    WorkerLoss,
+)
 
 
 def created(scene: Scene) -> list[str]:
@@ -305,6 +311,11 @@ def test_a_worker_whose_agent_never_calls_is_an_incident_and_is_replaced() -> No
     assert plan.message == (
         "attempt 1 could not start: worker run-0-1 runs, but its agent has not called within "
         "health.startTimeout (300 s)"
+    )
+    ours = Installation(name="trainrun-system")
+    assert scene.seen_by(ours, held_by=ours.holder).plan.message.endswith(
+        "(300 s); its log says why. It must reach the Service trainrun-agents in namespace "
+        "trainrun-system, port 8443: a NetworkPolicy may forbid that"
     )
     after = scene.after(plan, passed=1).with_worker(0, age=seconds(302))
     assert deleted(after) == [("run-0-1", "its agent does not answer")]

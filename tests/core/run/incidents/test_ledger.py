@@ -114,8 +114,9 @@ def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_n
     assert verdict is not None
     assert verdict.message == (
         "x (RendezvousFailed); spec.failurePolicy.maxFailures is 0 and 0 were used before: see "
-        "what else listens on slot 0's node, and whether the other workers reach it; each attempt "
-        f"uses another port. {KEPT}"
+        "what else listens on slot 0's node, and whether the other workers reach it (a "
+        "NetworkPolicy must let workers reach each other on all ports); each attempt uses another "
+        f"port. {KEPT}"
     )
 
 
@@ -361,5 +362,6 @@ def test_the_message_of_exceeded_start_failures_names_their_own_budget() -> None
     assert failed is not None
     assert failed.message == (
         "loss 2 (StartFailed); spec.failurePolicy.maxStartFailures is 1 and 1 was used before: "
-        f"check command, image and mounts in workers.template. {KEPT}"
+        "do what the message says, or check command, image and mounts in workers.template. "
+        f"{KEPT}"
     )

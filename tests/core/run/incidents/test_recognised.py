@@ -54,6 +54,20 @@ def test_an_error_that_is_known_is_told_with_what_helps(exception: str, remedy: 
     assert (loss.cause, loss.collateral) == (Cause.APP_ERROR, False)
 
 
+def test_a_bus_error_names_the_shared_memory() -> None:
+    loss = the_loss(a_run().running().with_exit(1, code=135, signal=7))
+    assert loss.message.startswith("rank 1 was killed by SIGBUS; shared memory is full, most")
+
+
+def test_a_python_that_finds_no_library_names_pythonhome() -> None:
+    lines = ("ModuleNotFoundError: No module named 'encodings'", "  <no Python frame>")
+    loss = the_loss(a_run().running().with_exit(1, code=1, last_lines=lines))
+    assert loss.message.endswith(
+        "its output:   <no Python frame>; PYTHONHOME names the folder of another Python than the "
+        "command's: unset it"
+    )
+
+
 def test_a_peer_that_nccl_misses_is_collateral_and_has_no_remedy_of_its_own() -> None:
     loss = the_loss(a_run().running().with_exit(1, exception="DistBackendError: ncclRemoteError"))
     assert loss.collateral

@@ -162,6 +162,15 @@ def test_a_pod_that_the_scheduler_has_not_seen_is_starting() -> None:
     assert waiting(fact(unplaced("")))[:2] == ("Unschedulable", "no node fits")
 
 
+def test_a_scheduler_that_does_not_exist_is_named() -> None:
+    """The run waited as `Starting` for ever."""
+    pod = a_pod()
+    pod["spec"]["schedulerName"] = "gang-scheduler"
+    kind, message, since = waiting(fact(pod))
+    assert (kind, since) == ("Unschedulable", 0.0)
+    assert message.startswith("the scheduler gang-scheduler (schedulerName in workers.template; ")
+
+
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 def test_an_image_that_cannot_be_had_is_named(reason: str) -> None:
     pod = placed(status(waiting={"reason": reason, "message": 'pull "x:1" failed: not found'}))

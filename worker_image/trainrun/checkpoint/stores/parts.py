@@ -172,6 +172,19 @@ def send_file(
     said(answer, "ETag", name=where["Key"])
 
 
+def abort_uploads(
+    client: Client, bucket: str, prefix: str, of: Callable[[str], bool], but: str = ""
+) -> None:
+    """Give up the unfinished uploads below `prefix` to keys for which `of` holds, `but` for one.
+
+    Raises what the client raises.
+    """
+    pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+    for item in (item for page in pages for item in page.get("Uploads", ())):
+        if of(item["Key"]) and item["UploadId"] != but:
+            client.abort_multipart_upload(Bucket=bucket, Key=item["Key"], UploadId=item["UploadId"])
+
+
 def fetch_range(
     client: Client,
     where: Mapping[str, str],

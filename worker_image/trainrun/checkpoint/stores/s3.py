@@ -23,13 +23,14 @@ from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
     Part,
+    abort_uploads,
     encode_crc32,
     fetch_parts,
     fetch_range,
     said,
     send_file,
 )
-from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain
+from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, way_to
 from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
 from trainrun.errors import (
     CheckpointDamaged,
@@ -104,6 +105,7 @@ class S3Store:
         """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._region = region
+        self._way = way_to(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
         self._made: Any = None
@@ -220,15 +222,8 @@ class S3Store:
     def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
         """See ObjectStore.abort_uploads."""
         with self._explained("list unfinished uploads of", prefix):
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=self.bucket, Prefix=self.prefix + prefix
-            )
-            for page in pages:
-                for item in page.get("Uploads", ()):
-                    if of(item["Key"][len(self.prefix) :]):
-                        self._client.abort_multipart_upload(
-                            Bucket=self.bucket, Key=item["Key"], UploadId=item["UploadId"]
-                        )
+            whole = self.prefix + prefix
+            abort_uploads(self._client, self.bucket, whole, lambda key: of(key[len(self.prefix) :]))
 
     def close(self) -> None:
         """See ObjectStore.close."""
@@ -309,6 +304,10 @@ class S3Store:
         )
         where["UploadId"] = said(upload, "UploadId", name=self._name(key))
         try:
+            if upload["ResponseMetadata"].get("RetryAttempts"):  # an answer was lost, and its name
+                with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+                    is_it, ours = where["Key"].__eq__, where["UploadId"]
+                    abort_uploads(self._client, self.bucket, where["Key"], is_it, but=ours)
             send_file(
                 self._client,
                 where,
@@ -359,7 +358,7 @@ class S3Store:
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
         """Turn the SDK's exceptions from the block into StoreErrors that say what to do."""
-        what = f"cannot {verb} {self._name(key)}"
+        what = f"cannot {verb} {self._name(key)}{self._way}"
         try:
             yield
         except sdk.ClientError as error:

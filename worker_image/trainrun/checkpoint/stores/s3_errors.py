@@ -1,10 +1,13 @@
 """What an S3 server's refusals mean, and what to do about each.
 
-Layer: pure; `s3.py` maps the exceptions of its library to these. Codes are those of AWS, and of
-versitygw and MinIO where they differ.
+Layer: pure, but for the proxies of the environment; `s3.py` maps the exceptions of its library to
+these. Codes are those of AWS, and of versitygw and MinIO where they differ.
 """
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from trainrun.errors import (
     ObjectNotFound,
@@ -50,6 +53,16 @@ _UNSUPPORTED = frozenset({"NotImplemented", "501"})
 MISPLACED = "ExistingObjectIsDirectory"
 """Of servers over a folder: the object could not be put in its place, for good or for a moment."""
 _PATH = frozenset({"ObjectParentIsFile", MISPLACED, "DirectoryNotEmpty"})
+
+
+def way_to(endpoint: str) -> str:
+    """Names the proxy through which the SDK asks this address; it may answer in its place."""
+    there = urlsplit(endpoint)
+    proxy = getproxies().get(there.scheme, "")
+    if not proxy or proxy_bypass(there.netloc):
+        return ""
+    asked = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+    return f" through the proxy {asked} (NO_PROXY names what is reached without)"
 
 
 def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> StoreError:

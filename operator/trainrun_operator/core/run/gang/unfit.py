@@ -42,11 +42,20 @@ def failed_start(view: View) -> Loss | None:
                 continue  # its node has failed, and it is about to be replaced
             if never_called(view, worker) and not view.is_unknown(worker):
                 what = "runs, but its agent has not called within"
-                return _loss(worker, f"{what} {_start_timeout(view)}")
+                return _loss(worker, f"{what} {_start_timeout(view)}{_the_way(view)}")
             if cannot_start(view, worker) and worker.pending is not None:
                 what = f"has not started within {_start_timeout(view)}"
                 return _loss(worker, f"{what}: {worker.pending.message}")
     return None
+
+
+def _the_way(view: View) -> str:
+    """What an agent in a cluster must reach; the chart gives the Service this name and port."""
+    operator = view.observation.installation.name
+    return operator and (
+        "; its log says why. It must reach the Service trainrun-agents in namespace "
+        f"{operator}, port 8443: a NetworkPolicy may forbid that"
+    )
 
 
 def ended_now(view: View) -> list[WorkerFact]:

@@ -300,7 +300,8 @@ def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
     """Who may have caused it; or what to do about an error that many scripts die of."""
     if collateral:
         return _left_before(view, end)
-    remedy = "" if end.oom else remedy_of(end.exception)
+    said = end.exception or SIGNAL_NAMES.get(end.signal or 0, " ".join(end.last_lines))
+    remedy = "" if end.oom else remedy_of(said)
     return f"; {remedy}" if remedy else ""
 
 

@@ -28,6 +28,11 @@ GPU_FULL = (
     "whether another process holds memory of that GPU"
 )
 
+SHARED_FULL = (
+    "shared memory is full, most likely: mount an emptyDir with medium: Memory at /dev/shm, of "
+    "which a container has 64 MiB, or lower num_workers"
+)
+
 REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("cuda out of memory",), GPU_FULL),
     (("cuda error: out of memory",), GPU_FULL),
@@ -38,13 +43,8 @@ REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
             "limit or lower num_workers"
         ),
     ),
-    (
-        ("dataloader worker", "killed by signal: bus error"),
-        (
-            "shared memory is full: mount an emptyDir with medium: Memory at /dev/shm, or lower "
-            "num_workers"
-        ),
-    ),
+    (("dataloader worker", "killed by signal: bus error"), SHARED_FULL),
+    (("sigbus",), SHARED_FULL),
     (
         ("dataloader worker", "exited unexpectedly"),
         "a DataLoader's worker has died: its own error stands further up in the output of the rank",
@@ -80,6 +80,10 @@ REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
             "a check in a kernel failed, mostly an index that is out of range: a label beyond the "
             "classes, a token beyond the vocabulary; set CUDA_LAUNCH_BLOCKING=1 for the line"
         ),
+    ),
+    (
+        ("no module named 'encodings'",),
+        "PYTHONHOME names the folder of another Python than the command's: unset it",
     ),
     (
         ("uncorrectable ecc error",),

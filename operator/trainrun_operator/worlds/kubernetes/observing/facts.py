@@ -104,8 +104,11 @@ def _unplaced(pod: PodFact) -> PodPending:
     if why := held_back(pod):
         return PodPending(kind=GATED, message=why, stage=GATED)
     if scheduled is None or scheduled.status != "False":
-        message = "the scheduler has not looked at the pod yet"
-        return PodPending(kind="Starting", message=message, stage="Scheduling")
+        named = pod.scheduler not in ("", "default-scheduler")
+        who = f" {pod.scheduler} (schedulerName in workers.template; does it run?)" if named else ""
+        message = f"the scheduler{who} has not looked at the pod yet"
+        kind: PendingKind = "Unschedulable" if named else "Starting"
+        return PodPending(kind=kind, message=message, stage="Scheduling")
     message = scheduled.message or scheduled.reason or "no node fits"
     return PodPending(
         kind="Unschedulable", message=message, stage=scheduled.reason or "Unschedulable"

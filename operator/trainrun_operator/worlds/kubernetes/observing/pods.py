@@ -129,6 +129,8 @@ class PodFact:
     """Seconds of grace that a deletion gives which names none."""
     gates: tuple[str, ...] = ()
     """Names of what keeps the scheduler from looking at it; nothing of ours is among them."""
+    scheduler: str = ""
+    """Name of the one that is to place it."""
     scheduled: PodCondition | None = None
     disruption: PodCondition | None = None
     """DisruptionTarget: somebody is taking it away."""
@@ -198,6 +200,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         grace=number(metadata, "deletionGracePeriodSeconds"),
         usual_grace=usual_grace(spec),
         gates=tuple(text(gate, "name") for gate in objects(spec, "schedulingGates")[:MOST_GATES]),
+        scheduler=text(spec, "schedulerName"),
         scheduled=_condition(status, "PodScheduled"),
         disruption=_condition(status, "DisruptionTarget"),
         sandbox=_condition(status, "PodReadyToStartContainers"),

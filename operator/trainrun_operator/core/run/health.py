@@ -1,0 +1,43 @@
+"""How a run stands for tools that know no TrainRuns: Flux, Argo CD, Helm's `--wait`.
+
+Layer: core. By kstatus's rules, as it reads a Job: Reconciling is True until the run is as its spec
+asks, Stalled is True once only its user can get it there, and neither is there while it trains,
+rests or has succeeded. Invariant: one of them at most, since readers take the first that is True.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainrun_operator.api.base import RECONCILING, STALLED
+from trainrun_operator.api.run.status import Condition, PhaseName, TrainRunStatus
+from trainrun_operator.core.run.display import TOO_LARGE, condition, with_marks
+from trainrun_operator.core.run.view import View
+
+AS_ASKED: tuple[PhaseName, ...] = ("Running", "Finishing", "Suspended", "Succeeded")
+"""Phases in which nothing is left to be done for the spec."""
+
+
+def with_health(view: View, status: TrainRunStatus) -> TrainRunStatus:
+    """`status`, with the one of the two conditions that holds."""
+    others = tuple(c for c in status.conditions if c.type not in (RECONCILING, STALLED))
+    status = replace(status, conditions=others)
+    if (why := _stalled(status)) is not None:
+        return with_marks(status, condition(view, STALLED, "True", why.reason, why.message))
+    if status.phase in AS_ASKED:
+        return status
+    running = status.condition("Running")
+    message = "" if running is None else running.message
+    reason = status.reason or status.phase
+    return with_marks(status, condition(view, RECONCILING, "True", reason, message))
+
+
+def _stalled(status: TrainRunStatus) -> Condition | None:
+    for kind, said in (("Failed", "True"), ("TemplateValid", "False"), (TOO_LARGE, "True")):
+        found = status.condition(kind)
+        if found is None or found.status != said:
+            continue
+        # What was said of an earlier spec is not known of this one.
+        if kind == "Failed" or found.observed_generation == status.observed_generation:
+            return found
+    return None
