@@ -33,9 +33,9 @@ $(VENV)/.installed: requirements.lock pyproject.toml tools/uv
 	@$(call install-into,$(VENV),requirements.lock)
 	@touch $@
 
-# What a lock names, and the project itself, into a virtual environment.
+# What a lock names, and the project itself, into a virtual environment; on a terminal uv shows how far it is.
 install-into = test -x $(1)/bin/python || tools/uv venv --quiet --allow-existing --python '>=3.11' $(1); \
-    tools/uv pip sync --quiet --require-hashes --python $(1)/bin/python $(2); \
+    tools/uv pip sync $$(test -t 2 || echo --quiet) --require-hashes --python $(1)/bin/python $(2); \
     tools/uv pip install --quiet --no-build-isolation --no-deps --python $(1)/bin/python --editable .
 
 .PHONY: lock

@@ -12,7 +12,7 @@ from tests.api.spec_table import BASE, changed, containers
 from tests.support.admission import refusals
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.crd import crd
-from trainrun_operator.api.loading import InvalidFile, kinds_in, load_trainrun
+from trainrun_operator.api.loading import InvalidFile, kinds_in, load_trainrun, read_document
 from trainrun_operator.api.resources import TRAINRUN
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,31 @@ def problems(changes: dict[str, object], overrides: dict[str, object] | None = N
     with pytest.raises(InvalidFile) as caught:
         load_trainrun(json.dumps(changed(changes)), source="run.yaml", overrides=overrides)
     return list(caught.value.problems)
+
+
+def test_misspelt_fields_of_a_container_are_named() -> None:
+    """`comand:` was told "needs a command", `imag:` nothing at all."""
+    place = "spec.workers.template.spec.containers"
+    container = {"name": "worker", "imag": "x", "comand": ["python", "t.py"]}
+    assert problems({place: [container]})[:2] == [
+        f"{place}[0].imag: unknown field; did you mean image?",
+        f"{place}[0].comand: unknown field; did you mean command?",
+    ]
+    assert problems({place: [{"name": "worker", "args": ["t"], "envs": []}, 7]})[0] == (
+        f"{place}[0].envs: unknown field; did you mean env?"
+    )
+    assert problems({place: [{"name": "worker", "args": ["t"], "imag": "x"}]}) == [
+        f"{place}[0].imag: unknown field; did you mean image?"
+    ]
+    fields = ("resizePolicy", "restartPolicyRules", "terminationMessagePolicy", "stdinOnce")
+    known = {"name": "worker", "command": ["t"], **dict.fromkeys(fields, 1)}
+    load_trainrun(json.dumps(changed({place: [known]})), source="run.yaml")
+
+
+def test_one_document_of_a_kind_is_found_among_others() -> None:
+    text = "kind: ConfigMap\n---\nkind: JobSet\nspec: {}\n"
+    found = read_document(text, source="x", kind="job", kinds=["JobSet"])
+    assert found == {"kind": "JobSet", "spec": {}}
 
 
 def test_a_rule_broken_by_two_values_is_told_once_and_not_again_of_a_default() -> None:
@@ -227,6 +252,11 @@ def test_the_template_stays_as_it_was_written() -> None:
         (
             "apiVersion: trainrun.dev/v1alpha1\nkind: TrainTask",
             'run.yaml: kind is "TrainTask"; TrainRun is needed here',
+        ),
+        (
+            "apiVersion: apps/v1\nkind: Deployment",
+            'run.yaml: apiVersion is "apps/v1"; trainrun.dev/v1alpha1 is needed here, and kind is '
+            '"Deployment"; TrainRun is needed here',
         ),
         (
             f"{HEAD}---\n{HEAD}",

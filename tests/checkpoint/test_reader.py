@@ -78,6 +78,14 @@ def test_a_rank_that_brought_nothing_gets_an_empty_directory(bench: Bench, cache
     assert read_directory(directory) == {}
 
 
+def test_scripts_can_read_their_step_from_the_folders_name(bench: Bench, cache: Path) -> None:
+    """Accelerate's examples do; they stopped with "invalid literal for int(): 'all'"."""
+    bench.commit(step=5)
+    for rank in (None, 0):
+        path = materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=rank)
+        assert path.name == "step_5"
+
+
 def test_a_node_downloads_each_file_once(bench: Bench, cache: Path) -> None:
     bench.commit(step=5)
     run, store = counting(bench)

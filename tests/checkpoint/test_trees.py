@@ -119,13 +119,9 @@ def test_links_that_lead_out_of_the_directory_stand_for_what_they_lead_to(tmp_pa
     (saved / "sub").mkdir(parents=True)
     (tmp_path / "base.pt").write_text("base")
     (saved / "model.pt").write_text("model")
-    (saved / "absolute.pt").symlink_to(saved / "model.pt")
     (saved / "outside.pt").symlink_to("../base.pt")
-    (saved / "around.pt").symlink_to("../saved/model.pt")
     (saved / "sub" / "inside.pt").symlink_to(".././model.pt")
     assert {entry.name: entry.target for entry in walk(saved)} == {
-        "absolute.pt": "",
-        "around.pt": "",
         "model.pt": "",
         "outside.pt": "",
         "sub": "",
@@ -133,8 +129,34 @@ def test_links_that_lead_out_of_the_directory_stand_for_what_they_lead_to(tmp_pa
     }
     (saved / "there").symlink_to(tmp_path)
     (tmp_path / "staging").mkdir()
-    with pytest.raises(ValueError, match="is a link to a directory; copy its files"):
+    with pytest.raises(ValueError, match="is a link to a directory outside of the checkpoint; "):
         Staging(tmp_path / "staging").check(saved, 3)
+
+
+@pytest.mark.parametrize("whose", ["staging_directory", "the script's own"])
+def test_a_link_to_the_newest_folder_may_be_absolute(tmp_path: Path, whose: str) -> None:
+    """`last.symlink_to(out / "000100")` failed every report."""
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "home").symlink_to("disk")
+    staging = Staging(tmp_path / "staging")
+    saved = tmp_path / "home" / "saved"
+    if whose == "staging_directory":
+        saved = staging.new_directory()
+    (saved / "000100" / "sub").mkdir(parents=True)
+    (saved / "000100" / "model.pt").write_text("model")
+    (saved / "last").symlink_to(saved / "000100")
+    (saved / "000100" / "sub" / "best.pt").symlink_to(saved / "last" / "model.pt")
+    (saved / "around.pt").symlink_to(f"../{saved.name}/000100/model.pt")
+    assert staging.check(saved, 5)
+    staged = tmp_path / "staging" / staging.take(saved, 5).name
+    links = {"last": "000100", "000100/sub/best.pt": "../model.pt", "around.pt": "000100/model.pt"}
+    assert {name: os.fspath((staged / name).readlink()) for name in links} == links
+    assert {it.name: it.target for it in scan_links(staged)} == links
+
+
+def scan_links(folder: Path) -> list[TreeEntry]:
+    return [item.other for item in scan(folder, rank=0) if item.other and item.other.target]
 
 
 @pytest.mark.parametrize("target", ["/etc", "../..", "../../etc"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,21 @@ def test_a_run_never_started_here_is_named(tmp_path: Path) -> None:
     assert "was never started on this machine" in result.output
 
 
+@pytest.mark.parametrize(
+    "line", ["status", "logs", "checkpoints", "explain", "checkpoints get _ model"]
+)
+def test_all_commands_say_alike_that_a_run_was_never_started(line: str, tmp_path: Path) -> None:
+    """Four said "is the volume mounted?" with exit code 1, one "was never started" with 2."""
+    storage = tmp_path / "runs"
+    verb, *rest = line.replace("_", f"{storage.as_uri()}/first").split()
+    result = call(verb, *(rest or [f"{storage.as_uri()}/first"]))
+    assert result.exit_code == 2
+    assert result.output == (
+        f"error: run first in {storage.as_uri()} was never started on this machine, and the "
+        f"storage's folder {storage} does not exist; is the volume mounted?\n"
+    )
+
+
 def test_a_storage_that_another_machine_wrote_has_checkpoints_and_no_status(
     finished: LocalRuns, tmp_path: Path
 ) -> None:
@@ -93,7 +109,8 @@ def test_a_storage_that_another_machine_wrote_has_checkpoints_and_no_status(
 def test_storage_without_a_run_is_named(tmp_path: Path) -> None:
     result = call("checkpoints", f"{tmp_path.as_uri()}/other")
     assert result.exit_code == 2
-    assert f"{tmp_path.as_uri()}/other: there is nothing; give <storage URI>/" in result.output
+    said = f"run other in {tmp_path.as_uri()} was never started: there is nothing; give <storage "
+    assert said in result.output
 
 
 def test_checkpoints_are_listed_and_the_newest_is_marked(finished: LocalRuns) -> None:
@@ -143,6 +160,19 @@ def test_the_newest_checkpoint_is_fetched_and_is_what_was_saved(
     again = call("checkpoints", "get", where, str(folder))
     assert again.exit_code == 2
     assert f"{folder} is there already; name a new folder, or an empty one" in again.output
+
+
+def test_on_a_terminal_it_is_told_how_much_is_read(
+    finished: LocalRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = f"{finished.storage.as_uri()}/tiny"
+    assert "reading" not in call("checkpoints", where, "--verify").output
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    monkeypatch.setattr("trainrun_operator.cli.checkpoint_files.LARGE", 1)
+    said = call("checkpoints", where, "--verify").stderr
+    assert re.search(r"^reading step-\d+-attempt-1, 1 of \d, \d+ B$", said, re.MULTILINE)
+    said = call("checkpoints", "get", where, str(tmp_path / "model")).stderr
+    assert re.search(r"^reading rank-0\.json, \d+ B$", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize("step", ["15", "step-000000015-attempt-2"])

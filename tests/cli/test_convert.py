@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,52 @@ def test_a_gang_has_as_many_workers_as_a_job_has_pods_at_a_time(tmp_path: Path) 
         "note: spec.replicatedJobs[0].template.spec.completions: 5: all workers of a gang run at "
         "once, and only 2 of these do\n" in many.stderr
     )
+
+
+def test_a_job_is_found_among_the_documents_of_its_file(tmp_path: Path) -> None:
+    """A ConfigMap before it, the usual file, was refused."""
+    path = tmp_path / "job.yaml"
+    beside = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config}\n---\n"
+    path.write_text(beside + (JOBS / "pytorchjob.yaml").read_text())
+    result = converted(path)
+    assert result.exit_code == 0
+    assert spec_of(result) == spec_of(converted(JOBS / "pytorchjob.yaml"))
+    assert "note: ConfigMap of the same file: not in the TrainRun; apply it as" in result.stderr
+    path.write_text("---\n".join((JOBS / f"{name}.yaml").read_text() for name in KINDS))
+    assert "the file holds 3 YAML documents" in converted(path).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "named"),
+    [
+        ("python train.py --node $(JOB_COMPLETION_INDEX)", "", "JOB_COMPLETION_INDEX"),
+        ("bash -c 'python t.py --nodes ${PET_NNODES}'", "", "PET_NNODES"),
+        ("torchrun --nnodes=$(PET_NNODES) --nproc-per-node=1 t.py", "", ""),
+        ("torchrun --node-rank=$(JOB_COMPLETION_INDEX) t.py", "", ""),
+        ("torchrun t.py --first $(RANK)", "", "RANK"),
+        ("python t.py $(PET_NNODES)", "{name: PET_NNODES, value: '2'}", ""),
+        ("bash -c 'python t.py --rank $RANK'", "", ""),
+        (
+            "python t.py",
+            "{name: X, valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['b/index']\"}}}",
+            "b/index",
+        ),
+        ("python t.py", "{name: X, value: $(JOBSET_NAME)}", "JOBSET_NAME"),
+    ],
+)
+def test_what_only_the_jobs_operator_fills_has_to_be_changed(
+    command: str, env: str, named: str, tmp_path: Path
+) -> None:
+    words = str(shlex.split(command))
+    path = changed(
+        "pytorchjob",
+        tmp_path,
+        ('[bash, -c, "exec torchrun --rdzv-backend=c10d train.py --epochs 3"]', words),
+        ("resources:", f"env: [{env}]\n              resources:"),
+    )
+    result = converted(path)
+    told = f"to be changed: {named}: its operator fills it, and here nothing does" in result.stderr
+    assert told == bool(named)
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,21 @@ def test_some_ranks_one_attempt_and_the_last_lines_can_be_asked_for(run: RunStor
     ]
     tail = call(run.uri, "--attempt", "2", "--tail", "1").output.splitlines()
     assert tail == ["[attempt 2 rank 0] done", "[attempt 2 rank 1] done token=***"]
-    none = call(run.uri, "--attempt", "9")
-    assert none.exit_code == 0
-    assert none.output == "no such lines are there\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--attempt", "9"], "there is no attempt 9: attempts are 1 to 2"),
+        (["--rank", "9", "--attempt", "2"], "there is no rank 9: ranks are 0 to 1"),
+    ],
+)
+def test_an_attempt_or_a_rank_that_is_not_there_is_no_success(
+    run: RunStore, asked: list[str], says: str
+) -> None:
+    result = call(run.uri, *asked)
+    assert result.exit_code == 2
+    assert result.output == f"error: {says}\n"
 
 
 def test_as_json_each_line_is_an_object(run: RunStore) -> None:
@@ -152,19 +164,13 @@ def test_attempts_whose_lines_were_deleted_and_those_that_stored_nothing_are_nam
 def test_a_place_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
     result = call(f"{tmp_path.as_uri()}/nothing")
     assert result.exit_code == 2
-    assert "there is nothing; give <storage URI>/<run name>" in result.output
+    assert "was never started: there is nothing; give <storage URI>/<run name>" in result.output
 
 
 def test_a_storage_cannot_be_followed(run: RunStore) -> None:
     result = call("-f", run.uri)
     assert result.exit_code == 2
     assert "to follow a run give its YAML file, or its name in the cluster" in result.output
-
-
-def test_a_store_that_cannot_be_read_is_no_mistake_of_the_user(tmp_path: Path) -> None:
-    result = call(f"{tmp_path.as_uri()}/no/such/volume/llama")
-    assert result.exit_code == 1
-    assert "is the volume mounted?" in result.output
 
 
 def test_here_the_files_of_workers_tell_what_is_not_stored(run: RunStore) -> None:

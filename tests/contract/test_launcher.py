@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -148,10 +149,49 @@ def found(line: str) -> str:
         ),
         ("fabric run --devices 2 t.py", "fabric run"),
         ("bash -c 'lightning run model --devices=2 t.py'", "fabric run"),
+        ("litgpt finetune_lora EleutherAI/pythia-14m --data Alpaca", "litgpt"),
     ],
 )
 def test_a_launcher_that_each_process_would_start_for_itself_is_found(line: str, told: str) -> None:
     assert found(line) == told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("trl sft --model_name_or_path x", "trl"),
+        ("bash -c 'llamafactory-cli train sft.yaml'", "llamafactory-cli"),
+        ("uv run /opt/bin/axolotl train x.yaml", "axolotl"),
+        ("trl sft --num_machines 2", ""),
+        ("lerobot-train --steps 10", ""),  # joins the others, as any script of Accelerate
+    ],
+)
+def test_a_program_that_starts_a_process_for_each_gpu_is_found_where_it_sees_several(
+    line: str, told: str
+) -> None:
+    assert hidden_launcher(shlex.split(line), several_gpus=True) == told
+    assert found(line) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            "--mixed_precision bf16 --num_processes=2 train.py --mixed_precision fp16",
+            "would be off without a word: set ACCELERATE_MIXED_PRECISION=bf16 in env, and let the "
+            "script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said",
+        ),
+        (
+            "--mixed-precision=fp16 --dynamo_mode reduce-overhead --use_fsdp -m train",
+            "set ACCELERATE_MIXED_PRECISION=fp16 and ACCELERATE_DYNAMO_MODE=reduce-overhead in env",
+        ),
+        ("train.py", "set for instance ACCELERATE_MIXED_PRECISION=bf16 in env, and let the script"),
+    ],
+)
+def test_what_accelerate_launch_says_is_not_lost_silently(options: str, says: str) -> None:
+    """Done as the refusal said, mixed precision was off and nothing told it."""
+    with pytest.raises(LauncherRefused, match=re.escape(says)):
+        torch_launch(["accelerate", "launch", *options.split()])
 
 
 @pytest.mark.parametrize(
@@ -170,6 +210,8 @@ def test_a_launcher_that_each_process_would_start_for_itself_is_found(line: str,
         "bash -c 'torchrun --nnodes=$NODES --rdzv-endpoint head:1 t.py'",
         "bash -c 'torchrun --nnodes 1:4 --rdzv-endpoint head:1 t.py'",
         "fabric run --num-nodes 2 t.py",
+        "litgpt finetune x --devices 2",
+        "litgpt pretrain x",
         # which only a shell can tell
         "bash -c 'if true; then torchrun t.py; fi'",
         "bash -c '[ $RANK = 0 ] && torchrun t.py'",

@@ -2,6 +2,7 @@
 
 Layer: api. No I/O: the caller reads the file. What is accepted is what the API server accepts; the
 CRD (trainrun_operator.api.crd) is made from the same models. YAML is read as kubectl would.
+Beyond that a field of a container that looks misspelt is refused: the API server would drop it.
 Differences to yaml.safe_load, all towards what the API server gets: a key that stands twice is an
 error, dates stay strings, and what JSON cannot hold is refused.
 """
@@ -12,7 +13,7 @@ import copy
 import itertools
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import yaml
@@ -21,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import API_VERSION, BROKEN_RULE, Model
+from trainrun_operator.api.pod_template import misspelt
 from trainrun_operator.api.problems import (
     DEEPEST,
     Place,
@@ -123,10 +125,13 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, in
     return known[id(node)]
 
 
-def read_document(text: str, *, source: str, kind: str) -> dict[str, Any]:
+def read_document(
+    text: str, *, source: str, kind: str, kinds: Collection[str] = ()
+) -> dict[str, Any]:
     """The mapping that `text` holds; errors name `source`, and `kind`, which was looked for.
 
-    Raises InvalidSpec when it is not YAML, holds no or several documents, or no mapping.
+    Among several documents it is the only one whose kind is in `kinds`. Raises InvalidSpec when it
+    is not YAML, holds no such document or several, or no mapping.
     """
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
@@ -136,6 +141,9 @@ def read_document(text: str, *, source: str, kind: str) -> dict[str, Any]:
         raise InvalidSpec(f"{source}: not valid YAML: {error}") from error
     if not documents:
         raise InvalidSpec(f"{source}: the file is empty; a {kind} is needed")
+    named = [it for it in documents if isinstance(it, dict) and it.get("kind") in kinds]
+    if len(named) == 1:
+        documents = named
     if len(documents) > 1:
         raise InvalidSpec(
             f"{source}: the file holds {len(documents)} YAML documents; put the {kind} into a "
@@ -260,22 +268,28 @@ def read(
     document = without_nulls(document, resource.model)
     if stored:
         document = without_unknown(document, resource.model)
+    found = [] if stored else list(misspelt(document))
     try:
-        return _validate(document, resource.model)
+        made = _validate(document, resource.model)
     except ValidationError as error:
-        found = tuple(dict.fromkeys(_problems(document, resource.model, error)))
-        raise InvalidFile(source=source, problems=found) from error
+        found += _problems(document, resource.model, error)
+        raise InvalidFile(source=source, problems=tuple(dict.fromkeys(found))) from error
+    if found:
+        raise InvalidFile(source=source, problems=tuple(found))
+    return made
 
 
 def _check_kind(document: dict[str, Any], resource: Resource[Any], source: str) -> None:
     """Say at once that this is something else: everything after would be noise."""
-    for field, wanted in resource.head().items():
-        if field not in document:
-            raise InvalidSpec(f"{source}: {field} is missing; add {field}: {wanted}")
-        if document[field] != wanted:
-            raise InvalidSpec(
-                f"{source}: {field} is {shown(document[field])}; {wanted} is needed here"
-            )
+    found = [
+        f"{field} is {shown(document[field])}; {wanted} is needed here"
+        if field in document
+        else f"{field} is missing; add {field}: {wanted}"
+        for field, wanted in resource.head().items()
+        if document.get(field) != wanted
+    ]
+    if found:
+        raise InvalidSpec(f"{source}: {', and '.join(found)}")
 
 
 def _override(document: dict[str, Any], path: str, value: object) -> None:

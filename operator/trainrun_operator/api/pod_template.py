@@ -9,6 +9,7 @@ field.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -170,6 +171,28 @@ def _size_of(containers: str) -> str:
     entry = "size(e.name) + (has(e.value) ? size(e.value) : 0)"
     each = f"{words} + (has(c.env) ? c.env.map(e, {entry}).sum() : 0)"
     return f"(has(self.{containers}) ? self.{containers}.map(c, {each}).sum() : 0)"
+
+
+FIELDS = (
+    "image", "command", "args", "workingDir", "ports", "env", "envFrom", "resources", "volumeMounts"
+)  # fmt: skip
+"""Of a container; a name that is much like one of these is a mistake."""
+
+
+def misspelt(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """A sentence for each field of a container, anywhere in this document, that looks misspelt."""
+    for name, inner in value.items():
+        path = f"{above}{name}"
+        if isinstance(inner, dict):
+            yield from misspelt(inner, f"{path}.")
+        elif name in ("containers", "initContainers") and isinstance(inner, list):
+            fields = [
+                (at, it) for at, each in enumerate(inner) if isinstance(each, dict) for it in each
+            ]
+            for at, field in fields:
+                close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.85)
+                if close and close[0] != field:
+                    yield f"{path}[{at}].{field}: unknown field; did you mean {close[0]}?"
 
 
 class PodSpec(OpenModel):

@@ -6,12 +6,14 @@ Layer: cli. Asks the store alone; works from any machine, whether the run is on 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import click
 
 from trainrun._common.tree import stamp, walk
+from trainrun.checkpoint.cache import CachedFile
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, manifest_to_read
 from trainrun.checkpoint.reader import checkpoint_on_node
 from trainrun.checkpoint.run_store import RunStore
@@ -23,6 +25,9 @@ from trainrun.errors import CheckpointDamaged, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.sources import BEST, UnknownScore, best, generation_of, wanted_score
+
+LARGE = 100_000_000
+"""Bytes of a file that is named while it is read."""
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -128,6 +133,13 @@ def _check_kept(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamage
         ) from error
 
 
+def _said(file: CachedFile, _: Path) -> bool:
+    """On a terminal, name a file that takes its time; nobody else has it than the store."""
+    if file.size >= LARGE and sys.stderr.isatty():
+        click.echo(f"reading {file.name}, {wording.size(file.size)}", err=True)
+    return False
+
+
 def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
     """The folder appears at once and whole, by a rename."""
     manifest = manifest_to_read(run, checkpoint)
@@ -137,7 +149,7 @@ def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".trainrun-", dir=folder.parent))
-        files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory()
+        files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory(copy=_said)
         files.rename(folder)
         stamp(folder, walk(folder), apart=True)
     except OSError as error:

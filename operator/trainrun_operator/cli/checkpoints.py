@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +20,7 @@ from trainrun.checkpoint.ownership import generations, known_run_id
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
 from trainrun.contract.agent_state import Resolution
-from trainrun.errors import ObjectNotFound
+from trainrun.errors import ObjectNotFound, StoreUnavailable
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
 from trainrun_operator.cli.finding import find_run, find_runs
@@ -29,6 +30,8 @@ from trainrun_operator.cli.sources import (
     UnknownRun,
     best,
     generation_of,
+    nothing_of,
+    opened,
     own_generation,
     wanted_score,
 )
@@ -96,14 +99,12 @@ def _listings(
     source: Source, which: Which, *, verify: bool, score: Score | None
 ) -> Iterator[Listing]:
     """Of the generations that are asked for."""
-    begun = generations(source.checkpoints())
+    begun = generations(opened(source))
     own = own_generation(source) or len(begun)
     for at in begun if which == "all" else [generation_of(source, which)]:
         listed = list_checkpoints(at)
         if not listed and at.generation == 1 and not at.objects(""):
-            raise UnknownRun(
-                f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
-            )
+            raise nothing_of(source)
         found = tuple(_verified(at, listed) if verify else listed)
         kept = {info.id for info in found}
         yield Listing(
@@ -117,8 +118,11 @@ def _listings(
         )
 
 
-def _verified(at: RunStore, found: Iterable[CheckpointInfo]) -> Iterator[CheckpointInfo]:
-    for info in found:
+def _verified(at: RunStore, found: Sequence[CheckpointInfo]) -> Iterator[CheckpointInfo]:
+    for number, info in enumerate(found, start=1):
+        if sys.stderr.isatty():
+            size = wording.size(info.size_bytes)
+            click.echo(f"reading {info.id.name}, {number} of {len(found)}, {size}", err=True)
         with contextlib.suppress(ObjectNotFound):  # deleted meanwhile, as retention does it
             yield verify_checkpoint(at, info.id)
 
@@ -216,7 +220,11 @@ def show_prospect(
 ) -> int:
     """Say in one line whether a run would resume, and from what; returns 0 for yes, 3 for no, 1
     where that cannot be told."""
-    run = generation_of(find_run(where, storage=storage, namespace=namespace), generation)
+    source = find_run(where, storage=storage, namespace=namespace)
+    try:
+        run = generation_of(source, generation)
+    except UnknownRun as error:
+        raise StoreUnavailable(str(error)) from error  # or it is only not mounted here
     found = next_resolution(run)
     answer = _answer(found)
     if as_json:

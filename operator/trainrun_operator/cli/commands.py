@@ -53,7 +53,7 @@ def trainrun() -> None:
     multiple=True,
     metavar="FAULT",
     help='Inject a fault: "kill rank=2 step=30", "preempt rank=1 step=60 grace=20s", '
-    '"node-loss rank=3 step=40", "hang rank=0 step=25". May be repeated.',
+    '"node-loss rank=3 step=40", "hang rank=0 after=30s". May be repeated.',
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, the status last.")
 @click.option("--plain", is_flag=True, help="Plain lines, even on a terminal.")

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
+from trainrun.contract.launcher import torch_launch
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.api.loading import InvalidFile, read, read_document
+from trainrun_operator.api.loading import InvalidFile, kinds_in, read, read_document
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.cli.converting.gang import (
@@ -22,6 +23,7 @@ from trainrun_operator.cli.converting.gang import (
     hidden_launcher,
     metadata_of,
     reason,
+    unfilled,
 )
 from trainrun_operator.cli.converting.kinds import KINDS
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
@@ -55,13 +57,18 @@ def convert(file: Path, *, storage: str | None) -> int:
 def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     """The TrainRun for the job that `text` holds. Raises InvalidSpec."""
     named = ", ".join(" ".join(kind.head) for kind in KINDS)
-    document = read_document(text, source=source, kind="job")
+    jobs = [kind.head[1] for kind in KINDS]
+    document = read_document(text, source=source, kind="job", kinds=jobs)
     head = (document.pop("apiVersion", None), document.pop("kind", None))
     kind = next((kind for kind in KINDS if kind.head == head), None)
     if kind is None:
         raise InvalidSpec(f"{source}: {head[0]} {head[1]} cannot be converted; {named} can")
     document.pop("status", None)
-    fields, notes = Fields(document), list[str]()
+    beside = [str(other) for other in kinds_in(text) if other not in jobs]
+    notes = [
+        f"{other} of the same file: not in the TrainRun; apply it as before" for other in beside
+    ]
+    fields = Fields(document)
     try:
         metadata = metadata_of(fields, notes)
         gang = kind.gang_of(fields, notes)
@@ -81,9 +88,13 @@ def _problems(made: dict[str, Any]) -> list[str]:
         return list(error.problems)
     if problem := launching_of(run.spec.workers).problem:
         return [problem]
-    if launcher := hidden_launcher(made["spec"]["workers"]["template"]):
+    template = made["spec"]["workers"]["template"]
+    if launcher := hidden_launcher(template):
         problem = (
             f"the container's shell starts {launcher}, once per process: let the command itself "
             "begin with torchrun or python, and put the rest into the image or an init container"
         )
-    return [problem] if problem else []
+        return [problem]
+    words = run.spec.workers.template.spec.training.words
+    launch = torch_launch(words)
+    return unfilled(template, launch.arguments if launch else words)

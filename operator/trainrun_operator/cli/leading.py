@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from trainrun.errors import InvalidSpec
 from trainrun_operator.runtime.written_lines import left_out, unhurried
 from trainrun_operator.worlds.local.driver_lock import acquire
-from trainrun_operator.worlds.local.place import RunPlace
+from trainrun_operator.worlds.local.place import RunPlace, remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +83,15 @@ def lead_alone(
     reads and checks everything. Raises TrainRunError."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with unhurried(_missing if options.as_json else left_out):
+        folder = None
         try:
             prepared = prepare(options)
+            folder = prepared.place.lock.parent
             lock = acquire(prepared.place.lock, run=prepared.name, nodes=prepared.place.nodes)
         except OSError as error:
-            what = error.filename or options.file
-            unwritable = f"{what}: {error.strerror}: the storage's folder must be writable"
-            raise InvalidSpec(unwritable) from error
+            hint = "" if folder is None else f": {remedy(error, folder)}"
+            what = error.filename or folder or options.file
+            raise InvalidSpec(f"{what}: {error.strerror}{hint}") from error
         try:
             return lead(prepared, options)
         finally:

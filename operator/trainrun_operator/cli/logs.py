@@ -16,7 +16,14 @@ from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.finding import FILES, find_run
 from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_slots
 from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
-from trainrun_operator.cli.sources import ClusterSource, RunState, Source, UnknownRun, generation_of
+from trainrun_operator.cli.sources import (
+    ClusterSource,
+    RunState,
+    Source,
+    UnknownRun,
+    generation_of,
+    nothing_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +98,29 @@ def _history(source: Source, state: RunState | None, options: LogsOptions) -> It
         running=state.status.attempt if state is not None and not state.status.finished else None,
         wanted=options.wanted,
     )
-    some = False
+    some = lines = False
     for shown in history.shown():
-        some = True
+        some, lines = True, lines or isinstance(shown, Line)
         yield shown
     if not some and not claimed and state is None:
-        raise UnknownRun(
-            f"{source.storage}/{source.name}: there is nothing; give <storage URI>/<run name>, the "
-            "run's folder, its YAML file, or the name of a TrainRun"
+        raise nothing_of(source)
+    if not lines:
+        _check_asked(
+            options.wanted, state, attempts=max((*claimed, *slots), default=0), size=history.size
         )
     if not some:
         click.echo("no such lines are there", err=True)
+
+
+def _check_asked(wanted: Wanted, state: RunState | None, *, attempts: int, size: int) -> None:
+    """Raises UnknownRun for an attempt or ranks that the run has not."""
+    record = state.status.start_record if state is not None else None
+    if record is not None:
+        attempts, size = max(attempts, record.attempt), max(size, record.world_size)
+    if attempts and wanted.attempt is not None and wanted.attempt > attempts:
+        raise UnknownRun(f"there is no attempt {wanted.attempt}: attempts are 1 to {attempts}")
+    if size and wanted.ranks and min(wanted.ranks) >= size:
+        raise UnknownRun(f"there is no rank {min(wanted.ranks)}: ranks are 0 to {size - 1}")
 
 
 def _live(source: Source, options: LogsOptions) -> Iterable[Line]:

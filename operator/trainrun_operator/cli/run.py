@@ -140,8 +140,10 @@ def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str 
 
 def _why_not(fault: Fault, status: TrainRunStatus) -> str:
     step = status.progress.step
+    if fault.after is not None:
+        return f"rank {fault.rank} did not run when it was due"
     if step is None:
-        return "no rank reported a step"
+        return "no rank reported a step; write after=30s in place of step="
     if step < fault.step:
         return f"no rank reported step {fault.step}; the last one was {step}"
     return f"rank {fault.rank} did not run when it was due; name a step before {step}"

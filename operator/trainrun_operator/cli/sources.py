@@ -13,6 +13,7 @@ from trainrun.checkpoint.inspection import CheckpointInfo
 from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.selection import Score
+from trainrun.checkpoint.stores.file import FileStore
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.spec import CheckpointSpec
 from trainrun_operator.api.run.status import TrainRunStatus
@@ -57,6 +58,7 @@ class Source:
         """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
         run = StatusFile(self.place.status).read()
         if run is None:
+            opened(self)
             raise UnknownRun(
                 f"run {self.name} in {self.storage} was never started on this machine "
                 f"({self.place.status} does not exist); `trainrun checkpoints` shows what its "
@@ -93,6 +95,28 @@ class ClusterSource(Source):
         return self.known
 
 
+def opened(source: Source) -> RunStore:
+    """Where its checkpoints lie. Raises UnknownRun where it was never started here and not even the
+    storage's folder is there, and StoreMisconfigured."""
+    run = source.checkpoints()
+    root = run.store.root if isinstance(run.store, FileStore) else None
+    known = isinstance(source, ClusterSource) or source.place.status.exists()
+    if root is not None and not known and not root.is_dir():
+        raise UnknownRun(
+            f"run {source.name} in {source.storage} was never started on this machine, and the "
+            f"storage's folder {root} does not exist; is the volume mounted?"
+        )
+    return run
+
+
+def nothing_of(source: Source) -> UnknownRun:
+    """Its storage is there and has nothing of it."""
+    return UnknownRun(
+        f"run {source.name} in {source.storage} was never started: there is nothing; give <storage "
+        "URI>/<run name>, the run's folder, its YAML file, or the name of a TrainRun"
+    )
+
+
 class UnknownGeneration(TrainRunError):
     """The run has no such generation, or nothing says which one it is in."""
 
@@ -102,7 +126,7 @@ def generation_of(source: Source, number: int | None, *, certain: bool = False) 
 
     `certain`: the newest of several is not good enough. Raises UnknownGeneration, StoreError.
     """
-    run = source.checkpoints()
+    run = opened(source)
     if number is not None:
         return _numbered(generations(run), number)
     own = own_generation(source)

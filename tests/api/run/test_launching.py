@@ -93,7 +93,9 @@ def test_a_worker_starts_as_many_processes_as_its_spec_or_its_torchrun_says(
             workers("accelerate launch t.py"),
             "accelerate launch starts processes by itself, and TrainRun does that here: write "
             "command: [python, train.py] (Accelerate finds its place by itself), and the number of "
-            "processes per worker in processesPerWorker",
+            "processes per worker in processesPerWorker. Mixed precision and the like would be off "
+            "without a word: set for instance ACCELERATE_MIXED_PRECISION=bf16 in env, and let the "
+            "script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said",
         ),
     ],
 )
@@ -117,6 +119,22 @@ def test_a_launcher_in_a_shell_is_refused_where_it_would_make_several_trainings(
     assert launching_of(workers("bash", replicas=1, processes=4, **HIDDEN)).problem
     bare = launching_of(workers("fabric run --devices=2 t.py")).problem
     assert "cannot be run: each of its 2 processes would start fabric run, which" in bare
+
+
+def test_a_program_that_is_a_launcher_by_another_name_says_what_to_write() -> None:
+    line = "llamafactory-cli train sft.yaml"
+    assert launching_of(workers(line, resources=gpus(4))).problem == (
+        "the command of container worker cannot be run: each of its 2 processes would start "
+        "llamafactory-cli, which makes 2 separate trainings that write the same files. Write "
+        "python -m llamafactory.launcher with processesPerWorker, or set "
+        "workers.independentRanks: true if each is meant to train alone"
+    )
+    assert launching_of(workers(line, resources=gpus(1))).problem == ""
+    assert launching_of(workers(line, replicas=1, resources=gpus(4))).problem == ""
+    spanning = [{"name": "NNODES", "value": "2"}]
+    assert launching_of(workers(line, resources=gpus(4), env=spanning)).problem == ""
+    fabric = launching_of(workers("litgpt finetune_lora x")).problem
+    assert "Write --devices (processes per worker) and --num_nodes (workers), or" in fabric
 
 
 def test_a_launcher_in_a_shell_runs_in_one_process_and_where_it_is_meant() -> None:

@@ -79,7 +79,10 @@ class Change:
     refused: frozenset[str] = frozenset()
 
 
-URI = "must be file:///absolute/path or s3://bucket/prefix"
+URI = (
+    "must be file:///absolute/path or s3://bucket/prefix; a bucket has 3 to 63 characters (a-z, "
+    "0-9, . and -)"
+)
 DURATION = "must be a duration such as 90s, 1h30m or 500ms (units h, m, s, ms, in this order)"
 DNS_LABEL = (
     "must consist of lower case letters, digits and dashes, and begin and end with a letter or "

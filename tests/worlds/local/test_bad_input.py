@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
@@ -80,4 +84,24 @@ def test_a_storage_folder_that_cannot_be_written(runs: LocalRuns) -> None:
     (runs.folder / "file").touch()
     ended = runs.run("--storage", str(runs.folder / "file" / "below"))
     assert ended.code == 2
-    assert "the storage's folder must be writable" in ended.err
+    folder = runs.folder / "file" / "below" / ".trainrun" / "tiny"
+    assert ended.err.endswith(f"Not a directory: {folder} must be writable\n")
+
+
+def test_a_storage_without_locks_is_told_so(
+    runs: LocalRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that the folder must be writable."""
+    from click.testing import CliRunner
+
+    from trainrun_operator.cli.commands import trainrun
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    file = str(runs.write())
+    result = CliRunner().invoke(trainrun, ["run", file, "--storage", str(runs.folder / "nfs")])
+    assert result.exit_code == 2
+    assert "No locks available: the file system of " in result.output
+    assert "has no locks (flock); use a storage on another one" in result.output

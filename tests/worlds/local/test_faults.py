@@ -21,6 +21,7 @@ from trainrun_operator.worlds.local.faults import OWN_TIME, Fault, FaultPlan, pa
         ("node-loss rank=3 step=40", Fault(kind="node-loss", rank=3, step=40)),
         ("hang rank=3 step=40", Fault(kind="hang", rank=3, step=40)),
         ("kill rank=3 step=40 at=save", Fault(kind="kill", rank=3, step=40, at="save")),
+        ("preempt rank=0 after=30s", Fault(kind="preempt", rank=0, after=30)),
     ],
 )
 def test_a_fault_is_read(text: str, fault: Fault) -> None:
@@ -38,6 +39,8 @@ def test_a_fault_is_read(text: str, fault: Fault) -> None:
         ("kill rank=4 step=3", "there is no rank 4: ranks are 0 to 3"),
         ("kill rank=2 step=3 grace=2s", "'grace=2s' is not understood; a kill takes step=..."),
         ("kill rank 2", "'rank' is not understood; a kill takes step=..., rank=..., at=..."),
+        ("kill rank=1 after=1", "after=1 is no duration such as 20s or 1m"),
+        ("kill rank=1 after=1s step=3", "after= takes the place of step= and at=; give one of"),
         ("preempt rank=1 step=1 grace=soon", "grace=soon is no duration such as 20s or 1m"),
     ],
 )
@@ -48,7 +51,7 @@ def test_a_wrong_fault_names_the_word_that_is_wrong(text: str, message: str) -> 
 
 
 def test_a_fault_is_shown_as_it_is_typed() -> None:
-    for text in ("kill rank=2 step=30 at=save", "preempt rank=1 step=60 grace=20s"):
+    for text in ("kill rank=2 step=30 at=save", "preempt rank=1 after=60s grace=20s"):
         assert str(parse_fault(text, world_size=4)) == text
 
 
@@ -74,6 +77,15 @@ def test_a_rank_that_reports_nothing_is_struck_when_another_reports_the_step(
     plan = a_plan(tmp_path, "kill rank=1 step=5")
     assert reached(plan, slot=0, steps=(4,)) == []
     assert reached(plan, slot=0, steps=(5,)) == [("kill rank=1 step=5", OWN_TIME)]
+
+
+def test_a_fault_of_a_script_without_steps_strikes_so_long_after_it_began(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, "kill rank=1 after=1.5s")
+    assert (plan.kills_of(1), plan.steps) == ((), ())
+    assert reached(plan, slot=0) == []
+    assert reached(plan, slot=1, phase="Starting") == []
+    assert reached(plan, slot=1) == [("kill rank=1 after=1.5s", 1.5)]
+    assert reached(plan, slot=1, steps=(9,)) == [("kill rank=1 after=1.5s", 1.5)]
 
 
 def test_moments_that_only_the_agent_sees_are_left_to_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.nobody import as_nobody
 from trainrun.errors import InvalidSpec
 from trainrun_operator.worlds.local.program import (
     Program,
@@ -91,8 +92,26 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert problems(tmp_path, command=["no-such-program"]) == [
-        f"{WHERE}.command: 'no-such-program' is no program on this machine (see PATH)"
+        f"{WHERE}.command: 'no-such-program' is no program on this machine (see PATH) that user "
+        f"{os.geteuid()} may execute"
     ]
+
+
+def closed_venv(folder: Path) -> list[str]:
+    """Problems of an interpreter in a folder that may not be looked into."""
+    (folder / "venv" / "bin").mkdir(parents=True)
+    (folder / "venv").chmod(0)
+    try:
+        return problems(folder, command=["venv/bin/python", "venv/bin/train.py"])
+    finally:
+        (folder / "venv").chmod(0o700)
+
+
+def test_an_interpreter_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
+    """It said that the storage's folder must be writable."""
+    program, script = as_nobody(closed_venv, tmp_path)
+    assert program.startswith(f"{WHERE}.command: 'venv/bin/python' is no program on this machine")
+    assert script == f"{WHERE}.command: there is no script {tmp_path}/venv/bin/train.py"
 
 
 def test_a_working_directory_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What a directory holds besides the bytes of its files: folders, links, modes and times.
 
-Layer: leaf, shared by both sides. Invariant: a link that names something in the same directory by a
-relative path is a link wherever the directory is copied to; any other one stands for what it leads
-to, as nothing says that this is there on another machine. Also how a disk says that it is full, and
+Layer: leaf, shared by both sides. Invariant: a link to something in the same directory is a
+relative link wherever the directory is copied to; any other one stands for what it leads to, as
+nothing says that this is there on another machine. Also how a disk says that it is full, and
 removing what was made read-only.
 """
 
@@ -77,15 +77,17 @@ def _below(top: Path, prefix: str, above: frozenset[str]) -> Iterator[TreeEntry]
 
 
 def inner_target(link: Path, top: Path) -> str:
-    """Where a relative link in `top` leads if that is in `top` as well, from its own folder; else
-    empty."""
-    target = link.readlink()
+    """Where a link in `top` leads if that is in `top` as well, from its own folder; else empty."""
+    target, real = link.readlink(), Path(os.path.realpath(link))
     # Not by way of the directory's own name: it is another one after a rename.
     inside = Path(os.path.normpath(Path(os.path.relpath(link.parent, top)) / target))
-    there, outside = top / inside, inside.parts[:1] == ("..",)
-    if target.is_absolute() or outside or os.path.realpath(there) != os.path.realpath(link):
-        return ""
-    return os.path.relpath(there, link.parent)
+    outside = inside.is_absolute() or inside.parts[:1] == ("..",)
+    if outside or Path(os.path.realpath(top / inside)) != real:
+        base = Path(os.path.realpath(top))
+        if not real.is_relative_to(base):
+            return ""
+        inside = real.relative_to(base)
+    return os.path.relpath(top / inside, link.parent)
 
 
 def mode_of(facts: os.stat_result) -> int:

@@ -270,22 +270,25 @@ def _absolute(path: Path) -> Path:
 
 
 def _own_content(directory: Path) -> bool:
-    """Replace links that lead out of a directory by copies: that could change after the report.
-
-    Says whether there were any.
+    """Replace links that lead out of a directory by copies, since that could change after the
+    report, and make the others relative, since the directory moves. Says whether there were any.
     """
     any_link = False
-    for folder, _, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory):
         times = Path(folder).stat()
-        for name in names:
+        for name in (*folders, *names):
             path = Path(folder, name)
             status = path.lstat()
-            leads_out = stat.S_ISLNK(status.st_mode) and not inner_target(path, directory)
-            if leads_out or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            target = inner_target(path, directory) if stat.S_ISLNK(status.st_mode) else None
+            other_link = target is not None and os.fspath(path.readlink()) != target
+            if other_link or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
                 # Short, as `name` may have all the bytes that a name can have.
                 copy, any_link = path.with_name(f".copy-{os.urandom(8).hex()}"), True
                 try:
-                    copy_file(path, copy)
+                    if target:
+                        copy.symlink_to(target)
+                    else:
+                        copy_file(path, copy)
                     copy.replace(path)
                 finally:
                     copy.unlink(missing_ok=True)  # the script may report the directory again
@@ -328,8 +331,8 @@ def _check_file(path: Path, top: Path, step: int) -> Path:
         return path
     if path.is_symlink() and stat.S_ISDIR(mode):
         raise ValueError(
-            f"report(step={step}): {path} is a link to a directory; copy its files into the "
-            "checkpoint directory, or link to one that is in there by a relative path"
+            f"report(step={step}): {path} is a link to a directory outside of the checkpoint; copy "
+            "its files into the checkpoint directory, or remove the link"
         )
     if not stat.S_ISREG(mode):
         raise ValueError(f"report(step={step}): {path} is not a regular file; leave it out")

@@ -8,7 +8,8 @@ folder:
         partial/<worker>/<name>  files on their way
         boot                     the boot of this machine that the rest belongs to
         files/<worker>/<name>    verified files, each put here by one rename
-        views/all, views/rank-3  directories of links to them, each put here by one rename
+        views/step_42, views/rank-3/step_42
+                                 directories of links to them, each put here by one rename
 
 Invariants: what carries its final name is whole; a file that somebody changed afterwards, or that a
 power failure may have emptied, is not used again. A verified file's modification time is set to
@@ -98,7 +99,7 @@ class FilesOnNode:
     prefix: str = ""
     """The folder of the store that they are in, with a slash at the end."""
     view: str = "all"
-    """Name of the directory that shows them; other files of the same folder have another one."""
+    """Path of the directory that shows them; other files of the same folder have another one."""
 
     def directory(
         self,
@@ -341,4 +342,5 @@ def _build(
             shutil.copy2(source, path)
     stamp(partial, others)
     remove_directory(target)
+    target.parent.mkdir(exist_ok=True)
     partial.rename(target)

@@ -42,6 +42,7 @@ def checkpoint_on_node(
     checkpoint = manifest.id
     items = [item for item in manifest.files if rank is None or rank in item.ranks]
     names = [item.name for item in manifest.files]
+    view = f"step_{checkpoint.step}"  # as Accelerate's examples call it: scripts read their step
     check_names(names, manifest.others, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
     return FilesOnNode(
         name=checkpoint.name,
@@ -50,7 +51,7 @@ def checkpoint_on_node(
         others=tuple(item for item in manifest.others if rank is None or rank in item.ranks),
         store=run.store,
         prefix=run.key(layout.folder(checkpoint)),
-        view="all" if rank is None else f"rank-{rank}",
+        view=view if rank is None else f"rank-{rank}/{view}",
     )
 
 

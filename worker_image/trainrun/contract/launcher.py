@@ -12,6 +12,7 @@ where a shell decides, agents see what comes of it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,21 @@ INSTEAD = {
 
 FABRIC = re.compile(r"(fabric|lightning) run ")
 """A launcher that runs as it stands in a run of one process."""
+
+REMEDIES = {
+    "axolotl": "Write python -m axolotl.cli.train with processesPerWorker",
+    "litgpt": "Write --devices (processes per worker) and --num_nodes (workers)",
+    "llamafactory-cli": "Write python -m llamafactory.launcher with processesPerWorker",
+    "trl": "Write python -m trl.scripts.sft (dpo, grpo ...) with processesPerWorker",
+}
+"""Programs that start a process for each GPU that they see, where there are several, by torchrun or
+`accelerate launch`; and what to write instead. LitGPT joins the others, but for where its `devices`
+times `num_nodes` are 1, as by default."""
+ALONE = re.compile(r"litgpt finetune(?!.* --(devices|num_nodes))")
+
+ACCELERATE_OPTION = re.compile(r" --([\w-]+)[ =]([^-\s]\S*)")
+BY_VARIABLE = ("MIXED_PRECISION", "DYNAMO_BACKEND", "DYNAMO_MODE")
+"""Options of `accelerate launch` that a script reads from a variable of the same name."""
 
 ALIASES = {
     "accelerate-launch": "accelerate launch",
@@ -130,12 +146,17 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
     )
 
 
-def of_one_machine(command: Sequence[str]) -> str:
+def of_one_machine(command: Sequence[str], *, several_gpus: bool = False) -> str:
     """The launcher that this command line begins with, if it is torchrun, or Fabric's, and its
-    group cannot span two workers; else ""."""
-    if FABRIC.match(" ".join([_name(word) for word in command])):
+    group cannot span two workers; else "". Likewise a program of `REMEDIES`."""
+    line = " ".join([_name(command[0]), *command[1:]]) if command else ""
+    if FABRIC.match(line):
         spans = any(word.startswith(("--num-nodes", "--num_nodes")) for word in command)
         return "" if spans else "fabric run"
+    name = line.partition(" ")[0]
+    if name in REMEDIES:
+        many = several_gpus and name != "litgpt" and "num_machines" not in line
+        return name if many or ALONE.match(line) else ""
     found = _torch_command(command)
     try:
         said = _read(*found) if found is not None else None
@@ -181,7 +202,21 @@ def _refuse_others(command: Sequence[str]) -> None:
         raise LauncherRefused(
             f"{name} starts processes by itself, and TrainRun does that here: write "
             f"{INSTEAD[name]}, and the number of processes per worker in processesPerWorker"
+            f"{_of_accelerate(command) if name.startswith('accelerate') else ''}"
         )
+
+
+def _of_accelerate(command: Sequence[str]) -> str:
+    """Where its options go: without it they, and its config file, have no effect."""
+    before = itertools.takewhile(lambda word: not word.endswith(".py") and word != "-m", command)
+    found = ACCELERATE_OPTION.findall(" ".join(before))
+    said = [(name.replace("-", "_").upper(), value) for name, value in found]
+    variables = [f"ACCELERATE_{name}={value}" for name, value in said if name in BY_VARIABLE]
+    return (
+        ". Mixed precision and the like would be off without a word: set "
+        f"{' and '.join(variables) or 'for instance ACCELERATE_MIXED_PRECISION=bf16'} in env, and "
+        "let the script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said"
+    )
 
 
 def _name(word: str) -> str:
@@ -265,10 +300,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BETWEEN = frozenset((";", "&", "&&", "|", "|&"))
 
 
-def hidden_launcher(command: Sequence[str]) -> str:
+def hidden_launcher(command: Sequence[str], *, several_gpus: bool = False) -> str:
     """The launcher that makes a group of its own wherever this command runs; "" where there is
-    none, or nobody can tell."""
-    return next(filter(None, map(of_one_machine, _programs(list(command)))), "")
+    none, or nobody can tell. A program of `REMEDIES` does where it sees several."""
+    found = (of_one_machine(it, several_gpus=several_gpus) for it in _programs(list(command)))
+    return next(filter(None, found), "")
 
 
 def _programs(words: list[str]) -> Iterator[list[str]]:
@@ -289,7 +325,7 @@ def _wrapped(words: list[str]) -> list[str]:
     """What a wrapper starts, where it is a launcher or a shell; its own options come before."""
     for at, word in enumerate(words):
         name = _name(word)
-        if of_one_machine(words[at:]) or SHELL.fullmatch(name):
+        if of_one_machine(words[at:], several_gpus=True) or SHELL.fullmatch(name):
             return words[at:]
         if name.startswith("python") or name.endswith((".py", ".sh")):
             break

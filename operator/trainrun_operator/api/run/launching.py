@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainrun.contract.launcher import LauncherRefused, TorchLaunch, hidden_launcher, torch_launch
+from trainrun.contract.launcher import (
+    REMEDIES,
+    LauncherRefused,
+    TorchLaunch,
+    hidden_launcher,
+    torch_launch,
+)
 from trainrun_operator.api.pod_template import Container, TooLong, shape_problem
 from trainrun_operator.api.run.spec import WorkersSpec
 
@@ -17,6 +23,9 @@ GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 MOST_PROCESSES = 64
 """Per worker, as in the schema."""
+
+REMEDY = "Let it begin with torchrun itself, without a shell or a wrapper"
+"""What to do about a launcher that each of several processes would start for itself."""
 
 TEMPLATE = "workers.template"
 """Where the command stands."""
@@ -61,14 +70,16 @@ def _commanded(workers: WorkersSpec) -> Launching:
 def _check_hidden(workers: WorkersSpec, container: Container) -> None:
     """A launcher that each of several processes would start for itself."""
     number = workers.replicas * (workers.processes_per_worker or 1)
-    # torchrun reads its options from such variables, too.
-    told = any(entry.name.startswith("PET_") for entry in container.env)
-    if number > 1 and not told and (launcher := hidden_launcher(container.words)):
+    # torchrun and LLaMA-Factory read options from such variables, too.
+    told = any(entry.name.startswith(("PET_", "NNODES")) for entry in container.env)
+    if number == 1 or told:
+        return
+    if launcher := hidden_launcher(container.words, several_gpus=_limit(container) > 1):
+        remedy = REMEDIES.get(launcher, REMEDY)
         raise LauncherRefused(
             f"each of its {number} processes would start {launcher}, which makes {number} separate "
-            "trainings that write the same files. Let it begin with torchrun itself, without a "
-            "shell or a wrapper, or set workers.independentRanks: true if each is meant to train "
-            "alone"
+            f"trainings that write the same files. {remedy}, or set workers.independentRanks: true "
+            "if each is meant to train alone"
         )
 
 
@@ -91,11 +102,15 @@ def _processes(launch: TorchLaunch, container: Container, said: int | None) -> i
     return found
 
 
+def _limit(container: Container) -> int:
+    """GPUs of a container."""
+    limits = (str(container.resources.limits.get(name, "")) for name in GPUS)
+    return next((int(limit) for limit in limits if limit.isdecimal() and int(limit) > 0), 0)
+
+
 def _gpus(launch: TorchLaunch, container: Container) -> int:
-    for name in GPUS:
-        limit = str(container.resources.limits.get(name, ""))
-        if limit.isdecimal() and int(limit) > 0:
-            return int(limit)
+    if number := _limit(container):
+        return number
     raise LauncherRefused(
         f"{launch.launcher}: --nproc-per-node is {launch.processes}, and container "
         f"{container.name} has no limit of GPUs (resources.limits[{GPUS[0]}]); write a number"

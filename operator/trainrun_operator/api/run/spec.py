@@ -34,7 +34,8 @@ StorageUri = Annotated[
     Field(max_length=1024),
     matches(
         r"^(file:///[^?#]*[^?#/][^?#]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?)$",
-        "must be file:///absolute/path or s3://bucket/prefix",
+        "must be file:///absolute/path or s3://bucket/prefix; a bucket has 3 to 63 characters "
+        "(a-z, 0-9, . and -)",
     ),
 ]
 """The address of a folder in object storage or on a file system."""

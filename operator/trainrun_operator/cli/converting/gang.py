@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,6 +175,12 @@ _LAUNCHER = re.compile(
     r"(fabric|lightning) run)\b"
 )
 _STARTS_TRAINING = re.compile(r"(.*/)?(torchrun|python(3(\.\d+)?)?)")
+_FILLED = re.compile(
+    r"\$[({]?(PET_\w+|JOB_COMPLETION_INDEX|JOBSET_\w+|(?<=\()(?:(?:NODE_)?RANK|WORLD_SIZE|MASTER_\w+))"
+)
+"""What operators of jobs set for a container; `$(RANK)` is read before there is any process."""
+_READ = re.compile(r"metadata\.(?:annotations|labels)\[\W+([^'\\]+)")
+"""What the downward API takes from a pod's metadata."""
 _PLAIN_WORDS = re.compile(r"[\w\s./:=,@%+'\"-]*")
 """What no shell would change, but for the quotes."""
 
@@ -226,6 +232,21 @@ def hidden_launcher(template: Mapping[str, Any]) -> str:
         return ""
     found = _LAUNCHER.search(" ".join(words[1:]))
     return found[0] if found else ""
+
+
+def unfilled(template: Mapping[str, Any], said: Sequence[str]) -> list[str]:
+    """What the container that trains reads, in these words or its variables, and another operator
+    would have filled."""
+    env = str(training_container(template).get("env"))
+    read = [name for name in _READ.findall(env) if f"'{name}'" not in str(template.get("metadata"))]
+    found = _FILLED.findall(" ".join((*said, env)))
+    return [
+        f"{name}: its operator fills it, and here nothing does; each process has RANK, NODE_RANK, "
+        "WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, for the script or a shell "
+        "($RANK)"
+        for name in dict.fromkeys([*read, *found])
+        if f"'name': '{name}'" not in env
+    ]
 
 
 def without_shell(container: Mapping[str, Any], notes: list[str]) -> list[str]:

@@ -34,6 +34,7 @@ from trainrun_operator.cli.sources import (
     UnknownGeneration,
     UnknownRun,
     generation_of,
+    nothing_of,
 )
 from trainrun_operator.cli.tasks.program import TaskHistory
 from trainrun_operator.core.run.story import divided_now
@@ -122,10 +123,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
             raise
         remarks = (*remarks, f"the storage cannot be read: {error}")
     if status is None and not records and not attempts and not checkpoints:
-        raise UnknownRun(
-            f"{uri}: there is nothing; give <storage URI>/<run name>, the run's folder, its YAML "
-            "file, or the name of a TrainRun"
-        )
+        raise nothing_of(run)
     if status is not None and status.left:
         moment = _last_sign(status.status, moment)
     chapters, missing = _chapters(records, status.status if status else None, moment)

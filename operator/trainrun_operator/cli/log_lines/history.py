@@ -40,6 +40,8 @@ class History:
     running: int | None = None
     """The attempt that is under way; None: none is."""
     wanted: Wanted
+    size: int = 0
+    """Ranks, as far as what was read tells; 0: not known."""
     _live: dict[int | None, list[Line]] = field(default_factory=lambda: defaultdict(list))
     _told: set[tuple[int, int]] = field(default_factory=set)
     """Attempt and rank of which all that is stored was shown."""
@@ -74,6 +76,7 @@ class History:
             if log is None:
                 yield Gap(attempt=attempt, text=f"what slot {slot} has stored cannot be read")
                 continue
+            self.size = max(self.size, log.workers * len(log.ranks))
             for rank in log.ranks:
                 if self.wanted.has(attempt, [rank.rank]):
                     self._told.add((attempt, rank.rank))

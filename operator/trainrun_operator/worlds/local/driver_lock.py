@@ -163,6 +163,9 @@ def acquire(
         holder = _read(file)
         file.close()
         raise AlreadyLed(_refusal(run, holder)) from None
+    except OSError:
+        file.close()
+        raise
     return DriverLock(path, file, before=before)
 
 

@@ -1,10 +1,11 @@
 """Faults on demand: `kill rank=2 step=30`, `preempt rank=1 step=60 grace=20s`,
-`node-loss rank=3 step=40`, `hang rank=0 step=25`.
+`node-loss rank=3 step=40`, `hang rank=0 after=30s`.
 
 Layer: worlds/local. Each strikes once per `trainrun run`, when its rank has reported its step, or
-some other rank has, since many ranks report nothing. A kill at a report, in a save or at a load is
-done by the rank's agent, which sees it first; everything else by us. Who strikes makes the fault's
-mark: so it strikes once, and it is known which never did.
+some other rank has, since many ranks report nothing; or so long after its worker began to train,
+for scripts that report no steps. A kill at a report, in a save or at a load is done by the rank's
+agent, which sees it first; everything else by us. Who strikes makes the fault's mark: so it strikes
+once, and it is known which never did.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from trainrun_operator.api.pod_template import DEFAULT_GRACE
 FaultKind = Literal["kill", "preempt", "node-loss", "hang"]
 
 FIELDS: dict[FaultKind, frozenset[str]] = {
-    "kill": frozenset({"rank", "step", "at"}),
-    "preempt": frozenset({"rank", "step", "grace"}),
-    "node-loss": frozenset({"rank", "step"}),
-    "hang": frozenset({"rank", "step"}),
+    "kill": frozenset({"rank", "step", "after", "at"}),
+    "preempt": frozenset({"rank", "step", "after", "grace"}),
+    "node-loss": frozenset({"rank", "step", "after"}),
+    "hang": frozenset({"rank", "step", "after"}),
 }
 
 MOMENTS: dict[str, KillMoment] = {moment: moment for moment in get_args(KillMoment)}
@@ -40,11 +41,14 @@ ranks do, and are then hit in that step."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault on the rank's process, worker or node, once a step >= `step` is reported."""
+    """One fault on the rank's process, worker or node, once a step >= `step` is reported; with
+    `after` so long after its worker began to train."""
 
     kind: FaultKind
     rank: int
-    step: int
+    step: int = 0
+    after: float | None = None
+    """Seconds."""
     grace: float = DEFAULT_GRACE
     """Seconds between the notice and the end (preempt)."""
     at: KillMoment = "report"
@@ -54,7 +58,8 @@ class Fault:
         """As it stands on the command line."""
         grace = f" grace={self.grace:g}s" if self.kind == "preempt" else ""
         at = f" at={self.at}" if self.at != "report" else ""
-        return f"{self.kind} rank={self.rank} step={self.step}{grace}{at}"
+        moment = f"after={self.after:g}s" if self.after is not None else f"step={self.step}"
+        return f"{self.kind} rank={self.rank} {moment}{grace}{at}"
 
 
 def parse_fault(text: str, *, world_size: int) -> Fault:
@@ -70,11 +75,16 @@ def parse_fault(text: str, *, world_size: int) -> Fault:
             allowed = ", ".join(f"{field}=..." for field in sorted(FIELDS[known], reverse=True))
             raise _wrong(text, f"{word!r} is not understood; a {kind} takes {allowed}")
         values[name] = value
-    rank, step = _number(text, values, "rank"), _number(text, values, "step")
+    if "after" in values and ("step" in values or "at" in values):
+        raise _wrong(text, "after= takes the place of step= and at=; give one of them")
+    rank = _number(text, values, "rank")
+    step = 0 if "after" in values else _number(text, values, "step")
     if rank >= world_size:
         raise _wrong(text, f"there is no rank {rank}: ranks are 0 to {world_size - 1}")
-    grace = _seconds(text, values["grace"]) if "grace" in values else DEFAULT_GRACE
-    return Fault(kind=known, rank=rank, step=step, grace=grace, at=_moment(text, values))
+    grace = _seconds(text, "grace", values.get("grace", f"{DEFAULT_GRACE}s"))
+    after = _seconds(text, "after", values["after"]) if "after" in values else None
+    at = _moment(text, values)
+    return Fault(kind=known, rank=rank, step=step, after=after, grace=grace, at=at)
 
 
 def _number(text: str, values: dict[str, str], name: str) -> int:
@@ -91,10 +101,10 @@ def _moment(text: str, values: dict[str, str]) -> KillMoment:
     return MOMENTS[named]
 
 
-def _seconds(text: str, value: str) -> float:
+def _seconds(text: str, name: str, value: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m)", value)
     if match is None:
-        raise _wrong(text, f"grace={value} is no duration such as 20s or 1m")
+        raise _wrong(text, f"{name}={value} is no duration such as 20s or 1m")
     return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
@@ -143,14 +153,14 @@ class FaultPlan:
     @property
     def steps(self) -> tuple[int, ...]:
         """Those that agents tell at once."""
-        return tuple(sorted({planned.fault.step for planned in self.pending}))
+        return tuple(sorted({it.fault.step for it in self.pending if it.fault.after is None}))
 
     def kills_of(self, slot: int) -> tuple[KillFault, ...]:
         """The kills that this slot's agent carries out when their rank reports."""
         return tuple(
             KillFault(rank=p.fault.rank, step=p.fault.step, at=p.fault.at, mark=str(p.mark))
             for p in self.pending
-            if p.fault.kind == "kill" and p.slot == slot
+            if p.fault.kind == "kill" and p.slot == slot and p.fault.after is None
         )
 
     def grace_of(self, slot: int) -> float:
@@ -164,7 +174,10 @@ class FaultPlan:
             return  # its steps are those of an attempt that is over
         first = state.slot * self._per_worker
         for planned in self.pending:
-            if planned.fault.at != "report":
+            after = planned.fault.after
+            if after is not None and planned.slot == state.slot:
+                yield planned, after  # at each heartbeat: the first that finds it training strikes
+            if after is not None or planned.fault.at != "report":
                 continue  # only the agent sees these moments
             ranks = {
                 rank

@@ -168,7 +168,7 @@ class StatusFile:
         except OSError as error:
             raise StatusUnwritable(
                 f"cannot write {self.path}: {error.strerror}; the run waits until its status can "
-                f"be written: {_remedy(error, self.path)}"
+                f"be written: {remedy(error, self.path.parent)}"
             ) from error
 
     def _replace(self, run: StoredRun) -> StoredRun:
@@ -209,14 +209,17 @@ class StatusFile:
             yield
 
 
-def _remedy(error: OSError, path: Path) -> str:
+def remedy(error: OSError, folder: Path) -> str:
+    """What to do where a run's own folder cannot be used."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"make room in {path.parent}"
+            return f"make room in {folder}"
+        case errno.ENOLCK | errno.ENOSYS | errno.EOPNOTSUPP:
+            return f"the file system of {folder} has no locks (flock); use a storage on another one"
         case errno.ENOENT:
             return "bring the storage's folder back (is its disk still mounted?)"
         case _:
-            return f"{path.parent} must be writable"
+            return f"{folder} must be writable"
 
 
 def _encode(run: StoredRun) -> bytes:

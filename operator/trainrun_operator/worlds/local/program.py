@@ -156,7 +156,8 @@ def _command(
     if first in PYTHONS:
         first = sys.executable
     if words[0] in judged and not _runnable(first, working_dir, env):
-        reading.reject(where, f"{first!r} is no program on this machine (see PATH)")
+        who = f"that user {os.geteuid()} may execute"
+        reading.reject(where, f"{first!r} is no program on this machine (see PATH) {who}")
     script = next((word for word in rest[:1] if word.endswith(".py") and word in judged), None)
     if script is not None and Path(first).name.startswith("python"):
         _check_script(script, working_dir, where, reading)
@@ -174,15 +175,14 @@ def _launched_script(words: Sequence[str]) -> str | None:
 
 def _check_script(script: str, working_dir: Path, where: str, reading: _Reading) -> None:
     path = working_dir / script
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises where it may not look
         reading.reject(where, f"there is no script {path}")
 
 
 def _runnable(name: str, working_dir: Path, env: Mapping[str, str]) -> bool:
-    if "/" in name:
-        path = working_dir / name
-        return path.is_file() and os.access(path, os.X_OK)
-    return shutil.which(name, path=env.get("PATH", os.defpath)) is not None
+    # Also of a path: pathlib raises where a folder above is not ours to look into.
+    program = os.fspath(working_dir / name) if "/" in name else name
+    return shutil.which(program, path=env.get("PATH", os.defpath)) is not None
 
 
 def _gpus(container: Mapping[str, Any], reading: _Reading) -> int:

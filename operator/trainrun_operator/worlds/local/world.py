@@ -278,7 +278,8 @@ class LocalWorld:
                     self._preempt(worker, fault.grace)
             case "node-loss":
                 if planned.strike():
-                    self._lose_node(worker, f"rank {fault.rank}, step {fault.step}")
+                    when = f"step {fault.step}" if fault.after is None else f"{fault.after:g} s"
+                    self._lose_node(worker, f"rank {fault.rank}, {when}")
         self.wake()
 
     def _preempt(self, worker: LocalWorker, grace: float) -> None:
