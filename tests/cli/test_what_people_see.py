@@ -207,27 +207,44 @@ def summary(name: str, status: TrainRunStatus) -> list[str]:
 
 
 def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines() -> None:
-    failed = Condition(
-        type="Failed",
-        status="True",
-        reason="MaxFailuresExceeded",
-        message="rank 3 exited with code 1",
-        last_transition_time=NOW,
-    )
+    """It told the words of the incident three times."""
     incident = Incident(
         attempt=2,
         cause="AppError",
         rank=3,
-        message="rank 3 exited with code 1: ValueError: bad",
+        message="rank 3 exited with code 1: ValueError",
         last_lines=("Traceback", "ValueError: bad"),
         time=NOW,
         counted=True,
     )
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="NoProgress",
+        message=f"{incident.message} (AppError)",
+        last_transition_time=NOW,
+    )
     status = TrainRunStatus(conditions=(failed,), incidents=(incident,), attempt=2, phase="Failed")
-    first, culprit, *rest = summary("digits", status)
-    assert first == "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1"
-    assert culprit == "  In attempt 2, rank 3 exited with code 1: ValueError: bad"
-    assert rest[:2] == ["    | Traceback", "    | ValueError: bad"]
+    told = summary("d", status)
+    headline = f"Run d failed (NoProgress): {failed.message}"
+    assert told[:3] == [headline, "  Last lines of rank 3 in attempt 2:", "    | Traceback"]
+    assert " ".join(told).count(incident.message) == 1
+
+
+def test_the_incident_before_is_no_culprit_of_a_run_that_failed_for_another_reason() -> None:
+    incident = Incident(
+        attempt=1, cause="AppError", rank=3, message="bad", last_lines=("Traceback",), time=NOW
+    )
+    late = Condition(
+        type="Failed",
+        status="True",
+        reason="DeadlineExceeded",
+        message="spec.activeDeadline is over",
+        last_transition_time=NOW,
+    )
+    told = summary("digits", TrainRunStatus(conditions=(late,), incidents=(incident,)))
+    assert "Traceback" not in "".join(told)
+    assert told[-1].strip() == "bad", "in the table of incidents"
 
 
 POSTED = PostedProgress(

@@ -47,14 +47,14 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     assert incident.message.startswith("no step for 60 s (spec.health.progressTimeout): rank 1 ")
 
 
-def test_a_hang_without_timeouts_is_told_within_a_minute_and_a_half_and_left_alone() -> None:
+def test_a_hang_without_timeouts_is_told_within_six_minutes_and_left_alone() -> None:
     world = a_life()
     until(world, lambda: training(world))
     begin = world.clock.now
     world.hang(worker(world, 1).agent)
-    until(world, lambda: world.status.condition("Hung") is not None)
-    assert 60 <= world.clock.now - begin <= 90
-    world.live(world.clock.now + 600)
+    until(world, lambda: world.status.condition("Hung") is not None, within=400.0)
+    assert 300 <= world.clock.now - begin <= 360
+    world.live(world.clock.now + 400)
     assert (causes(world), world.status.incident) == ([], None)
     told = world.status.condition("Hung")
     assert told is not None
@@ -72,7 +72,7 @@ def test_a_timeout_that_was_learned_ends_an_attempt_where_the_spec_says_so(seed:
     assert causes(world) == ["Hung"]
     (incident,) = world.status.incidents
     assert (incident.slot, incident.rank, incident.budget) == (1, 1, "failures")
-    assert incident.message.startswith("no step for 1 min or more, and one took ")
+    assert incident.message.startswith("no step for 5 min or more, and one took ")
 
 
 @pytest.mark.parametrize("seed", some(range(10), quick=1))
@@ -124,7 +124,7 @@ def test_the_judge_notices_a_hang_that_ends_an_attempt_though_it_was_only_to_be_
     world = a_life()
     until(world, lambda: training(world))
     world.hang(worker(world, 1).agent)
-    world.live(world.clock.now + 120)
+    world.live(world.clock.now + 400)
     assert any("and hangPolicy is Observe" in mistake for mistake in world.judge.closing())
 
 

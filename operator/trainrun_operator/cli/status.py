@@ -92,7 +92,7 @@ def report_of(
             for it in status.conditions
             if it.type not in LASTING and it.status == "True"
         ),
-        sections=(_incidents(status.incidents),) if status.incidents else (),
+        sections=(_incidents(status),) if status.incidents else (),
         ending=tuple(filter(None, lines)),
     )
 
@@ -157,17 +157,24 @@ def _after(status: TrainRunStatus) -> str:
     return f" after {wording.seconds(took)}"
 
 
-def _culprit(status: TrainRunStatus) -> Iterator[TextLine | Verbatim]:
-    """Of a run that failed."""
-    if status.is_true("Failed") and status.incidents:
-        last = status.incidents[-1]
-        yield TextLine(f"In attempt {last.attempt}, {last.message}", "bad")
-        yield Verbatim(tuple(f"| {line}" for line in last.last_lines))
+def _culprit(status: TrainRunStatus) -> Iterator[Verbatim]:
+    """The last lines, where a run has failed of its last incident, as the headline says."""
+    last = status.incidents[-1] if status.incidents else None
+    if last is not None and last.last_lines and last.message in _verdict(status):
+        title = f"Last lines of {wording.culprit(last)} in attempt {last.attempt}"
+        yield Verbatim(tuple(f"| {line}" for line in last.last_lines), title=title)
 
 
-def _incidents(incidents: tuple[Incident, ...]) -> Section:
-    table = Table(heads=HEADS, rows=tuple(map(_row, incidents)))
-    return Section(title="Incidents", blocks=(table, *map(TextLine, _recovery(incidents[-1]))))
+def _verdict(status: TrainRunStatus) -> str:
+    """What a run has failed of, mostly with the words of its last incident: told once then."""
+    failed = status.condition("Failed")
+    return failed.message if failed is not None and failed.status == "True" else ""
+
+
+def _incidents(status: TrainRunStatus) -> Section:
+    rows = tuple(_row(incident, told=_verdict(status)) for incident in status.incidents)
+    recovery = map(TextLine, _recovery(status.incidents[-1]))
+    return Section(title="Incidents", blocks=(Table(heads=HEADS, rows=rows), *recovery))
 
 
 def _recovery(incident: Incident) -> Iterator[str]:
@@ -182,7 +189,7 @@ def _recovery(incident: Incident) -> Iterator[str]:
         yield f"a cold start: {incident.cold}"
 
 
-def _row(incident: Incident) -> TableRow:
+def _row(incident: Incident, *, told: str) -> TableRow:
     resumed = incident.resumed_from
     cells = (
         str(incident.attempt),
@@ -195,4 +202,4 @@ def _row(incident: Incident) -> TableRow:
         "-" if resumed is None else f"step {resumed.step}",
         "-" if incident.lost_steps is None else str(incident.lost_steps),
     )
-    return TableRow(cells=cells, below=(incident.message,))
+    return TableRow(cells=cells, below=() if incident.message in told else (incident.message,))

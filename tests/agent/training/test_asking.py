@@ -82,3 +82,15 @@ def test_a_gap_that_nobody_looked_at_is_not_told() -> None:
     worker.seconds(1, 0, 1)
     worker.now += 1000.0
     assert worker.seconds(1, 0, 1) == 0.0
+
+
+def test_the_rank_that_has_stopped_asking_is_known_by_its_calls_and_its_pause() -> None:
+    worker = Worker()
+    worker.seconds(3, 0, 1)
+    worker.seconds(30, 1)
+    assert (worker.asking.fewest, worker.asking.pause) == (3, 30.0)
+    worker.seconds(1, 0)
+    assert (worker.asking.fewest, worker.asking.pause) == (4, 0.0)
+    worker.living = (1,)
+    worker.seconds(1, 1)
+    assert (worker.asking.fewest, worker.asking.pause) == (34, 0.0), "the other one has ended"

@@ -98,15 +98,37 @@ def test_a_node_on_which_alone_one_error_is_raised_may_be_to_blame() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "buckets"),
-    [("AppError", []), ("Hung", ["hang"]), ("Silent", ["hang"]), ("NodeLost", ["hang"])],
+    ("cause", "fields"),
+    [
+        ("AppError", []),
+        ("Hung", ["set health.progressTimeout"]),
+        ("Silent", ["lower health.heartbeatTimeout"]),
+        ("NodeLost", ["lower health.heartbeatTimeout"]),
+    ],
 )
 def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
-    cause: str, buckets: list[str]
+    cause: str, fields: list[str]
 ) -> None:
     _, first, second, _ = a_life()
     spent = {"useful": 50.0, "hang": 50.0}
     failed = (replace(it, spent=spent, incident=an_incident(cause=cause)) for it in (first, second))
     given = told(a_run(*failed), "Bucket")
-    assert [it.numbers["bucket"] for it in given] == buckets
-    assert all("lower health.heartbeatTimeout" in it.text for it in given)
+    before = "50 % of the time (100 s) went into hang: standing still before it was noticed: "
+    assert len(given) == len(fields)
+    for item, field in zip(given, fields, strict=True):
+        assert item.text.startswith(before + field)
+
+
+def test_the_advice_for_a_hang_names_where_it_stood() -> None:
+    message = (
+        "no step for 20 s (spec.health.progressTimeout): ranks 0, 1 stand at step 12; one rank "
+        "away: rank 0 stands in `load` (train.py:6); 1 other in all_reduce"
+    )
+    (given,) = told(
+        with_incidents(an_incident(cause="Hung", hang="OneRankAway", message=message)), "Cause"
+    )
+    assert given.text.startswith(
+        "Hung ended an attempt once: rank 0 stands in `load` (train.py:6): look at what"
+    )
+    (unknown,) = told(with_incidents(an_incident(cause="Hung", message=message)), "Cause")
+    assert unknown.text.startswith("Hung ended an attempt once: look at what the rank")

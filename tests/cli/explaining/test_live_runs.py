@@ -6,10 +6,14 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Progress
+from trainrun.checkpoint.notes import write_hang
+from trainrun.checkpoint.records import HangRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status_parts import EvidenceAsked, Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.explaining.run_report import headline, report_of
@@ -40,7 +44,9 @@ SECOND = Chapter(
 """The one after it, which trains."""
 
 
-def a_live_run(root: Path, *stored: Chapter, chapter: Chapter, now: datetime) -> Life:
+def a_live_run(
+    root: Path, *stored: Chapter, chapter: Chapter, now: datetime, **fields: Any
+) -> Life:
     """What is told `now` of a TrainRun with these chapters in its storage, and one in its status;
     it has made its newest step this moment."""
     a_folder(root, *stored)
@@ -50,6 +56,7 @@ def a_live_run(root: Path, *stored: Chapter, chapter: Chapter, now: datetime) ->
         chapter=chapter,
         progress=Progress(step=5_000, time=now),
     )
+    status = replace(status, **fields)
     uri = root.as_uri()
     source = ClusterSource(
         name="llama",
@@ -121,6 +128,36 @@ def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
 def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
     life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
     assert headline(life)[0] == "Run llama goes on after 60 min: 2 attempts, step 5000."
+
+
+def test_of_a_run_that_hangs_it_was_said_that_it_goes_on_and_wants_a_compile_cache(
+    tmp_path: Path,
+) -> None:
+    hung = Condition(
+        type="Hung", status="True", reason="NoStep", message="no", last_transition_time=at(400)
+    )
+    a_folder(tmp_path, FIRST)
+    told: dict[str, object] = {"rank": 0, "step": 12, "stacks": "File train.py, line 6 in load"}
+    run = RunStore(open_store(tmp_path.as_uri()), "llama")
+    write_hang(run, HangRecord(attempt=2, number=1, worker=0, ranks=(told,)))
+    life = a_live_run(
+        tmp_path,
+        FIRST,
+        chapter=replace(SECOND, first_step=at(54)),
+        now=at(500),
+        progress=Progress(step=12, time=at(60)),
+        conditions=(hung,),
+        evidence_asked=EvidenceAsked(attempt=2, number=1, time=at(390)),
+    )
+    assert headline(life)[0] == "Run llama stands still after 500 s: 2 attempts, step 12."
+    assert (life.seconds["hang"], life.seconds.get("unknown")) == (440.0, None)
+    report = "\n".join(lines(report_of(life)))
+    assert "where the ranks stood:" in report
+    assert "File train.py, line 6 in load" in report
+    advised = report.partition("What to change:")[2]
+    assert "look at the lines where the ranks stand; wrap what takes long" in advised
+    assert "cache" not in advised
+    assert report_of(life).data["chapters"][-1]["stacks"][0]["rank"] == 0  # type: ignore[index]
 
 
 def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:

@@ -1,4 +1,4 @@
-"""The condition Hung: told once, coarse, and taken back when steps go on."""
+"""The condition Hung: told once, coarse, with its culprit, and taken back when steps go on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from trainrun.contract.evidence import Evidence, Frame, RankEvidence
 
 
 def standing(owes: float | None, *, step: int | None = 5, **fields: Any) -> Scene:
+    """The agents were asked where their ranks stand, and know nothing."""
     told: dict[str, Any] = {"slowest": 2.0, "spawned": 4100.0, "first_step": 4000.0}
     told |= {"steps": (step,), "owes": owes, "stepped": owes}
-    return a_run(replicas=2).running().with_all(**(told | fields)).with_agent(1, steps=(4,))
+    scene = a_run(replicas=2).running().with_all(**(told | fields)).with_agent(1, steps=(4,))
+    return scene.asked_for_evidence()
 
 
 def told(scene: Scene) -> str:
@@ -67,7 +69,7 @@ def test_a_process_that_does_something_now_and_then_is_no_sign_that_steps_go_on(
     idle = standing(400.0, quiet=390.0)
     assert told(idle) != ""
     assert told(shown(idle).with_agent(0, quiet=5.0)) == told(idle)
-    assert told(standing(400.0, quiet=5.0)) == ""
+    assert told(standing(400.0, quiet=5.0).with_status(evidence_asked=None)) == ""
 
 
 def test_it_goes_with_the_attempt() -> None:
@@ -80,6 +82,7 @@ def test_it_goes_with_the_attempt() -> None:
 
 def test_what_never_reports_has_a_reason_of_its_own() -> None:
     scene = a_run(replicas=2).running().with_all(steps=(None,), owes=700.0, quiet=690.0)
+    scene = scene.asked_for_evidence()
     found = scene.plan.status.condition("Hung")
     assert found is not None
     assert found.reason == "NoWork"
@@ -103,14 +106,44 @@ def test_what_it_is_judged_by_is_no_news_of_an_agent() -> None:
     assert essence(agent) == essence(other)
 
 
-def test_where_the_ranks_stand_is_asked_and_told_once_it_is_known() -> None:
-    asked = standing(901.0).plan
-    assert asked.status.evidence_asked is not None
-    scene = standing(901.0).asked_for_evidence()
-    frame = Frame(name="step", file="/app/train.py", line=9, own=True)
-    for slot, step in enumerate((5, 4)):
-        rank = RankEvidence(rank=slot, step=step, state="S", stack=(frame,))
+def where(scene: Scene, *names: str) -> Scene:
+    """The agents have told where their ranks stand."""
+    for slot, name in enumerate(names):
+        own = Frame(name=name, file="/app/train.py", line=9, own=True)
+        gloo = Frame(name=name, file="/lib/torch/distributed/distributed_c10d.py")
+        frame = gloo if name == "all_reduce" else own
+        rank = RankEvidence(rank=slot, step=5, state="S", stack=(frame,))
         scene = scene.with_agent(slot, evidence=Evidence(attempt=1, number=1, ranks=(rank,)))
-    message = told(scene)
-    assert "; cause unknown: rank 1 stands in `step` (train.py:9); 1 other in `step`" in message
-    assert "Only observed: " in message
+    return scene
+
+
+def test_the_event_of_a_hang_without_a_timeout_names_the_culprit_and_where_it_stands() -> None:
+    """It said "ranks 0, 1 stand at step 12", and nothing followed."""
+    scene = standing(901.0).with_all(steps=(12,)).with_status(evidence_asked=None)
+    asked = scene.plan
+    assert (asked.events, asked.status.condition("Hung")) == ((), None)
+    waits = scene.after(asked)
+    assert (waits.plan.events, told(waits)) == ((), "")
+    (event,) = where(waits, "load", "all_reduce").plan.events
+    assert (event.type, event.reason) == ("Warning", "Hung")
+    assert event.message.startswith(
+        "no step for 15 min or more, and one took 2 s at most: ranks 0, 1 stand at step 12; one "
+        "rank away: rank 0 stands in `load` (train.py:9); 1 other in all_reduce (worker run-0-1 "
+        "on node node-0). Only observed: "
+    )
+
+
+def test_what_is_told_stays_while_the_agents_are_asked_again() -> None:
+    known = shown(standing(901.0))
+    again = known.with_status(evidence_asked=None)
+    assert (told(again), again.plan.events) == (told(known), ())
+
+
+def test_a_hang_that_ends_the_attempt_is_told_by_the_incident_alone() -> None:
+    """It was told as StandsStill, as "only observed", and as the incident."""
+    scene = standing(901.0).with_config(hang_policy="Restart").with_status(evidence_asked=None)
+    assert scene.plan.events == ()
+    plan = where(scene.after(scene.plan), "load", "all_reduce").plan
+    assert [event.reason for event in plan.events] == ["Hung"]
+    assert plan.events[0].message.startswith("attempt 1 ended: Hung: no step for 15 min or more")
+    assert plan.status.condition("Hung") is None

@@ -79,3 +79,32 @@ def test_a_longer_gap_is_no_news_of_an_agent() -> None:
     agent = asking(31.0).worker(1).agent
     assert agent is not None
     assert essence(agent) == essence(replace(agent, ask_gap=95.0))
+
+
+def uneven(pause: float, *, calls: int = 100, **config: object) -> Scene:
+    """Slot 0 asks in every step, slot 1 has not asked for so long."""
+    scene = asking(0.0, **config).with_all(fewest_calls=100, ask_pause=0.5)
+    for slot in (0, 1):
+        scene = scene.voted(slot, calls=100)
+    return scene.with_agent(1, fewest_calls=calls, ask_pause=pause)
+
+
+def test_ranks_that_stop_asking_while_others_go_on_are_told_once() -> None:
+    """As with uneven inputs under DDP's Join: a save was lost, and nobody had said why."""
+    scene = shown(uneven(0.0)).with_agent(1, fewest_calls=97, ask_pause=11.0)
+    assert told(scene) == (
+        "a notice would lose 210 steps: the script has not asked should_save() for 10 s or more "
+        "(worker run-1-1) while other ranks did: let all ranks ask equally often, also without "
+        "data (DDP's Join)"
+    )
+    assert [event.reason for event in scene.plan.events] == ["SaveTooLate"]
+    next_epoch = shown(scene).with_agent(1, fewest_calls=160, ask_pause=0.5)
+    assert (told(next_epoch), next_epoch.plan.events) == (told(scene), ())
+
+
+def test_ranks_that_pause_together_or_need_not_agree_do_not_ask_unevenly() -> None:
+    assert told(uneven(29.0, calls=98)) == "", "it evaluates, and the others wait for it"
+    assert told(uneven(9.0, calls=50)) == ""
+    assert told(uneven(29.0, calls=50, independent_ranks=True)) == ""
+    assert told(uneven(29.0, calls=50).with_exit(1, code=0)) == "", "it has ended"
+    assert told(uneven(29.0, calls=0)) != "", "it never asks, and the others do"

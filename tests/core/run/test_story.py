@@ -110,6 +110,8 @@ def test_the_verdict_ends_the_last_chapter() -> None:
     last = scene.status.story[-1]
     assert scene.status.chapter is None
     assert (last.verdict, last.incident["cause"]) == ("MaxFailuresExceeded", "AppError")
+    *_, note = last.notes
+    assert note.message.startswith("spec.failurePolicy.maxFailures is 0 and 0 were used before: ")
     before = scene.status
     scene = scene.with_agent(0, recorded=tuple(c.number for c in before.story))
     assert scene.plan.status.story == ()

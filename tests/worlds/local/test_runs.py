@@ -77,7 +77,9 @@ def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> Non
     assert report[0].startswith("Run tiny failed")
     assert "MaxFailuresExceeded" in report[0]
     told = " ".join(" ".join(report).split())
-    assert told.index(f"In attempt 1, rank 1 {message}") < told.index(" attempts 1")
+    assert told.index(message) < told.index("Last lines of rank 1 in attempt 1:")
+    assert told.index("Last lines of rank 1") < told.index(" attempts 1")
+    assert told.count(f"rank 1 {message}") == 1
     assert "    | Traceback (most recent call last):" in report
     assert sum("Traceback" in line for line in report) == 1
 

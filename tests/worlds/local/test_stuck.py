@@ -87,13 +87,12 @@ def test_a_pipe_that_nobody_writes_to(runs: LocalRuns) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_loads_data_has_died(runs: LocalRuns) -> None:
-    ended, incident = stuck(runs, "loader_died")
+    _, incident = stuck(runs, "loader_died")
     assert (incident["hang"], incident["rank"]) == ("WaitingForInput", 1)
     found = story_of(incident)
     place = "rank 1 stands in `DataLoader.__next__` (stuck.py:"
     assert found.startswith(f"waiting for input or storage: {place}"), incident
     assert "1 of the processes that it has started is dead" in found
-    assert [entry["reason"] for entry in ended.history if entry["reason"] == "StandsStill"]
 
 
 @pytest.mark.slow

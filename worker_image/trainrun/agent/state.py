@@ -92,4 +92,6 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         warm=attempt.processes.warm,
         load=attempt.loading.seconds(now),
         ask_gap=round(attempt.asking.longest, 1),
+        fewest_calls=attempt.asking.fewest,
+        ask_pause=round(attempt.asking.pause, 1),
     )

@@ -360,6 +360,10 @@ class AgentState:
     ask_gap: Changing[float] = 0.0
     """Seconds between two calls of `should_save()` of one rank in this attempt, at most; the time
     since its last one included. 0: a second or less, or none has asked."""
+    fewest_calls: Changing[int] = 0
+    """Calls of `should_save()` in this attempt by the living rank that has made fewest."""
+    ask_pause: Changing[float] = 0.0
+    """Seconds since that rank has made the last of them, or was first seen."""
     seen: Changing[str] = ""
     """Digest of the last answer received: a waiting server answers when it has a different one."""
     serves: str = ""

@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import row_of
-from trainrun_operator.core.run.warnings import SAVE_TOO_LATE
+from trainrun_operator.core.run.incidents.evidence import place_of
+from trainrun_operator.core.run.incidents.hangs import HUNG
+from trainrun_operator.core.run.warnings import REMEDIES, SAVE_TOO_LATE
 
 NOTABLE = 0.01
 """Part of the time below which nothing is said about the checkpoint interval."""
@@ -43,15 +44,16 @@ HINTS: Mapping[str, str] = {
     "compile cache on a volume helps",
     "checkpoint_stall": "waiting until there was room for a checkpoint: save less often, raise "
     "checkpoint.maxPending, or use a faster store",
-    "hang": "standing still before it was noticed: lower health.heartbeatTimeout, and the "
-    "timeouts of the collectives",
     "drain": "saving, stopping and uploading at the ends of attempts",
 }
 """What lies behind a bucket, and what helps."""
 
-FOUND_BY_SILENCE = frozenset({Cause.HUNG, Cause.SILENT, Cause.NODE_LOST})
-"""Causes that a shorter timeout notices sooner; of the others their processes tell at once."""
-
+NOTICED_BY: Mapping[str, str] = {
+    Cause.HUNG: "set health.progressTimeout to a few times your slowest step",
+    Cause.SILENT: "lower health.heartbeatTimeout",
+    Cause.NODE_LOST: "lower health.heartbeatTimeout",
+}
+"""What notices a cause sooner; of the others their processes tell at once."""
 
 LEAST_STALL = 1.0
 """Seconds that a save is taken to cost at least: what it costs beside the wait is not measured."""
@@ -140,7 +142,9 @@ def _steps_between_saves(life: Life) -> float:
 
 def advice(life: Life) -> tuple[Advice, ...]:
     """The most expensive first."""
-    return (*_interval(life), *_nodes(life), *_causes(life), *_asking(life), *_buckets(life))
+    # Where it stands now matters more than where the time went before.
+    spent = _buckets(life) if life.hung is None else ()
+    return (*_interval(life), *_nodes(life), *_causes(life), *_asking(life), *spent)
 
 
 def _interval(life: Life) -> Iterator[Advice]:
@@ -223,7 +227,9 @@ def _causes(life: Life) -> Iterator[Advice]:
     causes = Counter(str(chapter.incident.get("cause", "")) for chapter in life.incidents)
     for cause, count in causes.most_common(1):
         times = "once" if count == 1 else f"{count} times"
-        hint = row_of(cause).advice
+        *_, last = (it.incident for it in life.incidents if it.incident.get("cause") == cause)
+        place = place_of(str(last.get("hang", "")), str(last.get("message", "")))
+        hint = ": ".join(filter(None, (place, row_of(cause).advice)))
         yield Advice(
             kind="Cause",
             text=f"{cause} ended an attempt {times}: {hint}",
@@ -232,7 +238,10 @@ def _causes(life: Life) -> Iterator[Advice]:
 
 
 def _asking(life: Life) -> Iterator[Advice]:
-    """A notice that would come too late now."""
+    """A hang, and a notice that would come too late now."""
+    if (hung := life.hung) is not None:
+        remedy = REMEDIES.get(hung.reason, hung.message)
+        yield Advice(kind=HUNG, text=f"look at the lines where the ranks stand; {remedy}")
     found = life.status.condition(SAVE_TOO_LATE) if life.status is not None else None
     if found is not None:
         yield Advice(kind=SAVE_TOO_LATE, text=found.message)
@@ -241,14 +250,14 @@ def _asking(life: Life) -> Iterator[Advice]:
 def _buckets(life: Life) -> Iterator[Advice]:
     spent = life.seconds
     whole = sum(spent.values())
-    waited = any(c.incident.get("cause") in FOUND_BY_SILENCE for c in life.incidents)
+    causes = {str(chapter.incident.get("cause")) for chapter in life.incidents}
+    how = ", ".join(sorted({NOTICED_BY[it] for it in causes & NOTICED_BY.keys()}))
+    hints = {**HINTS, "hang": f"standing still before it was noticed: {how}"} if how else HINTS
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
-        if bucket == "hang" and not waited:
-            continue
-        if bucket in HINTS and amount > MUCH * whole:
+        if bucket in hints and amount > MUCH * whole:
             yield Advice(
                 kind="Bucket",
                 text=f"{100 * amount / whole:.0f} % of the time ({in_words(amount)}) went into "
-                f"{bucket.replace('_', ' ')}: {HINTS[bucket]}",
+                f"{bucket.replace('_', ' ')}: {hints[bucket]}",
                 numbers={"bucket": bucket, "seconds": amount, "share": round(amount / whole, 4)},
             )

@@ -24,7 +24,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.contract import layout
 from trainrun.errors import StoreError, TaskLogDamaged
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
 from trainrun_operator.cli.report.drawing import Thinned
 from trainrun_operator.cli.report.model import Block, Curves, TextLine
@@ -37,6 +37,7 @@ from trainrun_operator.cli.sources import (
     nothing_of,
 )
 from trainrun_operator.cli.tasks.program import TaskHistory
+from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
 
@@ -59,7 +60,7 @@ class Life:
     """What the storage says that attempts were started from."""
     checkpoints: tuple[CheckpointInfo, ...] = ()
     hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
-    """By the folder that an incident names, where its ranks stood."""
+    """By folder, where the ranks of a hang stood."""
     tasks: TaskHistory | None = None
     """What the log of its tasks says, where it is a program of tasks."""
     status: TrainRunStatus | None = None
@@ -92,9 +93,26 @@ class Life:
         return max(map(_until, self.chapters))
 
     @property
+    def hung(self) -> Condition | None:
+        """What is told of a run that stands still now."""
+        return self.status.condition(HUNG) if self.status is not None and not self.left else None
+
+    def stood(self, chapter: Chapter) -> tuple[Rank, ...]:
+        """Where the ranks of a chapter stood still, or do so now."""
+        return self.hangs.get(_hang_of(chapter, self.status), ())
+
+    @property
     def reports(self) -> bool:
         """The script reports steps."""
         return any(chapter.reached is not None for chapter in self.chapters)
+
+
+def _hang_of(chapter: Chapter, status: TrainRunStatus | None) -> str:
+    """The folder of what was found when it stood still; empty: it did not."""
+    asked = status.evidence_asked if status is not None and status.condition(HUNG) else None
+    if asked is not None and chapter.closed is None:
+        return layout.hang_folder(asked.attempt, asked.number)
+    return str(chapter.incident.get("evidence", ""))
 
 
 def _until(chapter: Chapter) -> datetime:
@@ -127,7 +145,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     if status is not None and status.left:
         moment = _last_sign(status.status, moment)
     chapters, missing = _chapters(records, status.status if status else None, moment)
-    hangs, unread = _hangs(at, chapters)
+    hangs, unread = _hangs(at, chapters, status.status if status else None)
     tasks, damaged = _tasks(at)
     return Life(
         name=run.name,
@@ -160,10 +178,10 @@ def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
 
 
 def _hangs(
-    run: RunStore | None, chapters: Iterable[Chapter]
+    run: RunStore | None, chapters: Iterable[Chapter], status: TrainRunStatus | None
 ) -> tuple[dict[str, tuple[Rank, ...]], tuple[str, ...]]:
     """The stacks of the newest hangs, and why there are none."""
-    named = [str(c.incident["evidence"]) for c in chapters if c.incident.get("evidence")]
+    named = [folder for chapter in chapters if (folder := _hang_of(chapter, status))]
     found: dict[str, tuple[Rank, ...]] = {}
     if run is None:
         return {}, ()

@@ -62,6 +62,7 @@ def section(
         *(TextLine(text, "note") for text in changed),
         *lines,
         *_incident(chapter, life),
+        *(Verbatim(tuple(_stacks(it)), title=STOOD_STILL) for it in [life.stood(chapter)] if it),
         *(TextLine(text) for text in _waits(chapter)),
         *_tails(logs),
     )
@@ -134,8 +135,6 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
             yield TextLine(f"{LABELS.get(name, name)}: {_told(name, value)}")
     if last := chapter.incident.get("lastLines"):
         yield Verbatim(tuple(map(str, last)), title="its last lines")
-    if ranks := life.hangs.get(str(incident.get("evidence"))):
-        yield Verbatim(tuple(_stacks(ranks)), title="where the ranks stood")
 
 
 def _told(name: str, value: object) -> str:
@@ -180,6 +179,7 @@ def _tail(rank: RankLog) -> Verbatim:
     )
 
 
+STOOD_STILL = "where the ranks stood"
 MOST_RANKS, MOST_LINES = 64, 60
 """Ranks whose stacks are shown, since a large gang stands in few places; lines of each rank."""
 

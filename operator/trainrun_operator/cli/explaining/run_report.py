@@ -81,7 +81,8 @@ def headline(life: Life) -> tuple[str, Tone]:
 def _state(life: Life) -> tuple[str, Tone]:
     last = life.chapters[-1] if life.chapters else None
     if last is None or last.closed is None:
-        led = "goes on" if life.status is not None else "has no recorded end"
+        going = "goes on" if life.hung is None else "stands still"
+        led = going if life.status is not None else "has no recorded end"
         return "was stopped" if life.left else led, "plain"
     if last.verdict:
         why = "" if last.verdict == "Succeeded" else f" ({last.verdict})"
@@ -204,7 +205,7 @@ def _data(life: Life) -> dict[str, object]:
                 **chapter_object(chapter),
                 "lostSteps": lost_steps(chapter),
                 "changes": list(changed.get(number, ())),
-                "stacks": list(life.hangs.get(str(chapter.incident.get("evidence")), ())),
+                "stacks": list(life.stood(chapter)),
             }
             for number, chapter in enumerate(life.chapters)
         ],

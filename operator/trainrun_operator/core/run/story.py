@@ -25,6 +25,7 @@ from trainrun_operator.api.run.story import (
 )
 from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.incidents.gains import highest_step, shows_steps
+from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.times import divided, goodput, total, waits
 from trainrun_operator.core.run.view import View
 
@@ -205,8 +206,12 @@ def _noted(chapter: Chapter, events: Iterable[Event], now: datetime) -> Chapter:
 
 
 def _told_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
-    """What belongs to the chapter that ends: a verdict, and what a start says of the end before."""
-    return plan.events if _rests(status) else (e for e in plan.events if e.reason in BACKWARD)
+    """What belongs to the chapter that ends: a verdict, without the incident, which stands beside
+    it; and what a start says of the end before."""
+    if not _rests(status):
+        return (event for event in plan.events if event.reason in BACKWARD)
+    said = [f"{it.message} ({it.cause}); " for it in status.incidents[-1:]]
+    return (replace(e, message=e.message.removeprefix("".join(said))) for e in plan.events)
 
 
 def _told_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
@@ -357,4 +362,6 @@ def divided_now(chapter: Chapter, status: TrainRunStatus, now: datetime) -> dict
             stepped=status.progress.time,
             stall_seconds=float(status.progress.stall_seconds),
         )
-    return divided(chapter, now)
+    hung = chapter.first_step is not None and status.condition(HUNG) is not None
+    named = {"unknown": "hang"} if hung else {}
+    return {named.get(bucket, bucket): took for bucket, took in divided(chapter, now).items()}

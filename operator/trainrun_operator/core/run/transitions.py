@@ -145,16 +145,12 @@ def refine(view: View, incident: Incident) -> Plan:
     return replace(plan, status=replace(plan.status, fruitless=fruitless))
 
 
-def ask_for_evidence(view: View, hang: Loss, *, observed: bool = False) -> Plan:
-    """The gang stands still: agents are asked where, before anything is done about it.
-
-    Of what is only `observed` a condition tells.
-    """
+def ask_for_evidence(view: View, hang: Loss) -> Plan:
+    """The gang stands still: agents are asked where, before anything is done or told about it."""
     message = f"{hang.message}; asking the agents where their ranks stand"
-    plan = transition(view, "StandsStill", message, phase="Running", type_="Warning")
-    events = () if observed else plan.events
+    plan = transition(view, "StandsStill", message, phase="Running")
     status = replace(plan.status, evidence_asked=evidence.next_request(view))
-    return replace(plan, status=status, events=events)
+    return replace(plan, status=status, events=())
 
 
 def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:

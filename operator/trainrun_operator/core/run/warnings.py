@@ -20,12 +20,15 @@ from typing import Literal
 from trainrun.contract.agent_state import AgentState, Pace
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.boundary import WorkerFact
+from trainrun_operator.core.run.drain import ASK_MORE
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.hangs import (
     HUNG,
     KNOWN_BY_USE,
+    hang_of,
     judged,
+    learned_hang,
     named,
     suspected_hang,
 )
@@ -46,14 +49,14 @@ def standing_still(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where there is nothing to tell."""
     if view.running is None or view.all_done:
         return "", ""
+    if hang_of(view) is not None or learned_hang(view) is not None:
+        return "", ""  # the incident tells
     loss = suspected_hang(view)
-    if loss is not None:
-        reason = _reason(view, loss)
-        if evidence.stage_of(view, loss) == "Act":
-            loss = evidence.explained(view, loss)
+    if loss is not None and evidence.stage_of(view, loss) == "Act":
+        reason, loss = _reason(view, loss), evidence.explained(view, loss)
         where = f" (worker {loss.worker} on node {loss.node})" if loss.worker else ""
         return reason, f"{loss.message}{where}. Only observed: {REMEDIES[reason]}"
-    return ("", "") if judged(view) else _told(view, HUNG)
+    return ("", "") if loss is None and judged(view) else _told(view, HUNG)
 
 
 def _told(view: View, kind: str) -> tuple[str, str]:
@@ -308,6 +311,11 @@ def _slow(rank: _Paced, reason: str, factor: float) -> str:
 SAVE_TOO_LATE = "SaveTooLate"
 """Type of the condition."""
 
+PAUSE, AHEAD = 10.0, 3
+"""Seconds for which a rank has not asked, and calls that another one has made more by then: in step
+with each other they could not be so far apart."""
+APART = "while other ranks did: let all ranks ask equally often, also without data (DDP's Join)"
+
 TOLD_AGAIN = 1.5
 """A gap is told anew when it has grown by this factor."""
 
@@ -317,8 +325,13 @@ def hears_too_late(view: View, status: TrainRunStatus) -> str:
     if view.running is None or view.all_done or view.config.on_notice in ("Signal", "Stop"):
         return ""
     grace = view.config.grace.total_seconds()
-    gaps = {agent.worker: agent.ask_gap for agent in view.heard}
     known = status.condition(SAVE_TOO_LATE)
+    if known is not None and APART in known.message:
+        return known.message  # their calls do not fit together again in this attempt
+    if (late := _left_behind(view)) is not None:
+        text = f"has not asked should_save() for {PAUSE:.0f} s or more (worker {late.worker})"
+        return f"a notice would lose {_at_stake(status)}: the script {text} {APART}"
+    gaps = {agent.worker: agent.ask_gap for agent in view.heard}
     worker = max(gaps, key=lambda name: gaps[name], default="")
     if not worker or gaps[worker] <= grace:
         # A new leader has not heard everybody yet: that nobody says it any more is no news.
@@ -330,9 +343,16 @@ def hears_too_late(view: View, status: TrainRunStatus) -> str:
     if known is not None and text in known.message:
         return known.message
     return (
-        f"a notice of {grace:.0f} s would lose {_at_stake(status)}: the script {text}; ask in "
-        "evaluation loops and before long work, too, or raise terminationGracePeriodSeconds"
+        f"a notice of {grace:.0f} s would lose {_at_stake(status)}: the script {text}; {ASK_MORE}"
     )
+
+
+def _left_behind(view: View) -> AgentState | None:
+    """A worker of which a rank has stopped asking, while others go on: all save at one call."""
+    agents = [agent for agent in view.heard if not done(agent)]
+    most = max((agent.save.calls for agent in agents), default=0)
+    behind = (it for it in agents if it.fewest_calls + AHEAD <= most and it.ask_pause > PAUSE)
+    return None if view.config.independent_ranks else next(behind, None)
 
 
 def _at_stake(status: TrainRunStatus) -> str:

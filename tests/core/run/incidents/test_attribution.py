@@ -203,6 +203,7 @@ def test_a_rendezvous_that_failed_is_free_though_what_broke_for_it_is_heard_firs
 def test_a_lost_node_explains_a_rendezvous_that_failed() -> None:
     missed = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients"
     scene = a_run(max_failures=3).running().with_all(steps=(None,)).with_exit(0, exception=missed)
+    scene = scene.asked_for_evidence()
     soon, later = (scene.after(scene.plan, passed=passed) for passed in (60, 70))
     assert soon.lost(1, Cause.NODE_LOST).plan.reason == "NodeLost"
     assert later.lost(1, Cause.NODE_LOST).plan.reason == "Gathering"

@@ -9,6 +9,7 @@ from tests.support.builders import Scene, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Evidence, EvidenceRequest, Frame, RankEvidence
 from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.incidents.evidence import place_of
 
 REDUCES = Frame(name="all_reduce", file="/site-packages/torch/distributed/distributed_c10d.py")
 SLEEPS = Frame(name="step", file="/app/train.py", line=9, own=True)
@@ -171,3 +172,74 @@ def test_an_attempt_that_ends_for_another_reason_forgets_it() -> None:
     scene = standing(5, 4).asked_for_evidence(ago=1.0).with_exit(0, exception="ValueError: bad")
     assert scene.plan.reason == "AppError"
     assert scene.plan.status.evidence_asked is None
+
+
+TIMED_OUT = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation"
+
+
+def in_vain(ranks: int = 2, **fields: Any) -> Scene:
+    """Rank 1 has given up waiting in a collective; nobody was asked why."""
+    scene = a_run(replicas=ranks, max_failures=3).running()
+    return scene.with_exit(1, **({"exception": TIMED_OUT} | fields))
+
+
+def test_a_rank_that_was_late_for_a_barrier_is_named_and_not_only_the_one_that_timed_out() -> None:
+    scene = in_vain()
+    asked = scene.plan
+    assert (asked.reason, asked.events, asked.status.incident) == ("StandsStill", (), None)
+    waits = scene.after(asked)
+    assert (waits.plan.reason, waits.plan.status.incident) == ("Running", None)
+    (event,) = found(waits, 0, SLEEPS).with_agent(1, evidence=told_nothing(waits)).plan.events
+    assert event.message == (
+        f"attempt 1 ended: AppError: rank 1 exited with code 1: {TIMED_OUT}; rank 1 waited for "
+        "rank 0, which stood in `step` (train.py:9)"
+    )
+
+
+def told_nothing(scene: Scene) -> Evidence:
+    return Evidence(attempt=scene.status.attempt, number=1)
+
+
+def test_of_several_that_were_late_the_place_of_the_first_is_told() -> None:
+    scene = in_vain(4)
+    scene = scene.after(scene.plan, passed=10.0)
+    scene = found(found(found(scene, 0, REDUCES), 2, SLEEPS), 3, SLEEPS)
+    incident = scene.plan.status.incident
+    assert incident is not None
+    assert incident.message.endswith(
+        "; rank 1 waited for ranks 2, 3, of which rank 2 stood in `step` (train.py:9)"
+    )
+    assert (incident.rank, incident.evidence) == (1, "hangs/000001-1/")
+
+
+def test_a_rank_that_was_late_to_meet_the_others_is_named_as_well() -> None:
+    text = "DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined."
+    scene = in_vain(exception=text).with_all(steps=(None,))
+    scene = found(scene.after(scene.plan, passed=10.0), 0, SLEEPS)
+    incident = scene.plan.status.incident
+    assert incident is not None
+    assert incident.cause == "RendezvousFailed"
+    assert incident.message.endswith("waited for rank 0, which stood in `step` (train.py:9)")
+
+
+def test_without_an_answer_the_incident_comes_ten_seconds_later_and_names_nobody() -> None:
+    scene = in_vain()
+    waits = scene.after(scene.plan, passed=9.9)
+    assert waits.plan.status.incident is None
+    incident = scene.after(scene.plan, passed=10.0).plan.status.incident
+    assert incident is not None
+    assert incident.message.endswith("for recv operation")
+
+
+def test_nobody_is_asked_where_a_peer_has_gone_or_nobody_is_left() -> None:
+    gone = in_vain(exception="RuntimeError: Connection closed by peer").plan
+    assert (gone.reason, gone.status.evidence_asked) == ("AppError", None)
+    alone = in_vain().with_exit(0, exception=TIMED_OUT).plan
+    assert (alone.reason, alone.status.evidence_asked) == ("AppError", None)
+
+
+def test_where_it_stood_can_be_read_from_an_incident() -> None:
+    scene = standing(5, 5).asked_for_evidence()
+    incident = ended(found(found(scene, 0, SLEEPS), 1, REDUCES))
+    assert place_of(incident.hang, incident.message) == "rank 0 stands in `step` (train.py:9)"
+    assert place_of("", incident.message) == ""

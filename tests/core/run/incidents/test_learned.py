@@ -54,9 +54,9 @@ def test_a_task_that_takes_longer_than_those_before_is_no_hang() -> None:
 @pytest.mark.parametrize(
     ("trained", "slowest", "quiet", "limit"),
     [
-        (0.0, 0.5, None, 60.0),  # at least a minute
-        (0.0, 40.0, None, 120.0),  # three times the slowest step
-        (1000.0, 0.5, None, 200.0),  # a fifth of the time that it has trained: an evaluation
+        (0.0, 0.5, None, 300.0),  # at least five minutes: an evaluation may come at once
+        (0.0, 140.0, None, 420.0),  # three times the slowest step
+        (2000.0, 0.5, None, 400.0),  # a fifth of the time that it has trained, while they work
         (9000.0, 0.5, None, 900.0),  # at most a quarter of an hour
         (9000.0, 0.5, 61.0, 300.0),  # five minutes where no process does anything
         (9000.0, 400.0, 61.0, 1200.0),  # more where it has been so already
@@ -94,7 +94,7 @@ def test_a_later_compilation_may_take_as_long_as_the_first_one() -> None:
     fields = {"slowest": 1.0, "first_step": 460.0, "spawned": 760.0}
     assert said(standing(9, owes=450.0, **fields)) == ""
     assert said(standing(9, owes=451.0, **fields)) != ""
-    assert said(standing(9, owes=100.0, quiet=90.0, **fields)) != "", "nothing compiles"
+    assert said(standing(9, owes=301.0, quiet=90.0, **fields)) != "", "nothing compiles"
 
 
 def test_the_timeout_of_the_spec_is_the_only_one_where_it_is_set() -> None:

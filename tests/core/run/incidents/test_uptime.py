@@ -62,7 +62,7 @@ def test_a_store_that_is_gone_after_a_minute_of_training_is_no_failed_rendezvous
 
 @pytest.mark.parametrize("exception", [NOT_MET, NOBODY_JOINED, NOBODY_WROTE])
 def test_ranks_that_looked_for_each_other_for_minutes_have_not_trained(exception: str) -> None:
-    scene = mute(up=302.0, exception=exception)
+    scene = mute(up=302.0, exception=exception).asked_for_evidence()
     assert cause_of(scene) is Cause.RENDEZVOUS_FAILED
     assert scene.plan.status.fruitless == 5
 
@@ -85,7 +85,7 @@ def test_a_failed_rendezvous_that_looked_like_training_first_is_not_free_for_eve
 def test_a_rank_whose_peer_never_came_fails_no_run_that_allows_no_failure() -> None:
     scene = a_run(max_failures=0).running().with_all(steps=(None,), spawned=1800.0)
     scene = scene.with_exit(0, age=1.0, exception=NOBODY_WROTE)
-    plan = scene.plan
+    plan = scene.asked_for_evidence().plan
     assert plan.status.incident is not None
     assert plan.status.incident.cause == Cause.RENDEZVOUS_FAILED
     assert not plan.status.incident.counted

@@ -2,7 +2,7 @@
 
 In attempt 1 rank 1 sleeps for ever inside step HANG_AT, and does not hear SIGTERM. Before step
 SECTION_AT all ranks are in a long section for SECTION seconds. Before step PAUSE_AT rank 1 waits
-for the file JOURNAL/go.
+for the file JOURNAL/go, in a long section of a second.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ for step in range(checkpoint.step + 1 if checkpoint else 1, STEPS + 1):
     if context.attempt == 1 and context.rank == 1 and step == HANG_AT:
         while True:
             time.sleep(3600)
-    while context.rank == 1 and step == PAUSE_AT and "go" not in os.listdir(here.parent):
-        time.sleep(0.2)
+    if context.rank == 1 and step == PAUSE_AT:
+        with trainrun.long_section("wait", timeout=1):
+            while "go" not in os.listdir(here.parent):
+                time.sleep(0.2)
     directory = trainrun.staging_directory()
     (directory / f"rank-{context.rank}.txt").write_text(str(step))
     trainrun.report({"loss": 1 / step}, step=step, checkpoint=directory)

@@ -218,6 +218,10 @@ class Asking:
     longest: float = 0.0
     """Seconds between two calls of one rank at most, the time since its last one included; 0 while
     no rank has asked, as before its first call."""
+    fewest: int = 0
+    """Calls of the living rank that has made fewest."""
+    pause: float = 0.0
+    """Seconds since it has made the last of them, or was first seen."""
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
     """By rank its calls, and when a look first found so many."""
     _looked: float = 0.0
@@ -229,9 +233,9 @@ class Asking:
         for rank in living:
             calls = self.files[rank].calls
             before = self._seen.get(rank)
-            if calls == 0:
-                continue
             if before is None or nothing_known or calls != before[0]:
                 self._seen[rank] = (calls, now)
-            else:
+            elif calls:
                 self.longest = max(self.longest, now - before[1])
+        self.fewest, since = min((self._seen[rank] for rank in living), default=(0, now))
+        self.pause = now - since

@@ -18,8 +18,9 @@ from trainrun.contract import layout
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
 from trainrun_operator.api.run.status_parts import EvidenceAsked
+from trainrun_operator.core.run.incidents.hangs import named
 from trainrun_operator.core.run.incidents.losses import Loss, blamed
-from trainrun_operator.core.run.incidents.standing import Judgement, judged, standing
+from trainrun_operator.core.run.incidents.standing import At, Judgement, judged, standing
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
@@ -105,6 +106,23 @@ def explained(view: View, hang: Loss) -> Loss:
         shown = culprit.rank
     lines = found[shown].last_lines if shown in found else ()
     return replace(told, last_lines=lines)
+
+
+def with_the_late(view: View, loss: Loss) -> Loss:
+    """The loss of a rank that has waited in vain, with whom it waited for, and where that stood."""
+    found = (standing(rank, slot) for slot, rank in _ranks(view))
+    late = [it for it in found if it.at is not At.COLLECTIVE and it.place]
+    if not late:
+        return loss
+    ranks = [it.rank for it in late]
+    which = "which" if len(ranks) == 1 else f"of which rank {ranks[0]}"
+    text = f"rank {loss.rank} waited for {named(ranks)}, {which} stood in {late[0].place}"
+    return replace(loss, message=f"{loss.message}; {text}"[:1000], evidence=_folder(view))
+
+
+def place_of(kind: str, message: str) -> str:
+    """`rank 0 stands in `load` (train.py:6)`, from an incident's class and message; or empty."""
+    return message.partition(f"; {CLASSES.get(kind, kind)}: ")[2].partition(";")[0]
 
 
 def verdict_of(view: View) -> Judgement | None:

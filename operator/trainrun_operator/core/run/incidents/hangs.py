@@ -7,12 +7,13 @@ the spec says Restart, and ranks that never reported are only ever observed.
 
 Invariants: no gang is judged before every agent of it was heard, while one of them is overdue,
 while any rank is excused (it waits for its agent, or is in a long section), while a save is asked
-for, and for ranks that have ended well or never reported. A learned timeout is at least SHORTEST;
+for, and for ranks that have ended well or never reported. A learned timeout is at least PAUSE;
 while a gang stands still it does not change; what was learned outlives the attempt; whoever cannot
 be judged is not called hung, and one that was is not called well.
 
-A pause that comes seldom, such as an evaluation, is not known before it has come once. So a gang
-may also pause for a part of the time for which it has trained: longer where its processes work.
+A pause that comes seldom, such as an evaluation, is not known before it has come once, and the
+first may come in the first minutes. So a gang may always pause for PAUSE, and for a part of the
+time for which it has trained where its processes work.
 """
 
 from __future__ import annotations
@@ -191,15 +192,15 @@ HUNG = "Hung"
 FACTOR = 3.0
 """Times the slowest step that may pass without the next one."""
 
-SHORTEST = 60.0
-"""Seconds without a step that are never called a hang."""
+PAUSE = 300.0
+"""Seconds without a step that are never called a hang, however fast the steps before were."""
 
-PART = 0.2
-"""Of the time for which a run has trained, that it may pause: evaluations take no more of it."""
+PART, LONGEST_BUSY = 0.2, 900.0
+"""Of the time for which a run has trained, that it may pause where its processes use CPU or I/O, or
+nobody knows what they do: evaluations take no more of it; and seconds of such a pause at most."""
 
-LONGEST_IDLE, LONGEST_BUSY = 300.0, 900.0
-"""Seconds of such a pause at most, where the processes do nothing, and where they use CPU or I/O or
-nobody knows what they do."""
+IDLE = 60.0
+"""Seconds with next to no CPU and I/O after which processes count as idle."""
 
 WARM_UP = 1.5
 """Times as long as up to its first step a gang may compile again later."""
@@ -221,7 +222,7 @@ def suspected_hang(view: View) -> Loss | None:
     if overdue:
         return in_section(view, overdue, told=at_least)
     owed = _owed(living)
-    if owed <= SHORTEST:
+    if owed <= PAUSE:
         return None
     if _counts_steps(living):
         return _without_step(view, living, owed)
@@ -238,15 +239,15 @@ def learned_hang(view: View) -> Loss | None:
 
 def limit_of(view: View, living: Sequence[AgentState]) -> float:
     """Seconds that may pass without a step."""
-    idle = all((agent.quiet or 0.0) > SHORTEST for agent in living)
+    idle = all((agent.quiet or 0.0) > IDLE for agent in living)
     known = remembered(view, view.status).learned or Learned()
     first = max(_first_step(agent) for agent in view.ever_heard)
     if not known.slowest:  # there was one step, and nobody knows yet how long the next one takes
         return max(LONGEST_BUSY, FACTOR * first)
-    usual = max(SHORTEST, FACTOR * known.slowest)
+    usual = max(PAUSE, FACTOR * known.slowest)
     # Called hung once, a gang whose processes do something now and then is not called well for it.
-    if idle or view.status.condition(HUNG) is not None:
-        return max(usual, min(PART * known.trained, LONGEST_IDLE))
+    if idle or view.status.evidence_asked is not None:
+        return usual
     return max(usual, min(PART * known.trained, LONGEST_BUSY), WARM_UP * first)
 
 
@@ -275,7 +276,7 @@ def judged(view: View) -> bool:
 
 def at_least(seconds: float) -> str:
     """How long something has taken at least, so that it reads the same for a while."""
-    if seconds < SHORTEST:
+    if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     shown = max(step for step in TOLD_AT if step <= minutes)

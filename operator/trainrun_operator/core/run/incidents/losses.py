@@ -50,6 +50,9 @@ BROKEN_COLLECTIVE = (
 )
 """Texts with which gloo, NCCL and c10d stores report that a peer went away."""
 
+TIMED_OUT = ("timed out", "timeout", "waiting for clients")
+"""Those of the texts above and below that tell of a peer which may live, and be late."""
+
 NOT_MET = (
     "address already in use",
     "eaddrinuse",
@@ -104,6 +107,13 @@ class Loss:
     """How long ago it happened."""
     attributed: bool = True
     """Its slot is to blame; False: nobody knows which one is."""
+
+    @property
+    def waited(self) -> bool:
+        """Its rank has waited for a peer until its patience was over."""
+        for_others = self.collateral or self.cause is Cause.RENDEZVOUS_FAILED
+        told = " ".join(self.last_lines) if self.signalled else self.message
+        return for_others and _matches(told, TIMED_OUT)
 
 
 @once

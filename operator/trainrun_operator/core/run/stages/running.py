@@ -141,6 +141,11 @@ def _loss(view: View) -> Plan | None:
     chosen = best(losses)
     if chosen is None or (chosen.cause == Cause.SILENT and unheard.in_doubt(view)):
         return None
+    if chosen.waited:  # for a peer that lives, perhaps, and is late
+        lives = any(agent.phase == "Running" for agent in view.heard)
+        if lives and (plan := _asking(view, chosen)) is not None:
+            return plan
+        chosen = evidence.with_the_late(view, chosen)
     gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
     return transitions.open_incident(view, chosen, gone)
 
@@ -150,12 +155,17 @@ def _hang(view: View) -> Plan | None:
     hang = hang_of(view) or learned_hang(view)
     if hang is None:
         return _observed(view)
-    stage = evidence.stage_of(view, hang)
+    explained = evidence.explained(view, hang)
+    return _asking(view, hang) or transitions.open_incident(view, explained, frozenset())
+
+
+def _asking(view: View, loss: Loss) -> Plan | None:
+    """What comes before anything is done about it; None: all is known that will be."""
+    stage, record = evidence.stage_of(view, loss), view.running
+    assert record is not None, "this is its stage"
     if stage == "Ask":
-        return transitions.ask_for_evidence(view, hang)
-    if stage == "Wait":
-        return None
-    return transitions.open_incident(view, evidence.explained(view, hang), frozenset())
+        return transitions.ask_for_evidence(view, loss)
+    return _go_on(view, record) if stage == "Wait" else None
 
 
 def _observed(view: View) -> Plan | None:
@@ -163,7 +173,7 @@ def _observed(view: View) -> Plan | None:
     hang = suspected_hang(view)
     if hang is None or evidence.stage_of(view, hang) != "Ask":
         return None
-    return transitions.ask_for_evidence(view, hang, observed=True)
+    return transitions.ask_for_evidence(view, hang)
 
 
 def _unreachable(view: View, loss: Loss) -> bool:
