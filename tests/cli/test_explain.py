@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -62,6 +63,29 @@ def test_a_recovery_is_told_by_its_stages_and_a_single_lost_step_as_one(tmp_path
     output = call(str(a_folder(tmp_path / "runs", *life))).output
     assert "stages: detect 5 ms, import 6.1 s, first step 1.7 s" in output
     assert "cost: 1 step to be done again" in output
+
+
+def test_the_card_of_an_incident_showed_raw_python(tmp_path: Path) -> None:
+    told = an_incident(
+        exception=["ValueError", "Exception"],
+        raisedAt="train.py:5",
+        opened={"step": 40, "attempt": 1},
+        stages={"detect": 0.083},
+        collateral=True,
+        worker="llama-0-1",
+        node="llama-0-1",
+    )
+    life = [replace(it, incident=told) if it.attempt == 1 else it for it in a_life()]
+    output = call(str(a_folder(tmp_path / "runs", *life))).output
+    for line in (
+        "AppError of worker llama-0-1: bad batch",
+        "exception: ValueError, Exception",
+        "raised at: train.py:5",
+        "died while opening: step 40 of attempt 1",
+        "stages: detect 83 ms",
+        "collateral: yes",
+    ):
+        assert line in output, output
 
 
 def test_no_line_is_wider_than_80_columns_and_without_a_terminal_there_is_no_color(
@@ -140,6 +164,21 @@ def test_a_page_tells_of_one_run_and_says_where_it_cannot_be_written(tmp_path: P
     assert "cannot be written: No such file or directory" in result.output
 
 
+def test_after_a_clock_that_jumped_a_run_that_succeeded_had_no_recorded_end(
+    tmp_path: Path,
+) -> None:
+    days = timedelta(days=3)
+    first, second, *rest = a_life()
+    assert second.closed is not None
+    ahead = replace(second, closed=second.closed + days, ended=second.closed + days)
+    output = " ".join(call(str(a_folder(tmp_path / "runs", first, ahead, *rest))).output.split())
+    assert "Run llama succeeded after" in output
+    assert "! the clock was set back by 4320 min before attempt 2" in output
+    set_ahead = replace(first, begun=first.begun + days, closed=first.begun + days)
+    output = call(str(a_folder(tmp_path / "others", set_ahead, second, *rest))).output
+    assert "Run llama succeeded after" in output
+
+
 def test_a_gap_in_the_story_is_named(tmp_path: Path) -> None:
     first, _, _, last = a_life()
     output = call(str(a_folder(tmp_path / "runs", first, last))).output
@@ -174,6 +213,28 @@ def test_a_run_without_incidents_gets_no_advice(tmp_path: Path) -> None:
     calm = replace(last, number=1, attempt=1, resumed_from=None)
     output = call(str(a_folder(tmp_path / "runs", calm))).output
     assert "What to change: nothing that these numbers show." in output
+
+
+def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothing(
+    tmp_path: Path,
+) -> None:
+    killed = an_incident(rank=0, exitCode=137, message="rank 0 was killed by SIGKILL")
+    silent = Chapter(
+        number=1, attempt=2, begun=at(0), workers=1, ended=at(9), incident=killed, closed=at(9)
+    )
+    told = " ".join(call(str(a_folder(tmp_path / "runs", silent))).output.split())
+    assert "from nothing" not in told.replace("or a restart begins from nothing", "")
+    assert "attempt 2, no checkpoint handed to it, 1 worker" in told
+    assert "- no step was ever reported: a script that resumes from a folder of its own" in told
+    assert "- AppError ended an attempt once: its own output cannot tell who sent SIGKILL" in told
+
+
+def test_a_run_that_reports_steps_and_never_saved_is_told_how(tmp_path: Path) -> None:
+    second = next(it for it in a_life() if it.attempt == 1)
+    lost = replace(second, survived=None)
+    told = " ".join(call(str(a_folder(tmp_path / "runs", lost))).output.split())
+    assert "attempt 1, from nothing, 8 workers" in told
+    assert "- no checkpoint was ever committed: a script that resumes from a folder" in told
 
 
 def test_a_script_that_asks_too_seldom_is_advised_while_it_trains() -> None:
@@ -267,6 +328,9 @@ def test_the_page_shows_curves_and_the_last_lines_of_what_failed(tmp_path: Path)
     assert "<figcaption>loss</figcaption>" in text
     assert "<figcaption>&lt;b&gt;evil</figcaption>" in text
     assert '<i class="key" style="background:var(--c1)"></i>attempt 2' in text
+    targets = set(re.findall(r'href="#([^"]+)"', text))
+    assert targets == {"chapter-1-0", "chapter-2-1", "chapter-3-2", "chapter-4-3"}
+    assert targets <= set(re.findall(r'<section id="([^"]+)"', text))
     assert "<b>0.5</b>" in text
     assert "hunter2" not in text
     summaries = re.findall(r"<summary>(rank[^<]*)</summary>", text)

@@ -77,6 +77,25 @@ def test_a_disk_that_is_full_while_the_script_writes_is_told_with_the_remedy(
     assert str(agent.of_type("exception")[0]["error"]).endswith(REMEDY)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    ["trainrun.report(step=1, checkpoint='nowhere')", "layers.forward()"],
+    ids=["by this library", "by one that lies in a folder of its own"],
+)
+def test_an_error_of_the_scripts_folder_was_told_with_a_line_of_a_library(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run, tmp_path: Path, failure: str
+) -> None:
+    libraries = tmp_path.with_name(f"{tmp_path.name}-libraries")
+    libraries.mkdir()
+    (libraries / "layers.py").write_text("def forward(): 1/0")
+    source = f"import layers, trainrun\ndef train():\n    {failure}"
+    (tmp_path / "model.py").write_text(source)
+    script = f"import sys; sys.path.append({str(libraries)!r}); import model\nmodel.train()"
+    run_script(script, **env)
+    eventually(lambda: agent.of_type("exception"))
+    assert agent.of_type("exception")[0]["at"] == "model.py:3"
+
+
 def test_a_huge_exception_is_cut(agent: AgentStandIn, env: dict[str, str], run_script: Run) -> None:
     run_script("import trainrun\nraise ValueError('x' * 100_000)", **env)
     eventually(lambda: agent.of_type("exception"))

@@ -25,6 +25,7 @@ from trainrun_operator.cli.report.model import (
 )
 from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source
+from trainrun_operator.core.run.attempts import unsaved
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.gains import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
@@ -138,16 +139,7 @@ def _unsaved(status: TrainRunStatus) -> str:
     """What to add to a script that saves nothing."""
     if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
         return ""
-    if not shows_steps(status):
-        return (
-            "no step was ever reported: a script that resumes from a folder of its own need not; "
-            "any other calls trainrun.report(step=..., checkpoint=...) in the training loop, or a "
-            "restart begins from nothing"
-        )
-    return (
-        "no checkpoint was ever committed: pass checkpoint=<directory> to trainrun.report, or a "
-        "restart begins from nothing"
-    )
+    return unsaved(reports=shows_steps(status))
 
 
 def _after(status: TrainRunStatus) -> str:

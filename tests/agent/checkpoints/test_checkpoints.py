@@ -386,8 +386,29 @@ def test_a_rank_that_starts_below_its_resume_step_is_told(
     assert problem.type == "ResumeIgnored"
     assert problem.message == (
         "the first report of rank 0 is step 3, but it was handed the checkpoint of step 40: the "
-        "script starts over. Load the checkpoint with trainrun.get_checkpoint() and go on from its "
-        "step + 1"
+        "script starts over. Load it with trainrun.get_checkpoint() and go on from its step + 1"
+    )
+
+
+def test_of_a_script_that_loads_and_counts_anew_it_was_said_that_it_starts_over(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    prepare_storage(workers)
+    workers.start(
+        PRELUDE + "checkpoint = trainrun.get_checkpoint()\n"
+        "if checkpoint is None: save(40)\n"
+        "else:\n"
+        "    with checkpoint.as_directory(): trainrun.report(step=3); time.sleep(600)\n"
+    )
+    operator.order(start())
+    state = operator.until(lambda s: s.committed)
+    assert state.committed is not None
+    operator.order(start(2, resume=state.committed.id))
+    [problem] = operator.until(lambda s: s.problems).problems
+    assert problem.type == "StepsCountAnew"
+    assert problem.message == (
+        "the first report of rank 0 is step 3, but it was handed the checkpoint of step 40: the "
+        "script has loaded it and counts anew. Report a step that grows over all epochs"
     )
 
 

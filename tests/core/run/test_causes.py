@@ -10,6 +10,7 @@ from tests.support.builders import a_run, an_incident
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.status_parts import BudgetName, Cause, Failures
 from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Budget, budget_of, limits_of, row_of
+from trainrun_operator.core.run.incidents.ledger import judge
 
 
 def test_every_budget_that_an_incident_can_name_has_a_row() -> None:
@@ -44,6 +45,23 @@ def test_an_open_silence_of_the_version_before_still_waits_for_its_node() -> Non
     plan = scene.ended(told).silent(1, 31).plan
     assert plan.reason == "Attributing"
     assert "its node may explain it; waiting for news of the node" in plan.message
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (137, "its own output cannot tell who sent SIGKILL: look for the OOM killer in the kernel"),
+        (139, "read the last lines of the rank named"),
+        (134, "read the last lines of the rank named"),
+        (1, "read the last lines of the rank named"),
+        (None, "read the last lines of the rank named"),
+    ],
+)
+def test_after_a_sigkill_nobody_is_sent_to_read_the_last_lines(end: int | None, told: str) -> None:
+    scene = a_run(max_failures=0)
+    verdict = judge(scene.status, an_incident(rank=0, exit_code=end), scene.config)
+    assert verdict is not None
+    assert f"0 were used before: {told}" in verdict.message
 
 
 def test_a_word_of_another_version_is_treated_like_unknown() -> None:

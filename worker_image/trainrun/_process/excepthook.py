@@ -22,6 +22,8 @@ KEPT_TEXT = 1000
 """Characters of the exception's text that are sent."""
 
 _STANDARD_LIBRARY = os.__file__.rpartition("/")[0] + "/"
+_OURS = __file__.rpartition("/_process/")[0] + "/"
+"""This library need not lie among installed packages: an agent may bring it (`inject`)."""
 
 WAIT = 2.0
 """Seconds that a process which ends waits for the message to go out."""
@@ -64,15 +66,21 @@ def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:
 
 
 def place_of(traceback: TracebackType | None) -> str:
-    """`loss.py:88`: the innermost line of the script's own code, else the innermost line."""
-    own = innermost = ""
+    """`loss.py:88`: the innermost line of the script's folder, else of what is no library as far as
+    its path tells, else of all."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    # Of `python -m` the script's folder is what is searched first.
+    folders = tuple(f"{it}/" for it in (main.rpartition("/")[0], *sys.path[:1]))
+    near = own = innermost = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         innermost = f"{file.rpartition('/')[2]}:{traceback.tb_lineno}"
-        if not file.startswith((_STANDARD_LIBRARY, "<frozen")) and "-packages" not in file:
+        library = file.startswith((_STANDARD_LIBRARY, _OURS, "<frozen"))
+        if not library and "-packages" not in file:
             own = innermost
+            near = own if file.startswith(folders) else near
         traceback = traceback.tb_next
-    return own or innermost
+    return near or own or innermost
 
 
 def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -293,6 +293,7 @@ class Attempt:
     ) -> Reply:
         match request:
             case FetchCheckpoint():
+                self.report.loaded = True
                 with self.loading:
                     return await self.fetching.checkpoint(request.rank)
             case DescribeCheckpoint():

@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.attempts import unsaved
+from trainrun_operator.core.run.causes import advice_on
 from trainrun_operator.core.run.incidents.evidence import place_of
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.warnings import REMEDIES, SAVE_TOO_LATE
@@ -143,8 +145,16 @@ def _steps_between_saves(life: Life) -> float:
 def advice(life: Life) -> tuple[Advice, ...]:
     """The most expensive first."""
     # Where it stands now matters more than where the time went before.
+    kinds = (_unsaved, _interval, _nodes, _causes, _asking)
     spent = _buckets(life) if life.hung is None else ()
-    return (*_interval(life), *_nodes(life), *_causes(life), *_asking(life), *spent)
+    return (*(found for kind in kinds for found in kind(life)), *spent)
+
+
+def _unsaved(life: Life) -> Iterator[Advice]:
+    """A restart has nothing to go on from, once there has been one or there may be no other."""
+    kept = life.checkpoints or any(it.resumed_from or it.survived for it in life.ran)
+    if not kept and life.tasks is None and any(it.closed for it in life.ran):
+        yield Advice(kind="NothingSaved", text=unsaved(reports=life.reports))
 
 
 def _interval(life: Life) -> Iterator[Advice]:
@@ -222,14 +232,21 @@ def _nodes(life: Life) -> Iterator[Advice]:
         )
 
 
+def remedy(incident: Mapping[str, object]) -> str:
+    """What a user can do about what ended an attempt."""
+    cause = str(incident.get("cause", ""))
+    return advice_on(cause, rank=incident.get("rank"), exit_code=incident.get("exitCode"))
+
+
 def _causes(life: Life) -> Iterator[Advice]:
     """The cause that has ended most attempts, with the advice that its row gives."""
     causes = Counter(str(chapter.incident.get("cause", "")) for chapter in life.incidents)
+    newest = {str(it.incident.get("cause", "")): it.incident for it in life.incidents}
     for cause, count in causes.most_common(1):
         times = "once" if count == 1 else f"{count} times"
-        *_, last = (it.incident for it in life.incidents if it.incident.get("cause") == cause)
+        last = newest[cause]
         place = place_of(str(last.get("hang", "")), str(last.get("message", "")))
-        hint = ": ".join(filter(None, (place, row_of(cause).advice)))
+        hint = ": ".join(filter(None, (place, remedy(last))))
         yield Advice(
             kind="Cause",
             text=f"{cause} ended an attempt {times}: {hint}",
@@ -240,8 +257,8 @@ def _causes(life: Life) -> Iterator[Advice]:
 def _asking(life: Life) -> Iterator[Advice]:
     """A hang, and a notice that would come too late now."""
     if (hung := life.hung) is not None:
-        remedy = REMEDIES.get(hung.reason, hung.message)
-        yield Advice(kind=HUNG, text=f"look at the lines where the ranks stand; {remedy}")
+        then = REMEDIES.get(hung.reason, hung.message)
+        yield Advice(kind=HUNG, text=f"look at the lines where the ranks stand; {then}")
     found = life.status.condition(SAVE_TOO_LATE) if life.status is not None else None
     if found is not None:
         yield Advice(kind=SAVE_TOO_LATE, text=found.message)

@@ -37,6 +37,7 @@ from trainrun_operator.cli.sources import (
     nothing_of,
 )
 from trainrun_operator.cli.tasks.program import TaskHistory
+from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
@@ -144,7 +145,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         raise nothing_of(run)
     if status is not None and status.left:
         moment = _last_sign(status.status, moment)
-    chapters, missing = _chapters(records, status.status if status else None, moment)
+    chapters, missing = _chapters(records, status, moment)
     hangs, unread = _hangs(at, chapters, status.status if status else None)
     tasks, damaged = _tasks(at)
     return Life(
@@ -217,10 +218,11 @@ def _status(run: Source, generation: int | None) -> tuple[RunState | None, tuple
 
 
 def _chapters(
-    records: Iterable[StoryRecord], status: TrainRunStatus | None, now: datetime
+    records: Iterable[StoryRecord], state: RunState | None, now: datetime
 ) -> tuple[tuple[Chapter, ...], tuple[str, ...]]:
-    """All chapters by time, each once, and what is to be said of those that are not there."""
-    found: dict[tuple[datetime, int], Chapter] = {}
+    """All chapters, each once, and what is to be said of those that are not there. Those of one
+    TrainRun are in the order of their numbers, since clocks jump; TrainRuns in that of time."""
+    found: dict[tuple[datetime, int], tuple[str, Chapter]] = {}
     remarks: list[str] = []
     for record in records:
         try:
@@ -228,11 +230,14 @@ def _chapters(
         except ValueError:
             remarks.append(f"chapter {record.number} of the story was written by another version")
         else:
-            found[chapter.begun, chapter.number] = chapter
-    for chapter in _unstored(status, now):
-        found[chapter.begun, chapter.number] = chapter
-    chapters = tuple(found[key] for key in sorted(found))
-    return chapters, (*remarks, *_gaps(chapters))
+            found[chapter.begun, chapter.number] = record.uid, chapter
+    for chapter in _unstored(state.status if state else None, now):
+        found.setdefault((chapter.begun, chapter.number), (state.uid if state else "", chapter))
+    numbered = sorted(found.values(), key=lambda it: it[1].number)
+    last = {uid: chapter.begun for uid, chapter in numbered}
+    ordered = sorted(numbered, key=lambda it: (last[it[0]], it[0], it[1].number))
+    chapters = tuple(chapter for _, chapter in ordered)
+    return chapters, (*remarks, *_gaps(chapters), *_jumps(chapters))
 
 
 def _unstored(status: TrainRunStatus | None, now: datetime) -> Iterable[Chapter]:
@@ -255,6 +260,15 @@ def _gaps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
                 f"{which} of the story (between attempts {before.attempt} and {after.attempt}) "
                 "could not be stored, or not read"
             )
+
+
+def _jumps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
+    """Where the clock of who led the run was set back; those of two leaders differ by less."""
+    for before, after in pairwise(chapters):
+        until = before.closed or before.begun
+        if after.number > before.number and until - after.begun > timedelta(minutes=1):
+            back = in_words((until - after.begun).total_seconds())
+            yield f"the clock was set back by {back} before attempt {after.attempt}"
 
 
 MOST_PIECES = 600

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from trainrun.checkpoint.logs import RankLog
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.explaining.advice import lost_steps, step_seconds
+from trainrun_operator.cli.explaining.advice import lost_steps, on_node, step_seconds
 from trainrun_operator.cli.explaining.life import Life, Rank
 from trainrun_operator.cli.report.model import Block, Section, TextLine, Verbatim
 from trainrun_operator.cli.wording import counted, stages
@@ -83,7 +83,9 @@ def _title(chapter: Chapter, life: Life) -> str:
             return f"attempt {chapter.attempt} could not start"
         return "preparing" if chapter.attempt == 0 else "preparing to go on"
     point = chapter.resumed_from
-    begin = "from nothing" if life.tasks is None else "after the tasks that were done"
+    # Of a script that reports nothing nobody knows where it went on: its output may tell.
+    begin = "from nothing" if chapter.reports else "no checkpoint handed to it"
+    begin = begin if life.tasks is None else "after the tasks that were done"
     if point is not None:
         begin = f"from step {point.step} of attempt {point.attempt}"
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
@@ -124,7 +126,8 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     if not incident:
         return
     who = [f"rank {incident['rank']}"] if "rank" in incident else []
-    who += [f"{it} {incident[it]}" for it in ("worker", "node") if incident.get(it)]
+    who += [f"worker {incident['worker']}"] if incident.get("worker") else []
+    who += [f"node {on_node(incident)}"] if on_node(incident) else []
     said = f": {incident['message']}" if incident.get("message") else ""
     head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}{said}"
     yield TextLine(head, "bad", at=chapter.ended or chapter.begun)
@@ -132,16 +135,25 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     yield TextLine(f"cost: {_cost(chapter, life)}")
     for name, value in incident.items():
         if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield TextLine(f"{LABELS.get(name, name)}: {_told(name, value)}")
+            yield TextLine(f"{LABELS.get(name) or _in_words(name)}: {_told(value)}")
     if last := chapter.incident.get("lastLines"):
         yield Verbatim(tuple(map(str, last)), title="its last lines")
 
 
-def _told(name: str, value: object) -> str:
-    """The stages of a recovery in words and in order, all else as it is."""
-    if name == "stages" and isinstance(value, dict):
+def _in_words(name: str) -> str:
+    """`raised at` of `raisedAt`."""
+    return "".join(f" {it.lower()}" if it.isupper() else it for it in name)
+
+
+def _told(value: object) -> str:
+    """A checkpoint, the stages of a recovery in their order, a list, yes; all else as it is."""
+    if isinstance(value, dict) and "step" in value:
+        return f"step {value['step']} of attempt {value.get('attempt')}"
+    if isinstance(value, dict):
         return stages({it: value[it] for it in STAGES if isinstance(value.get(it), float | int)})
-    return str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)
 
 
 def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
@@ -193,8 +205,8 @@ STOOD = {
 }
 """What is told of a rank that did not move (docs/hangs.md); nobody vouches for the records."""
 
-LABELS = {"knownBy": "known by", "evidence": "stacks in"}
-"""Names of an incident's fields that are no words."""
+LABELS = {"evidence": "stacks in", "opened": "died while opening", "trialOf": "had left out"}
+"""Words for an incident's fields whose names do not tell enough."""
 
 KNOWN = frozenset(
     {

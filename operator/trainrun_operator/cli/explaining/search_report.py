@@ -16,6 +16,7 @@ from typing import Any
 from trainrun.sweep.records import TrialState
 from trainrun.sweep.view import TrialView, best, standing
 from trainrun_operator.api.sweep.status import json_object
+from trainrun_operator.cli.explaining.advice import remedy
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.explaining.search_life import (
     SearchLife,
@@ -44,7 +45,6 @@ from trainrun_operator.cli.sweeping.texts import (
 )
 from trainrun_operator.cli.wording import clock, counted, counts, joined, shortened
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.sweep.config import as_text, in_sweep
 
 MOST_TOLD = 10
@@ -352,7 +352,7 @@ def advice_of(life: Life | None) -> str:
     """What a user can do about what ended the newest attempt; empty where that is not known."""
     if life is None or not life.incidents:
         return ""
-    return in_sweep(row_of(str(life.incidents[-1].incident.get("cause", ""))).advice)
+    return in_sweep(remedy(life.incidents[-1].incident))
 
 
 def reasons(trials: Iterable[TrialView]) -> str:

@@ -18,7 +18,7 @@ from trainrun_operator.cli.report.model import Curves, Point
 MOST_POINTS = 300
 """Points of one curve in a picture."""
 COLORS = 11
-"""Of the style, used again after the last one."""
+"""Of the style; more runs than that are drawn from one end of the rainbow to the other."""
 WIDE, TALL = 1000, 200
 """Of an SVG, in its own units."""
 COLUMNS, ROWS = 64, 12
@@ -92,15 +92,21 @@ def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
             yield f"{kind} at step {wrong[0]:,} of {curves.names[run]}"
 
 
-def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool) -> str:
+def color(run: int, of: int) -> str:
+    """Of a run, by its position among so many: no two have the same."""
+    return f"var(--c{run})" if of <= COLORS else f"hsl({300 * run / (of - 1):.0f} 75% 45%)"
+
+
+def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COLORS) -> str:
     """An `svg` element; empty where no value is a finite number. A dot marks where a run that is
-    compared went on."""
+    compared went on; `of`: runs that there are."""
     seen = frame(picture)
     if seen is None:
         return ""
     paths = "".join(
-        f'<path style="stroke:var(--c{run % COLORS})" {"class=thick " * (compared and not run)}'
-        f'd="{_stroke(points, seen)}"/>' + (_dot(run, points, seen) if compared and run else "")
+        f'<path style="stroke:{color(run, of)}" {"class=thick " * (compared and not run)}'
+        f'd="{_stroke(points, seen)}"/>'
+        + (_dot(color(run, of), points, seen) if compared and run else "")
         for run, points in sorted(picture.items())
     )
     return (
@@ -109,9 +115,9 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool) -> str:
     )
 
 
-def _dot(run: int, points: Sequence[Point], seen: Plane) -> str:
+def _dot(stroke: str, points: Sequence[Point], seen: Plane) -> str:
     first = _stroke(points[:1], seen)
-    return f'<path class="dot" style="stroke:var(--c{run % COLORS})" d="{first}"/>'
+    return f'<path class="dot" style="stroke:{stroke}" d="{first}"/>'
 
 
 def _stroke(points: Sequence[Point], seen: Plane) -> str:

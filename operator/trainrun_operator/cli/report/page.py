@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from trainrun.contract.masking import masked
-from trainrun_operator.cli.report.drawing import COLORS, frame, no_numbers, svg
+from trainrun_operator.cli.report.drawing import COLORS, color, frame, no_numbers, svg
 from trainrun_operator.cli.report.model import (
     Advices,
     Bar,
@@ -166,20 +166,27 @@ def _bar(bar: Bar, block: Bars) -> str:
 
 
 def _curves(block: Curves) -> str:
-    legend = "".join(
-        f'<span><i class="key" style="background:var(--c{run % COLORS})"></i>{safe(name)}</span>'
-        for run, name in enumerate(block.names)
-    )
+    legend = "".join(_run(block, run) for run in range(len(block.names)))
     figures = "".join(_figure(block, metric) for metric in block.pictures)
-    return f'<p class="legend">{legend}</p><div class="figures">{figures}</div>'
+    many = " many" * (len(block.names) > COLORS)
+    return f'<p class="legend{many}">{legend}</p><div class="figures">{figures}</div>'
+
+
+def _run(block: Curves, run: int) -> str:
+    """Its color, and its name, beside it where there are few, else where one points at it."""
+    name, of = safe(block.names[run]), len(block.names)
+    shown = name if of <= COLORS or run in (0, of - 1) else ""
+    key = f'<i class="key" style="background:{color(run, of)}"></i>'
+    return f'<span title="{name}">{key}{shown}</span>'
 
 
 def _figure(block: Curves, metric: str) -> str:
     picture = block.pictures[metric]
     seen, shown = frame(picture), ""
     if seen is not None:
+        drawn = svg(picture, compared=block.compared, of=len(block.names))
         shown = (
-            f'<div class="plot"><b>{seen.high:.4g}</b>{svg(picture, compared=block.compared)}'
+            f'<div class="plot"><b>{seen.high:.4g}</b>{drawn}'
             f'<b>{seen.low:.4g}</b></div><p class="steps"><span>step {seen.first:,}</span>'
             f"<span>{seen.last:,}</span></p>"
         )
@@ -232,6 +239,8 @@ padding:.5rem;margin:.4rem 0 0}details{margin:.4rem 0 0}summary{cursor:pointer;f
 .track{flex:1;background:var(--card);border-radius:.2rem;overflow:hidden}
 .scale{display:flex;justify-content:space-between;margin-left:6.7rem;margin-right:4.7rem}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem .9rem;font-size:.875rem}
+.many{gap:.2rem .1rem}.many :first-child{margin-right:.4em}
+a[href]:hover,.line[href] b{text-decoration:underline}.chapter:target{border-color:var(--fg)}
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,24rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600;overflow-wrap:anywhere}
 .plot{position:relative;background:var(--card);border-radius:.2rem;padding:1.2rem .4rem}

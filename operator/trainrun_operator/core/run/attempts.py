@@ -16,6 +16,7 @@ from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import Event, WorkerFact
 from trainrun_operator.core.run.display import folder
 from trainrun_operator.core.run.drain import given_up, why_given_up
+from trainrun_operator.core.run.incidents.gains import furthest, reports
 from trainrun_operator.core.run.view import View, counted
 
 
@@ -50,6 +51,25 @@ def beginnings(view: View, resolution: Resolution) -> tuple[Event, ...]:
     return tuple(filter(None, found))
 
 
+def unsaved(*, reports: bool) -> str:
+    """What to say of a run without a checkpoint; whether its script `reports` steps."""
+    return (
+        f"no {'checkpoint was ever committed' if reports else 'step was ever reported'}: a script "
+        "that resumes from a folder of its own need not; any other calls trainrun.report(step=..., "
+        "checkpoint=...) in the training loop, or a restart begins from nothing"
+    )
+
+
+def _from_scratch(view: View, point: CheckpointId | None) -> Event | None:
+    """What was trained before is done again, as far as anybody knows. Of a script that reports
+    nothing that is told once: it may resume by itself."""
+    status, steps = view.status, furthest(view) is not None
+    told = status.restarts and not steps
+    if point is not None or status.start_record is None or status.runs_tasks or told:
+        return None
+    return Event(type="Warning", reason="StartsFromScratch", message=unsaved(reports=steps))
+
+
 def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
     """What every rank had staged is not in the store, although it was waited for."""
     steps_lost = given_up(view, point)
@@ -72,7 +92,7 @@ def _beginning(view: View, resolution: Resolution) -> Event | None:
     left as it is."""
     status, point, generation = view.status, resolution.resume, resolution.generation
     if status.start_record or status.ending or status.incidents or status.checkpoint:
-        return None
+        return _from_scratch(view, point)
     if status.storage_generation:  # of a run that goes on after it had failed
         return None
     if point is None:
@@ -110,10 +130,11 @@ def _from_nothing(view: View, generation: int) -> Event | None:
     )
 
 
-def started(record: StartRecord, *, tasks: bool = False) -> str:
-    """An attempt starts; `tasks`: of a program that keeps what is done."""
-    point = record.resume_point
-    begin = "after the tasks that are done" if tasks else "from nothing"
+def started(view: View, record: StartRecord) -> str:
+    """An attempt starts; where a script that has reported nothing goes on is its own."""
+    point, silent = record.resume_point, view.record is not None and not reports(view)
+    begin = "without a checkpoint, since none was reported," if silent else "from nothing"
+    begin = "after the tasks that are done" if view.status.runs_tasks else begin
     if point is not None:
         begin = f"from step {point.step} of attempt {point.attempt}"
     return f"attempt {record.attempt} starts {begin} with {counted(len(record.roster), 'worker')}"

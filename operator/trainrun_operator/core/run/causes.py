@@ -276,13 +276,31 @@ SIGNAL_NAMES: dict[int, str] = dict(
 )
 """By their numbers on Linux."""
 
+SENT = frozenset({"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM", "SIGUSR1", "SIGUSR2"})
+"""Signals that mostly come from elsewhere: what the process itself has printed tells nothing."""
+
 HIGHEST_SIGNAL = 64
 """Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
 
 
 def signal_of(incident: Incident) -> int | None:
     """The signal that ended the culprit, as far as its exit code tells."""
-    code = incident.exit_code
-    if incident.rank is None or code is None or not 128 < code <= 128 + HIGHEST_SIGNAL:
+    return _signal(incident.rank, incident.exit_code)
+
+
+def advice_on(cause: str, *, rank: object, exit_code: object) -> str:
+    """What a user can do about an incident: its cause's advice, or what fits the signal that ended
+    this rank; both are as an incident has them, or None."""
+    name = SIGNAL_NAMES.get(_signal(rank, exit_code) or 0, "")
+    if cause == Cause.APP_ERROR and name in SENT:
+        return (
+            f"its own output cannot tell who sent {name}: look for the OOM killer in the kernel's "
+            "log of its machine (dmesg), and for whoever ends processes there"
+        )
+    return row_of(cause).advice
+
+
+def _signal(rank: object, code: object) -> int | None:
+    if rank is None or not isinstance(code, int) or not 128 < code <= 128 + HIGHEST_SIGNAL:
         return None
     return code - 128

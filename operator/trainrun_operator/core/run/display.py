@@ -264,7 +264,7 @@ def _repeated(view: View, status: TrainRunStatus) -> tuple[str, str]:
     told = status.told_incidents
     reason, message = "SameCheckpoint", repeats.opened_again(told)
     if not message:
-        reason, message = repeats.repeated(told)
+        reason, message = repeats.repeated(told, alone=view.config.replicas == 1)
     if not reason or status.finished:
         return "", ""
     reached, begun = status.progress.step, told[-1].step

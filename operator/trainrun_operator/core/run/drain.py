@@ -50,6 +50,28 @@ def time_left(view: View) -> list[timedelta]:
     ]
 
 
+NOT_ASKED = "; should_save() was not asked "
+"""Begins what is said of a notice that nobody heard; a better explanation keeps it."""
+ASK_MORE = (
+    "ask in evaluation loops and before long work, too, or raise terminationGracePeriodSeconds"
+)
+
+
+def not_asked_since(view: View) -> str:
+    """What to add to the loss of a worker under notice whose script has not come to the call of
+    `should_save()` that was agreed on; "" for any other."""
+    asked = view.status.save_asked
+    votes = ((it.worker, it.save) for it in view.ever_heard if not done(it))
+    late = [name for name, it in votes if 0 < it.calls < (it.committed or it.prepared or 0)]
+    if asked is None or not late:
+        return ""
+    waited = (view.observation.now - asked.time).total_seconds()
+    return (
+        f"{NOT_ASKED}in the {waited:.0f} s since the notice (worker {min(late)}), so no checkpoint "
+        f"was saved: {ASK_MORE}"
+    )
+
+
 LONGEST = timedelta(minutes=10)
 """At most, where the template's pods do not have a longer grace: a script that ignores the signal
 must not keep a run from being suspended."""

@@ -28,9 +28,9 @@ from trainrun_operator.api.run.status_parts import (
     Progress,
     SaveAsked,
 )
-from trainrun_operator.core.run import attempts, steps
+from trainrun_operator.core.run import attempts, drain, steps
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
-from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,
@@ -83,6 +83,8 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
 
     `distrust` is a node whose word about checkpoints is not enough from now on.
     """
+    if row_of(loss.cause).explains in (Explains.NOTICE, Explains.TOLD):
+        loss = replace(loss, message=f"{loss.message}{drain.not_asked_since(view)}")
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     made_from = view.record.template_hash if view.record is not None else ""
     incident = replace(incident, step=gains.highest_step(view), template=made_from)
@@ -258,7 +260,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     point, record = resolution.resume, attempts.record_of(view, chosen, resolution)
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     progress, tasks = view.status.progress, view.status.runs_tasks
-    plan = transition(view, "Started", attempts.started(record, tasks=tasks), phase="Starting")
+    plan = transition(view, "Started", attempts.started(view, record), phase="Starting")
     if not tasks:  # the step that the attempt before had reached may be far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
     status = attribution.measured(view, plan.status, point)

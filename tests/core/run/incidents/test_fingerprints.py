@@ -42,6 +42,35 @@ def test_always_on_one_node_it_is_the_node() -> None:
     )
 
 
+def test_of_an_exception_the_script_is_looked_at_before_the_node() -> None:
+    assert repeated(several("n1", "n1", "n1"))[1].endswith(
+        "always on node n1: see first whether the script is to blame, then have the node checked"
+    )
+
+
+KILLED = {"exception": (), "raised_at": "", "exit_code": 139}
+
+
+@pytest.mark.parametrize(
+    ("end", "blamed"),
+    [
+        ({}, "FloatingPointError in loss.py:88 at step 128: the code, which no restart mends"),
+        (KILLED, "SIGSEGV at step 128: the code, or node n1, the only one that ran it"),
+    ],
+    ids=["exception", "signal"],
+)
+def test_a_run_of_one_worker_was_told_to_have_its_node_checked(
+    end: dict[str, Any], blamed: str
+) -> None:
+    told = repeated(several("n1", "n1", "n1", **end), alone=True)
+    assert told == ("SameFailure", f"third time: {blamed}")
+
+
+def test_the_folder_of_a_worker_on_this_machine_is_no_node() -> None:
+    told = repeated(several("w1", "w1", "w1", worker="w1"))
+    assert told[1].endswith("at step 128: the code, which no restart mends")
+
+
 def test_twice_may_be_chance() -> None:
     assert repeated(several("n1", "n2")) == ("", "")
 
@@ -89,3 +118,13 @@ def test_the_condition_is_there_from_the_third_time_on_until_the_run_gets_furthe
     assert mark is not None
     assert mark.message.startswith("third time: ValueError in train.py:5 at step 7, on 2 nodes")
     assert not scene.running(4).with_all(steps=(8,)).plan.status.is_true("FailsAgain")
+
+
+def test_the_only_worker_of_a_run_has_no_other_node_to_compare_with() -> None:
+    scene = a_run(max_failures=-1, replicas=1)
+    for attempt in (2, 4, 6):  # slot 0 each time
+        scene = failing(scene, attempt).waiting().resolved().without_backoff()
+        scene = scene.after(scene.plan)
+    mark = scene.status.condition("FailsAgain")
+    assert mark is not None
+    assert mark.reason == "SameFailure"

@@ -139,6 +139,32 @@ def test_a_first_attempt_without_a_checkpoint_starts_from_nothing() -> None:
     assert plan.status.restarts == 0
 
 
+def test_a_training_that_begins_from_scratch_says_so_when_it_happens() -> None:
+    scene = a_run(max_failures=1).running().with_agent(1, steps=(25,)).with_exit(0)
+    events = scene.after(scene.plan).waiting().resolved().without_backoff().plan.events
+    assert [(e.type, e.reason, e.message) for e in events] == [
+        ("Normal", "Started", "attempt 2 starts from nothing with 2 workers"),
+        (
+            "Warning",
+            "StartsFromScratch",
+            "no checkpoint was ever committed: a script that resumes from a folder of its own need "
+            "not; any other calls trainrun.report(step=..., checkpoint=...) in the training loop, "
+            "or a restart begins from nothing",
+        ),
+    ]
+
+
+def test_of_a_script_that_reports_nothing_nobody_says_that_it_starts_from_nothing() -> None:
+    scene = a_run(max_failures=1).running().with_all(steps=(None,)).with_exit(0)
+    ended = scene.after(scene.plan).waiting().resolved().without_backoff()
+    started, warned = ended.plan.events
+    assert started.message == (
+        "attempt 2 starts without a checkpoint, since none was reported, with 2 workers"
+    )
+    assert warned.message.startswith("no step was ever reported: a script that resumes from")
+    assert len(ended.with_status(restarts=1).plan.events) == 1, "told once"
+
+
 def test_the_costs_of_an_incident_are_noted_when_the_next_attempt_starts() -> None:
     scene = a_run(max_failures=1).running(2, resume=(1, 10)).with_agent(1, steps=(25,)).with_exit(0)
     scene = scene.after(scene.plan, passed=4.0016).resolved((2, 20))

@@ -61,6 +61,54 @@ def test_a_worker_that_vanishes_after_its_notice_was_preempted() -> None:
     assert other.plan.message.endswith("worker run-0-1 was deleted or replaced by somebody")
 
 
+MISSED = (
+    "; should_save() was not asked in the 15 s since the notice (worker run-1-1), so no checkpoint "
+    "was saved: ask in evaluation loops and before long work, too, or raise "
+    "terminationGracePeriodSeconds"
+)
+
+
+def evaluating(scene: Scene, *, calls: int = 11) -> Scene:
+    """Slot 0 waits in the call agreed on; slot 1 has asked before the notice, and not since."""
+    scene = scene.asked_to_save(ago=15, leaving=(1,)).voted(0, calls=12, prepared=12)
+    return scene.voted(1, calls=calls, prepared=12)
+
+
+@pytest.mark.parametrize("agreed", [{"prepared": 12}, {"committed": 12}], ids=str)
+def test_nobody_said_that_the_script_did_not_ask_during_the_whole_grace(
+    agreed: dict[str, int],
+) -> None:
+    scene = evaluating(a_run(max_preemptions=-1).running().noticed(1))
+    scene = scene.voted(1, calls=11, **agreed)
+    said = scene.worker(1).agent
+    assert said is not None
+    assert replace(scene, last_words=(said,)).without(1).plan.message == (
+        f"attempt 1 ended: Preempted: worker run-1-1 was taken away after a notice{MISSED}"
+    )
+    expired = scene.noticed(1, remaining=0.0)
+    assert expired.plan.message.endswith(f"(spot); no checkpoint came in time{MISSED}")
+
+
+def test_who_sent_the_signal_is_known_later_and_it_is_still_said_that_nobody_asked() -> None:
+    scene = evaluating(a_run(max_failures=1).running().got_sigterm(1)).with_exit(1, signal=15)
+    scene = scene.after(scene.plan).noticed(1)
+    assert scene.plan.message == (
+        f"what ended attempt 1 is known now: Preempted: rank 1 was killed by SIGTERM{MISSED}"
+    )
+
+
+def test_a_script_that_asked_and_was_too_slow_is_not_told_so() -> None:
+    scene = evaluating(a_run(max_preemptions=-1).running().noticed(1), calls=12)
+    assert scene.noticed(1, remaining=0.0).plan.message.endswith("no checkpoint came in time")
+
+
+def test_what_fails_by_itself_after_a_notice_has_nothing_to_do_with_it() -> None:
+    scene = evaluating(a_run().running().noticed(1)).with_exit(0, exception="ValueError: x")
+    assert (
+        scene.plan.message == "attempt 1 ended: AppError: rank 0 exited with code 1: ValueError: x"
+    )
+
+
 def test_a_long_reason_is_cut() -> None:
     asked = a_run().running().noticed(1, reason="x" * 5000).plan.status.save_asked
     assert asked is not None

@@ -141,6 +141,8 @@ class TrainingProgress:
     """Ranks that called `trainrun.finish()`."""
     asked_for_checkpoint: bool = False
     """A rank called `trainrun.get_checkpoint()`."""
+    loaded: bool = False
+    """A rank has asked for files of it."""
     ignored: Problem | None = None
     """A rank began below the step that it was handed."""
     _metrics_rank: int | None = None
@@ -165,12 +167,13 @@ class TrainingProgress:
     def _look_for_ignored_resume(self, rank: int, step: int) -> None:
         if self.resume is None or step >= self.resume.step or self.ignored is not None:
             return
+        anew = "has loaded it and counts anew. Report a step that grows over all epochs"
+        over = "starts over. Load it with trainrun.get_checkpoint() and go on from its step + 1"
         self.ignored = Problem(
-            type="ResumeIgnored",
+            type="StepsCountAnew" if self.loaded else "ResumeIgnored",
             reason="StartedBelowResumeStep",
             message=f"the first report of rank {rank} is step {step}, but it was handed the "
-            f"checkpoint of step {self.resume.step}: the script starts over. Load the checkpoint "
-            "with trainrun.get_checkpoint() and go on from its step + 1",
+            f"checkpoint of step {self.resume.step}: the script {anew if self.loaded else over}",
         )
 
 

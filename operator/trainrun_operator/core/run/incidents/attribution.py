@@ -22,7 +22,7 @@ from trainrun_operator.api.run.status_parts import Cause, Incident
 from trainrun_operator.core.run import times
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of, signal_of
-from trainrun_operator.core.run.drain import acknowledged
+from trainrun_operator.core.run.drain import NOT_ASKED, acknowledged
 from trainrun_operator.core.run.incidents import gains, ledger, repeats
 from trainrun_operator.core.run.incidents.losses import (
     SEEN_BY_WORLD,
@@ -101,6 +101,8 @@ def refined(view: View, incident: Incident) -> Incident:
     better = incident_of(loss, attempt=incident.attempt, now=incident.time)
     if explains(better) >= explains(incident) and not _tells_the_sender(incident, better):
         return incident
+    _, mark, rest = incident.message.partition(NOT_ASKED)
+    better = replace(better, message=f"{better.message}{mark}{rest}"[:1000])
     return replace(
         repeats.marked(view, better),
         detect_seconds=incident.detect_seconds,

@@ -37,6 +37,7 @@ from trainrun_operator.core.run.causes import (
     SIGNAL_NAMES,
     Budget,
     Explains,
+    advice_on,
     budget_of,
     row_of,
     signal_of,
@@ -162,7 +163,7 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
     if name == "none" or has_room(status, name, config, at=at):
         return None
     budget, limit = BUDGETS[name], config.limits[name]
-    used, advice = used_of(status, name, config, at=at), row_of(incident.cause).advice
+    used, advice = used_of(status, name, config, at=at), _advice(incident)
     return Verdict(
         reason=exceeded(budget),
         message=(
@@ -171,6 +172,10 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
             f"{KEPT}"
         ),
     )
+
+
+def _advice(incident: Incident) -> str:
+    return advice_on(incident.cause, rank=incident.rank, exit_code=incident.exit_code)
 
 
 def exceeded(budget: Budget) -> str:
@@ -209,8 +214,7 @@ def _failing(incident: Incident) -> Verdict:
     """A rule says so, or the script itself."""
     kept = "Committed checkpoints are kept; a run on the same storage continues from them"
     if not incident.rule:
-        advice = row_of(incident.cause).advice
-        message = f"{incident.message}: {advice}. {kept}"
+        message = f"{incident.message}: {_advice(incident)}. {kept}"
         return Verdict(reason=incident.cause, message=message)
     message = (
         f"{incident.message} ({incident.cause}); spec.failurePolicy.{incident.rule} says FailRun. "
@@ -337,7 +341,7 @@ def too_many(view: View, incident: Incident) -> Verdict | None:
         message=(
             f"{incident.message} ({incident.cause}); {counted(number, 'incident')} in a row "
             f"without {_what(view)}, and spec.{NO_PROGRESS_LIMIT} is {limit}: "
-            f"{row_of(incident.cause).advice}. {KEPT}"
+            f"{_advice(incident)}. {KEPT}"
         ),
     )
 

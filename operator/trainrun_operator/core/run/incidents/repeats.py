@@ -141,19 +141,26 @@ def same_node(incidents: Sequence[Incident]) -> Incident | None:
     return same[-AGAIN]
 
 
-def repeated(incidents: Sequence[Incident]) -> tuple[str, str]:
-    """Reason and message for the newest incident where its root has struck before; else empty."""
+def repeated(incidents: Sequence[Incident], *, alone: bool = False) -> tuple[str, str]:
+    """Reason and message for the newest incident where its root has struck before; else empty.
+
+    `alone`: the run has one worker, so no other node has ever done without the failure.
+    """
     same = _of_root(incidents, incidents[-1]) if incidents else []
     newest = fingerprint(same[-1]) if same else None
     if newest is None or len(same) < AGAIN:
         return "", ""
-    nodes = sorted({it.node for it in same} - {""})
+    # A worker on this machine stands for a node, and is called as the worker is.
+    nodes = sorted({it.node for it in same if it.node != it.worker} - {""})
     time = NUMBERED.get(len(same), f"{len(same)}th")
     when = "before the first step" if newest.step is None else f"at step {newest.step}"
     what = f"{time} time: {newest.root} {when}"
-    if len(nodes) == 1:
-        return "SameNode", f"{what}, always on node {nodes[0]}: have the node checked"
-    where = f", on {len(nodes)} nodes" if nodes else ""
+    if len(nodes) == 1 and not alone:
+        first = "see first whether the script is to blame, then " if same[-1].exception else ""
+        return "SameNode", f"{what}, always on node {nodes[0]}: {first}have the node checked"
+    if len(nodes) == 1 and not same[-1].exception:
+        return "SameFailure", f"{what}: the code, or node {nodes[0]}, the only one that ran it"
+    where = f", on {len(nodes)} nodes" if len(nodes) > 1 else ""
     return "SameFailure", f"{what}{where}: the code, which no restart mends"
 
 
