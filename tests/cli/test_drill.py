@@ -250,6 +250,7 @@ def test_without_metrics_nothing_is_called_fine(tmp_path: Path) -> None:
     assert result.stdout.endswith("Nothing was found in what was rehearsed.\n")
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_without_any_fault_is_no_finding(tmp_path: Path) -> None:
     result = call(a_file(tmp_path, "fails"))
     assert result.exit_code == 1, result.output

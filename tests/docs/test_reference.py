@@ -44,6 +44,7 @@ def test_the_verb_writes_every_page(tmp_path) -> None:
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(PAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", trainrun.__all__)
 def test_every_public_name_of_the_library_has_a_heading(name: str) -> None:
     page = PAGES["library.md"]()

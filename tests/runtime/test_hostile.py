@@ -198,6 +198,7 @@ async def do_not_read(port: Port, address: str, number: int) -> list[asyncio.Str
     return readers
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: Port) -> None:
     async with port.open(size=LARGE):
         await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS)
@@ -207,6 +208,7 @@ async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: P
         await port.agent_is_answered()
 
 
+@pytest.mark.slow
 async def test_a_download_that_takes_too_long_is_cut_and_makes_room(port: Port) -> None:
     async with port.open(size=LARGE, download=SHORT):
         for reader in await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS):

@@ -94,6 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(mark)
     if config.getoption("--quick"):
         left_out = [item for item in items if LEFT_OUT & {m.name for m in item.iter_markers()}]
+        left_out += _further_lives(items)
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
         if "torch" in sys.modules:
@@ -102,6 +103,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 " put it into a folder that needs torch (FOLDERS in tests/support/levels.py),"
                 " or import torch in the test"
             )
+
+
+def _further_lives(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of each test of the simulated world all cases but the first: each lives a life, or many."""
+    lives = [item for item in items if "simulation" in item.path.parts]
+    firsts = {item.nodeid.partition("[")[0]: item for item in reversed(lives)}
+    return [item for item in lives if item not in firsts.values()]
 
 
 def _of_folder(path: Path, config: pytest.Config) -> set[str]:

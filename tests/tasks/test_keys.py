@@ -112,6 +112,7 @@ def test_keys_are_equal_under_another_hash_seed(tmp_path: Path) -> None:
     assert len(set(first)) == 10, "each call has a key of its own"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minor", [10, 11, 12, 13])
 def test_keys_are_equal_under_another_python(tmp_path: Path, minor: int) -> None:
     """Byte code, syntax trees and pickles change with each minor version."""
@@ -309,6 +310,7 @@ def test_a_call_that_another_process_may_encode_otherwise_warns_once() -> None:
     assert unstable == {f"{__name__}.Text", "textwrap.TextWrapper"}
 
 
+@pytest.mark.slow
 def test_threads_that_hash_code_at_once_do_not_disturb_each_other() -> None:
     """A thread that took over in the middle, at a garbage collection, was a SystemError."""
     program = """

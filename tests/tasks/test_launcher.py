@@ -273,6 +273,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["", "package.prog", "whole"])
 def test_the_program_is_imported_as_it_was_started(
     module: str, program: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path

@@ -186,6 +186,7 @@ def test_a_sampler_that_learns_chooses_and_a_killed_sweep_goes_on_with_what_it_c
     assert [trial.fallback for trial in sweeps.trials()] == [""] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "library"), [("TPE", "Optuna"), ("CmaEs", "cmaes")])
 def test_without_its_library_a_sampler_is_refused_with_what_to_install(
     sweeps: Sweeps, tmp_path: Path, name: str, library: str
@@ -268,12 +269,14 @@ def test_one_process_at_a_time_leads_a_sweep(sweeps: Sweeps) -> None:
     assert driver.poll() is None
 
 
+@pytest.mark.slow
 def test_a_script_that_is_not_there_is_named_before_anything_starts(sweeps: Sweeps) -> None:
     sweeps.command = ("python", "trail.py")
     assert "there is no script" in refusal(sweeps.run())
     assert not sweeps.storage.exists()
 
 
+@pytest.mark.slow
 def test_a_parameter_that_does_not_exist_is_named_before_anything_starts(sweeps: Sweeps) -> None:
     sweeps.command = ("python", "trial_$(TRAINRUN_PARAM_MODEL).py")
     said = refusal(sweeps.run())
@@ -320,10 +323,12 @@ def test_a_script_that_is_deleted_while_the_sweep_runs_ends_it_once(sweeps: Swee
     assert len(sweeps.begun()) == 1, "the other trials were not spent on it"
 
 
+@pytest.mark.slow
 def test_a_fault_on_demand_is_refused(sweeps: Sweeps) -> None:
     assert "--fault is for a TrainRun" in refusal(sweeps.run("--fault", "kill rank=0 step=3"))
 
 
+@pytest.mark.slow
 def test_a_field_that_is_wrong_is_named(sweeps: Sweeps) -> None:
     sweeps.spec = {"maxConcurrent": 0, "objective": {"metric": "loss", "goal": "less"}}
     said = refusal(sweeps.run())

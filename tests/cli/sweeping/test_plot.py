@@ -126,6 +126,7 @@ def test_a_page_that_cannot_be_written_and_a_folder_without_a_log_are_refused(
     assert ask("plot", tmp_path).exit_code == 2
 
 
+@pytest.mark.slow
 def test_without_plotly_it_is_refused_with_what_to_install(sweeps: Sweeps, tmp_path: Path) -> None:
     (tmp_path / "plotly.py").write_text("raise ImportError('not here')")
     command = [sys.executable, "-m", "trainrun_operator.cli", "sweep", "plot"]
