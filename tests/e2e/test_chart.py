@@ -130,7 +130,7 @@ def test_an_operator_of_single_namespaces_needs_no_rights_in_others(
             kill_training(run, 1)
             before.one_incident("AppError")
             succeeded(run)
-            assert not_served.status == {}
+            assert not_served.status == {"observedGeneration": -1}, "as the CRD has it"
             assert not_served.pods() == []
         finally:
             with installation.taking_rights():
