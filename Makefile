@@ -111,12 +111,12 @@ format: install ## let ruff repair what it can
 # pytest-xdist would read all tests in each: a fifth of the CPU time. The core and the
 # simulated world only compute, so they make way for tests that wait for something now and then.
 QUICK := quick-core quick-simulation quick-worker quick-rest
-QUICK_CORE := $(addprefix tests/,core/ api/ sweep/)
+QUICK_CORE := $(addprefix tests/,core/ api/ sweep/ contract/ packaging/ worlds/)
 quick-core: FOLDERS := $(QUICK_CORE)
 quick-core: NICE := 10
 quick-simulation: FOLDERS := tests/simulation/
 quick-simulation: NICE := 10
-QUICK_WORKER := $(addprefix tests/,agent/ checkpoint/ contract/ library/ packaging/ worlds/)
+QUICK_WORKER := $(addprefix tests/,agent/ checkpoint/ library/)
 quick-worker: FOLDERS := $(QUICK_WORKER)
 quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) tests/simulation/ $(QUICK_WORKER) %/__pycache__/,$(wildcard tests/*/))
 
