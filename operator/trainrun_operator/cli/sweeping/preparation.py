@@ -72,9 +72,9 @@ class SweepPreparation:
         _places(self.sweep).mkdir(parents=True, exist_ok=True)
 
     def uid(self) -> str:
-        """By which its sessions are told from those of other TrainSweeps: drawn the first time, in
-        a file beside the lock, which we hold. Raises OSError, and InvalidSpec for a file of another
-        form."""
+        """The id that tells its sessions from those of other TrainSweeps. It is drawn the first
+        time, and kept in a file beside the lock, which we hold. Raises OSError, and InvalidSpec for
+        a file of another form."""
         path = self.place.folder / "sweep.json"
         try:
             return str(json.loads(path.read_text())["uid"])

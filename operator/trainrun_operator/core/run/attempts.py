@@ -61,8 +61,8 @@ def unsaved(*, reports: bool) -> str:
 
 
 def _from_scratch(view: View, point: CheckpointId | None) -> Event | None:
-    """What was trained before is done again, as far as anybody knows. Of a script that reports
-    nothing that is told once: it may resume by itself."""
+    """What was trained before is done again, as far as anybody knows. A script that reports nothing
+    may resume by itself, so of such a one it is told once."""
     status, steps = view.status, furthest(view) is not None
     told = status.restarts and not steps
     if point is not None or status.start_record is None or status.runs_tasks or told:

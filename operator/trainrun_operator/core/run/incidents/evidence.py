@@ -109,7 +109,7 @@ def explained(view: View, hang: Loss) -> Loss:
 
 
 def with_the_late(view: View, loss: Loss) -> Loss:
-    """The loss of a rank that has waited in vain, with whom it waited for, and where that stood."""
+    """The loss, and which rank its own rank has waited for in vain, and where that one stood."""
     found = (standing(rank, slot) for slot, rank in _ranks(view))
     late = [it for it in found if it.at is not At.COLLECTIVE and it.place]
     if not late:
