@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,6 +86,27 @@ def test_a_service_that_swallows_everything_does_not_use_up_the_time_of_a_worker
         worker = workers.start("pass", operator_url=url, operators=("127.0.0.1:9",))
         worker.shows("127.0.0.1:9: ")
         assert "no connection within 5 s" in worker.output
+
+
+def dead_place(closing: ExitStack) -> str:
+    """Where nobody takes a call or refuses one, as at the address of a pod that died: its queue is
+    full."""
+    silent = closing.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    closing.enter_context(socket.create_connection(silent.getsockname()))
+    return f"127.0.0.1:{silent.getsockname()[1]}"
+
+
+@pytest.mark.slow
+def test_addresses_of_operators_that_died_cost_a_second_each(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """Three seconds each were more than a worker with a short timeout may be silent for."""
+    with ExitStack() as closing:
+        dead = [dead_place(closing) for _ in range(4)]
+        worker = workers.start("pass", operator_url=NOWHERE, operators=(*dead, operator.place))
+        operator.until(lambda s: True)
+    for place in dead:
+        worker.shows(f"{place}: no connection within 1 s")
 
 
 def test_an_address_is_verified_against_the_name_of_the_service(

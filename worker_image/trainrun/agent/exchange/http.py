@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from trainrun.contract.agent_config import AgentConfig, BadConfig
+
+T = TypeVar("T")
 
 LONGEST_BODY = 16 << 20
 """Bytes of an answer; more is no answer of ours."""
@@ -32,6 +36,9 @@ CONNECT_TIMEOUT = 5.0
 whole exchange, since the next look-up may find another."""
 ADDRESS_TIMEOUT = 3.0
 """The same where the address is given, and there are others."""
+REACH_TIMEOUT = 1.0
+"""Seconds of it for TCP, which the kernel accepts at once, however busy its operator is. Addresses
+of operators that died stay known for a while, and the agent tries them one by one."""
 
 
 class HttpError(OSError):
@@ -80,7 +87,7 @@ class HttpClient:
         dialled = urlsplit(f"//{self._dialled}")
         self._host = dialled.hostname or ""
         self._port = dialled.port or (443 if secure else 80)
-        self._connect_timeout = ADDRESS_TIMEOUT if address else CONNECT_TIMEOUT
+        self._is_address = bool(address)
         self._path = parts.path.rstrip("/")
         self._token = token
         self._tls = (tls or ssl.create_default_context()) if secure else None
@@ -129,19 +136,33 @@ class HttpClient:
                 self.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        where: dict[str, Any] = {"host": self._host, "port": self._port}
+        if self._is_address:
+            where = {"sock": await self._in_time(self._reach(), REACH_TIMEOUT)}
         connecting = asyncio.open_connection(
-            self._host,
-            self._port,
-            ssl=self._tls,
-            server_hostname=self._name if self._tls is not None else None,
+            **where, ssl=self._tls, server_hostname=self._name if self._tls is not None else None
         )
-        try:
-            self._streams = await asyncio.wait_for(connecting, self._connect_timeout)
-        except asyncio.TimeoutError as error:
-            raise HttpError(
-                f"{self._dialled}: no connection within {self._connect_timeout:.0f} s"
-            ) from error
+        timeout = ADDRESS_TIMEOUT if self._is_address else CONNECT_TIMEOUT
+        self._streams = await self._in_time(connecting, timeout)
         return self._streams
+
+    async def _reach(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.settimeout(0)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (self._host, self._port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _in_time(self, connecting: Coroutine[Any, Any, T], timeout: float) -> T:
+        try:
+            return await asyncio.wait_for(connecting, timeout)
+        except asyncio.TimeoutError as error:
+            message = f"{self._dialled}: no connection within {timeout:.0f} s"
+            raise HttpError(message) from error
 
     def _head(self, path: str, length: int) -> bytes:
         lines = [
