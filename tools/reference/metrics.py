@@ -9,9 +9,9 @@ from tools.reference.markdown import code, document, table
 from trainrun_operator.cluster import metrics
 
 MAKERS = {
-    "Counter": "counter",
+    "counter": "counter",
     "Gauge": "gauge",
-    "Histogram": "histogram",
+    "histogram": "histogram",
     "_by": "gauge",
     "_worst": "gauge",
 }
@@ -42,4 +42,4 @@ def _row(call: ast.Call) -> tuple[str, str, str, str]:
     if len(call.args) > 2 and maker != "_worst":
         labels = ast.literal_eval(call.args[2])
     named = ", ".join(code(label) for label in ([labels] if isinstance(labels, str) else labels))
-    return (code(f"{name}_total" if maker == "Counter" else name), MAKERS[maker], named, text)
+    return (code(f"{name}_total" if maker == "counter" else name), MAKERS[maker], named, text)

@@ -23,15 +23,7 @@ from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import TOO_LARGE
 from trainrun_operator.core.run.planner import decide
-from trainrun_operator.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    Forbidden,
-    Gone,
-    NotFound,
-    Unauthorized,
-    Unavailable,
-)
+from trainrun_operator.kube.errors import PASSING
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, RunNews, one_line
@@ -47,9 +39,6 @@ from trainrun_operator.worlds.kubernetes.run_object import (
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
 _log = logging.getLogger(__name__)
-
-PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
-"""What calls may meet while others write, or while the API server is away or has just begun."""
 
 REPORT = "the run is left as it is until its spec is changed; report the bug"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from aiohttp import web
 from prometheus_client import (
@@ -85,65 +86,49 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.listings: Callable[[], Iterable[ListState]] = tuple
         """What the operator reads."""
-        self._incidents = Counter(
-            "trainrun_incidents",
-            "Incidents that were settled.",
-            ["cause", "counted"],
-            registry=self.registry,
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self._incidents = counter(
+            "trainrun_incidents", "Incidents that were settled.", ["cause", "counted"]
         )
-        self._restarts = Counter(
-            "trainrun_restarts",
-            "Attempts started after the first, by cause.",
-            ["cause"],
-            registry=self.registry,
+        self._restarts = counter(
+            "trainrun_restarts", "Attempts started after the first, by cause.", ["cause"]
         )
-        self._recovery = Histogram(
+        self._recovery = histogram(
             "trainrun_recovery_seconds",
             "Seconds of a recovery: detect (loss to knowing), restart (knowing to the next start), "
             "first_step (knowing to the first step of the next attempt).",
             ["stage"],
             buckets=SECONDS,
-            registry=self.registry,
         )
-        self._stages = Histogram(
+        self._stages = histogram(
             "trainrun_recovery_stage_seconds",
             "Seconds of a part of a recovery, from the loss to the first step of the next attempt: "
             "detect, decide, stop, flush, pods, start, import, rendezvous, load, script, "
             "firstStep. They sum to the whole.",
             ["stage"],
             buckets=SECONDS,
-            registry=self.registry,
         )
-        self._lost = Counter(
-            "trainrun_lost_steps",
-            "Steps that were done again after an incident.",
-            registry=self.registry,
-        )
-        self._time = Counter(
+        self._lost = counter("trainrun_lost_steps", "Steps that were done again after an incident.")
+        self._time = counter(
             "trainrun_time_seconds",
             "Seconds of the time of runs, by what they went into (docs/explain.md), told when an "
             "attempt is followed by the next one or the run ends.",
             ["into"],
-            registry=self.registry,
         )
-        self._reconcile = Histogram(
+        self._reconcile = histogram(
             "trainrun_reconcile_seconds",
             "Seconds of one pass over a run, with what it reads and writes.",
             buckets=QUICK,
-            registry=self.registry,
         )
-        self._mishaps = Counter(
+        self._mishaps = counter(
             "trainrun_operator_errors",
             "Errors of the operator itself, which cost no budget: passes that failed, statuses "
             "that were refused.",
             ["reason"],
-            registry=self.registry,
         )
-        self._calls = Counter(
-            "trainrun_api_requests",
-            "Requests to the API server.",
-            ["verb", "code"],
-            registry=self.registry,
+        self._calls = counter(
+            "trainrun_api_requests", "Requests to the API server.", ["verb", "code"]
         )
         self._leader = Gauge(
             "trainrun_leader", "1 while this operator leads.", registry=self.registry

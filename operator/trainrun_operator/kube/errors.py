@@ -64,6 +64,10 @@ class Unavailable(KubeError):
     """
 
 
+PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
+"""What calls may meet while others write, or while the API server is away or has just begun."""
+
+
 def is_refusal(error: KubeError) -> bool:
     """Whether the server has answered that this one object is not taken: by a quota, an admission
     rule, a webhook that is away, a conflict. Other calls may do as ever."""

@@ -143,30 +143,27 @@ def started(view: View, record: StartRecord) -> str:
 def ended(incident: Incident, wait: timedelta) -> str:
     """An attempt that was started is given up; the next one is to wait so long."""
     said = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
-    return f"{said}{_ruled(incident)}{_backoff(wait)}"
+    return f"{said}{_follows(incident, wait)}"
 
 
 def explained(incident: Incident) -> str:
     """An attempt that was given up has ended for another reason than was told."""
     return (
         f"what ended attempt {incident.attempt} is known now: {incident.cause}: {incident.message}"
-        f"{_ruled(incident)}"
+        f"{_follows(incident)}"
     )
 
 
 def not_started(incident: Incident, wait: timedelta) -> str:
     """An attempt is given up before it was started; the next one is to wait so long."""
     said = f"attempt {incident.attempt} could not start: {incident.message}"
-    return f"{said}{_ruled(incident)}{_backoff(wait)}"
+    return f"{said}{_follows(incident, wait)}"
 
 
-def _backoff(wait: timedelta) -> str:
-    """An event is of one moment: there the seconds until then stay true."""
-    return f"; restarting in {wait.total_seconds():.0f} s" if wait else ""
+def _follows(incident: Incident, wait: timedelta = timedelta(0)) -> str:
+    """Which rule has decided about it, and what, if one has; and how long the next one is to wait.
 
-
-def _ruled(incident: Incident) -> str:
-    """Which rule has decided about it, and what; "" where none has."""
-    if not incident.rule:
-        return ""
-    return f"; spec.failurePolicy.{incident.rule} says {incident.action}"
+    An event is of one moment: there the seconds until then stay true.
+    """
+    rule = f"; spec.failurePolicy.{incident.rule} says {incident.action}" if incident.rule else ""
+    return f"{rule}; restarting in {wait.total_seconds():.0f} s" if wait else rule

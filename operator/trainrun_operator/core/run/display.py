@@ -281,11 +281,9 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 def _template(view: View) -> tuple[Condition, ...]:
     """Whether workers can be made from it: by its command, and as the API server says."""
-    if text := view.template_problem:
-        return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
-    invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
-    if invalid:
-        text = min(invalid, key=lambda r: (r.slot, r.name)).message
+    refused = sorted(view.observation.refused, key=lambda r: (r.slot, r.name))
+    invalid = next((r.message for r in refused if r.reason == "Invalid"), "")
+    if text := view.template_problem or invalid:
         return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
     if any(w.template_hash == view.config.template_hash for w in view.workers):
         return (condition(view, "TemplateValid", "True", "Accepted", "workers were made from it"),)

@@ -50,13 +50,16 @@ def doubt(view: View) -> str:
     """Why the training may not be done, of an attempt that counts as a success; "": nothing."""
     if _said_so(view):
         return ""
-    highest, before = _last_step(view), view.status.reached
+    # The highest step that a process of the attempt has reported, all of which are heard.
+    highest = max((step for step in map(max_step, view.heard) if step is not None), default=None)
+    before = view.status.reached
     if highest is not None:
         if before is None or highest >= before:
             return ""
         return f"This attempt ended at step {highest}, an earlier one had reached step {before}"
     took, longest = attempt_took(view), view.status.longest_attempt
-    if longest < MUCH_SHORTER * took or _knew_where_it_was(view):
+    knew = _begun_at(view) >= 0 and any(agent.asked_for_checkpoint for agent in view.heard)
+    if longest < MUCH_SHORTER * took or knew:
         return ""
     return f"This attempt reported no step and took {took:.3g} s, an earlier one {longest:.3g} s"
 
@@ -86,18 +89,6 @@ def _begun_at(view: View) -> int:
     return point.step if point is not None else -1
 
 
-def _last_step(view: View) -> int | None:
-    """The highest step that a process of the attempt has reported, all of which are heard."""
-    steps = map(max_step, view.heard)
-    return max((step for step in steps if step is not None), default=None)
-
-
 def _said_so(view: View) -> bool:
     """Its script called `trainrun.finish()`."""
     return any(agent.finished for agent in view.heard)
-
-
-def _knew_where_it_was(view: View) -> bool:
-    """Its script asked for the checkpoint that it was handed."""
-    asked = any(agent.asked_for_checkpoint for agent in view.heard)
-    return asked and _begun_at(view) >= 0

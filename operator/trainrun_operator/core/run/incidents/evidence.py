@@ -20,7 +20,7 @@ from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
 from trainrun_operator.api.run.status_parts import EvidenceAsked
 from trainrun_operator.core.run.incidents.hangs import named
 from trainrun_operator.core.run.incidents.losses import Loss, blamed
-from trainrun_operator.core.run.incidents.standing import At, Judgement, judged, standing
+from trainrun_operator.core.run.incidents.standing import At, judged, standing
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
@@ -92,19 +92,22 @@ def is_over(view: View) -> bool:
 
 def explained(view: View, hang: Loss) -> Loss:
     """The loss with what was found; who is to blame follows from that, where it is conclusive."""
-    verdict = verdict_of(view)
-    if verdict is None:
+    found = {rank.rank: (rank, slot) for slot, rank in _ranks(view)}
+    if not found:
         return hang
+    silent = (agent for agent in _living(view) if _told(view, agent) is None)
+    missing = sum(len(agent.steps) for agent in silent)
+    verdict = judged([standing(rank, slot) for rank, slot in found.values()], missing=missing)
     message = f"{hang.message}; {CLASSES[verdict.kind]}: {verdict.message}"
     told = replace(hang, message=message[:1000], known_by=KNOWN_BY, hang=verdict.kind)
     told = replace(told, evidence=_folder(view))
     if verdict.kind == "SameCollective":
         told = replace(told, slot=0, rank=None, worker="", node="", attributed=False)
-    shown, found = told.rank, {rank.rank: rank for _, rank in _ranks(view)}
+    shown = told.rank
     if (culprit := verdict.culprit) is not None:
         told = blamed(view, told, culprit.slot, culprit.rank if verdict.alone else None)
         shown = culprit.rank
-    lines = found[shown].last_lines if shown in found else ()
+    lines = found[shown][0].last_lines if shown in found else ()
     return replace(told, last_lines=lines)
 
 
@@ -123,15 +126,6 @@ def with_the_late(view: View, loss: Loss) -> Loss:
 def place_of(kind: str, message: str) -> str:
     """`rank 0 stands in `load` (train.py:6)`, from an incident's class and message; or empty."""
     return message.partition(f"; {CLASSES.get(kind, kind)}: ")[2].partition(";")[0]
-
-
-def verdict_of(view: View) -> Judgement | None:
-    """What follows from all that was told; None where nothing was."""
-    found = [standing(rank, slot) for slot, rank in _ranks(view)]
-    if not found:
-        return None
-    silent = (agent for agent in _living(view) if _told(view, agent) is None)
-    return judged(found, missing=sum(len(agent.steps) for agent in silent))
 
 
 def _asked(view: View) -> EvidenceAsked | None:

@@ -172,8 +172,8 @@ def shown_progress(view: View, status: TrainRunStatus) -> Progress:
         return status.progress
     known = status.progress.time is not None and status.progress.step == step
     time = status.progress.time if known else view.observation.now
-    metrics = _metrics(agent.metrics)
-    return Progress(step=step, metrics=metrics, time=time, stall_seconds=_stall(view))
+    stall = int(max((agent.stall for agent in view.heard), default=0.0))
+    return Progress(step=step, metrics=_metrics(agent.metrics), time=time, stall_seconds=stall)
 
 
 def shown_posts(view: View, status: TrainRunStatus) -> PostedProgress | None:
@@ -205,10 +205,6 @@ def _text(told: Posted) -> str:
     if told.percent is not None:
         return f"{told.percent} %"
     return "" if told.total is None else f"-/{told.total}"
-
-
-def _stall(view: View) -> int:
-    return int(max((agent.stall for agent in view.heard), default=0.0))
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,9 +74,8 @@ def decide(view: View) -> Plan:
     if status.is_true("Suspended"):
         return transitions.resumed(view)
     plan = past_deadline(view) or _unlaunchable(view) or _failed_start(view)
-    plan = plan or _invalid_template(view)
-    plan = plan or waiting.remember_node(view)
-    return plan if plan is not None else _gather(view)
+    plan = plan or _invalid_template(view) or waiting.remember_node(view)
+    return plan or _gather(view)
 
 
 def _judged(view: View) -> Plan | None:
@@ -130,12 +129,10 @@ def _unlaunchable(view: View) -> Plan | None:
 
 def _invalid_template(view: View) -> Plan | None:
     """No pod can be made from the template. A run that has trained waits for a better one."""
+    if view.status.attempt:
+        return None
     for refused in view.observation.refused:
-        if (
-            refused.reason == "Invalid"
-            and refused.since > INVALID_GRACE
-            and not view.status.attempt
-        ):
+        if refused.reason == "Invalid" and refused.since > INVALID_GRACE:
             message = f"the API server refuses pods made from workers.template: {refused.message}"
             return transitions.fail(view, "InvalidTemplate", message)
     return None
@@ -189,12 +186,9 @@ def _incomplete(
     slots = [str(slot) for slot in range(len(chosen)) if slot not in there]
     noun = "worker of slot" if len(slots) == 1 else "workers of slots"
     message = f"waiting for the {noun} {', '.join(slots[:10])}"
-    trouble = missing(view, chosen)
-    reason = "Gathering" if trouble is None else trouble.reason
-    message = message if trouble is None else trouble.message
+    reason, message = missing(view, chosen) or ("Gathering", message)
     mark = condition(view, "WorkersReady", "False", reason, message)
-    idle = trouble is not None and trouble.reason != PLACED
-    marks = (mark, *not_asked(view)) if idle else (mark,)
+    marks = (mark,) if reason in ("Gathering", PLACED) else (mark, *not_asked(view))
     if away := away_from(view):
         return _store_away(view, f"{message}: {away}", actions=actions, marks=(mark,))
     return wait(view, "Gathering", message, actions=actions, marks=marks)
@@ -277,12 +271,9 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
 def _awaited_slot(view: View) -> int | None:
     """An edit or a notice has made workers anew before one of the attempt could say what happened
     to it."""
-    old = (w for w in view.roster if w is not None and _is_replaced(view, w))
-    return next((worker.slot for worker in old if awaited(view, worker)), None)
-
-
-def _is_replaced(view: View, worker: WorkerFact) -> bool:
-    return bool(outdated(worker, view.config)) or notice_of(worker) is not None
+    old = (w for w in view.roster if w is not None)
+    replaced = (w for w in old if outdated(w, view.config) or notice_of(w) is not None)
+    return next((worker.slot for worker in replaced if awaited(view, worker)), None)
 
 
 def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
@@ -291,14 +282,10 @@ def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
     return found if found is not None and found.outcome != "Looked" else None
 
 
-def _is_elsewhere(view: View, found: Resolution) -> bool:
-    """What it has found is another run's: checkpoints of two generations have the same names."""
-    return view.status.storage_generation not in (0, found.generation)
-
-
 def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
     match found.outcome:
-        case "Resolved" if _is_elsewhere(view, found):
+        # Another run's: checkpoints of two generations have the same names.
+        case "Resolved" if view.status.storage_generation not in (0, found.generation):
             message = (
                 f"worker {ready[0].name} has looked into generation {found.generation} of the "
                 f"run's folder, and the run is in generation {view.status.storage_generation}; use "
@@ -334,10 +321,8 @@ def _barrier(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Pl
     lead = ready[0].agent
     if lead is None or lead.offer is None or lead.offer.attempt != view.next_attempt:
         message = "slot 0 is looking for a free master port"
-        marks = (whole(view),)
-        return wait(view, "Barrier", message, actions=(), marks=marks, resolve=True)
-    unproven = [worker for worker in ready if gang.is_unproven(view, worker)]
-    if unproven:
+        return wait(view, "Barrier", message, actions=(), marks=(whole(view),), resolve=True)
+    if unproven := [worker for worker in ready if gang.is_unproven(view, worker)]:
         return _prove(view, unproven)
     return transitions.start(view, ready, found)
 

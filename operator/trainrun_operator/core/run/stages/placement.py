@@ -10,7 +10,6 @@ attempt that runs is never touched. Never counted.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import get_args
 
@@ -44,24 +43,16 @@ PLACED = "Starting"
 """The kind that is no trouble."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """What the gang waits for."""
-
-    reason: str
-    """Gathering: nothing but time."""
-    message: str
-
-
-def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | None:
-    """The worst trouble of the workers that are still to come; None: they are on their way."""
+def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[str, str] | None:
+    """Reason and message: the worst trouble of the workers that are still to come; None: there is
+    none, they need nothing but time."""
     refusals = _refusals(view, chosen)
     for reason in get_args(RefusedReason):
         found = [r for r in refusals if r.reason == reason]
         if found:
             who = f"{len(found)} of {counted(view.config.replicas, 'worker')} cannot be created"
             remedy = ENDED_PODS if COUNTED in found[0].message else ""
-            return Missing(reason=reason, message=f"{who}: {found[0].message}{remedy}")
+            return reason, f"{who}: {found[0].message}{remedy}"
     return _pending(view, chosen)
 
 
@@ -76,7 +67,7 @@ def _refusals(view: View, chosen: tuple[WorkerFact | None, ...]) -> list[Refused
     ]
 
 
-def _pending(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | None:
+def _pending(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[str, str] | None:
     pending = [
         (worker, worker.pending)
         for worker in chosen
@@ -88,7 +79,7 @@ def _pending(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | Non
             worker, why = found[0]
             verb = "being started" if kind == PLACED else "waiting"
             who = f"{len(found)} of {counted(view.config.replicas, 'worker')} {verb}"
-            return Missing(reason=kind, message=f"{who}: {worker.name}: {why.message}")
+            return kind, f"{who}: {worker.name}: {why.message}"
     return None
 
 
