@@ -328,7 +328,9 @@ def read_state(body: bytes) -> AgentState:
 
 def shared_token(token: str) -> Authenticator:
     """Accepts whoever knows `token` as the worker that it names: for one machine, one user."""
-    everybody = Speaker(name="this run", share="", connections=sys.maxsize, objection=_no_objection)
+    everybody = Speaker(
+        name="this run", share="", connections=sys.maxsize, objection=lambda _state: None
+    )
 
     async def authenticate(offered: str, _address: str) -> Speaker | Refusal:
         if hmac.compare_digest(offered.encode(errors="replace"), token.encode()):
@@ -338,7 +340,3 @@ def shared_token(token: str) -> Authenticator:
         )
 
     return authenticate
-
-
-def _no_objection(_state: AgentState) -> Refusal | None:
-    return None

@@ -275,13 +275,11 @@ def _patience(seen: Observation) -> float:
 
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
     """What changes all the time while all is well."""
-    return (
-        replace(
-            after,
-            progress=before.progress,
-            posted=before.posted,
-            checkpoint=before.checkpoint,
-            goodput=before.goodput,
-        )
-        == before
+    otherwise = replace(
+        after,
+        progress=before.progress,
+        posted=before.posted,
+        checkpoint=before.checkpoint,
+        goodput=before.goodput,
     )
+    return otherwise == before

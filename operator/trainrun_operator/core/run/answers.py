@@ -76,14 +76,10 @@ def _answer(view: View, order: Order) -> Answer:
 def _lost(view: View, record: StartRecord) -> tuple[LostRank, ...]:
     per_worker = record.world_size // len(record.roster)
     found = []
-    for incident in view.status.incidents:
+    before = (it for it in view.status.incidents if it.attempt < record.attempt)
+    for incident in before:
         taken_away = row_of(incident.cause).explains <= Explains.EVICTION
-        if (
-            taken_away
-            or incident.collateral
-            or incident.attempt >= record.attempt
-            or incident.slot is None
-        ):
+        if taken_away or incident.collateral or incident.slot is None:
             continue
         first = incident.slot * per_worker
         ranks = range(first, first + per_worker) if incident.rank is None else (incident.rank,)

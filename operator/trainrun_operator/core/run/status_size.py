@@ -66,12 +66,9 @@ def _few_incidents(status: TrainRunStatus) -> TrainRunStatus:
 
 def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
     """Nothing but what holds, what the last incident was, and what is counted."""
-    progress, posted = replace(status.progress, metrics={}), status.posted
-    if posted is not None:
-        posted = replace(posted, metrics={})
-    saved = status.checkpoint
-    if saved is not None:
-        saved = replace(saved, uri=cut(saved.uri, 256))
+    progress, saved = replace(status.progress, metrics={}), status.checkpoint
+    posted = status.posted and replace(status.posted, metrics={})
+    saved = saved and replace(saved, uri=cut(saved.uri, 256))
     bare = replace(status, progress=progress, posted=posted, checkpoint=saved)
     brief = _with(bare, conditions=60, incidents=100, lines=0)
     return replace(brief, incidents=tuple(_short(i, 100) for i in status.incidents[-1:]))

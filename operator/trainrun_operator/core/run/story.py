@@ -8,21 +8,14 @@ closed by the start of the next attempt, a suspension or the verdict; then an ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
-from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
-from trainrun_operator.api.run.story import (
-    MAX_CHAPTERS,
-    Chapter,
-    Goodput,
-    Note,
-    chapter_size,
-)
+from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.incidents.gains import highest_step, shows_steps
 from trainrun_operator.core.run.incidents.hangs import HUNG
@@ -134,23 +127,21 @@ def _stamped(view: View, chapter: Chapter) -> Chapter:
     """With the moments at which its processes were started and made their first step."""
     if not chapter.workers or chapter.first_step is not None:
         return chapter
-    agents, now = view.ever_heard, view.observation.now
-    spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
-    first = max((a.first_step for a in agents if a.first_step is not None), default=None)
+    told = (agent.first_step for agent in view.ever_heard)
+    first = max((age for age in told if age is not None), default=None)
     if first is None:
         return chapter
-    return replace(
-        _prepared(chapter, agents),
-        reports=True,
-        spawned=_ago(now, spawned),
-        first_step=_ago(now, first),
-    )
+    first_step = _ago(view.observation.now, first)
+    return replace(_prepared(view, chapter), reports=True, first_step=first_step)
 
 
-def _prepared(chapter: Chapter, agents: Sequence[AgentState]) -> Chapter:
-    """How long its slowest worker took to get ready."""
+def _prepared(view: View, chapter: Chapter) -> Chapter:
+    """When its processes were started, and how long its slowest worker took to get ready."""
+    agents = view.ever_heard
+    spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
     return replace(
         chapter,
+        spawned=_ago(view.observation.now, spawned),
         rendezvous_seconds=round(max((a.rendezvous for a in agents), default=0.0), 3),
         load_seconds=round(max((a.load for a in agents), default=0.0), 3),
     )
@@ -166,8 +157,7 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
     shown = view.status.progress.time
     stepped = _ago(now, min(ages)) if ages else shown
     if chapter.first_step is None:
-        spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
-        chapter = replace(_prepared(chapter, agents), spawned=_ago(now, spawned))
+        chapter = _prepared(view, chapter)
     shown_stall = float(view.status.progress.stall_seconds)
     return replace(
         chapter,
@@ -282,11 +272,8 @@ def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunSta
 
 
 def _verdict(status: TrainRunStatus) -> str:
-    for kind in ("Complete", "Failed"):
-        found = status.condition(kind)
-        if found is not None and found.status == "True":
-            return found.reason
-    return ""
+    found = map(status.condition, ("Complete", "Failed"))
+    return next((it.reason for it in found if it is not None and it.status == "True"), "")
 
 
 def _incident(before: TrainRunStatus, after: TrainRunStatus, chapter: Chapter) -> dict[str, object]:

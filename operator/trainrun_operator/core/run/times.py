@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import get_args
 
 from trainrun.contract.agent_state import AgentState
@@ -73,7 +73,7 @@ def divided(chapter: Chapter, until: datetime) -> dict[str, float]:
     for name in BUCKETS:
         if (part := round(found[name], 3)) > 0:
             parts[name] = part
-    whole, known = max(_seconds(until - chapter.begun), 0.0), sum(parts.values())
+    whole, known = max((until - chapter.begun).total_seconds(), 0.0), sum(parts.values())
     if known > whole + ROUNDING:
         parts = {name: part * whole / known for name, part in parts.items()}
     rest = round(whole - sum(parts.values()), 3)
@@ -86,7 +86,7 @@ def waits(chapter: Chapter, until: datetime) -> dict[str, float]:
     """The seconds that were waited while no attempt ran, by reason, the present one included."""
     if chapter.since is None:
         return dict(chapter.waits)
-    now = chapter.waits.get(chapter.doing, 0.0) + _seconds(until - chapter.since)
+    now = chapter.waits.get(chapter.doing, 0.0) + (until - chapter.since).total_seconds()
     return {**chapter.waits, chapter.doing: now}
 
 
@@ -105,9 +105,9 @@ def goodput(parts: Mapping[str, float]) -> float | None:
 def _attempt(chapter: Chapter, stop: datetime, found: dict[str, float]) -> None:
     """Divide the time in which an attempt ran, from its start record until it was given up."""
     spawned = max(min(chapter.spawned or chapter.begun, stop), chapter.begun)
-    found["start"] += _seconds(spawned - chapter.begun)
+    found["start"] += (spawned - chapter.begun).total_seconds()
     first = max(min(chapter.first_step or stop, stop), spawned)
-    rest = _seconds(first - spawned)
+    rest = (first - spawned).total_seconds()
     meeting = min(chapter.rendezvous_seconds, rest)
     loading = min(chapter.load_seconds, rest - meeting)
     found["rendezvous"] += meeting
@@ -124,7 +124,7 @@ def _attempt(chapter: Chapter, stop: datetime, found: dict[str, float]) -> None:
 def _training(chapter: Chapter, first: datetime, stop: datetime, found: dict[str, float]) -> None:
     """Divide the time between the first step and the end of an attempt."""
     last = min(max(chapter.stepped or first, first), stop)
-    trained, after = _seconds(last - first), _seconds(stop - last)
+    trained, after = (last - first).total_seconds(), (stop - last).total_seconds()
     stall = min(chapter.stall_seconds, trained)
     base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
     done = max((chapter.reached or base) - base, 1)
@@ -151,10 +151,6 @@ def _after_last_step(chapter: Chapter, seconds: float, step: float) -> Bucket:
     return "rework" if seconds <= NORMAL_STEPS * step else "hang"
 
 
-def _seconds(time: timedelta) -> float:
-    return time.total_seconds()
-
-
 STAGES: tuple[RecoveryStage, ...] = get_args(RecoveryStage)
 """In their order."""
 
@@ -179,7 +175,8 @@ def until_start(view: View, incident: Incident) -> dict[str, float]:
         return {}
     found: dict[str, float] = defaultdict(float)
     for reason, seconds in waits(chapter, view.observation.now).items():
-        found[_stage_of(reason)] += seconds
+        stage = OF_BUCKET.get(WAITS.get(reason, "start"), "pods")
+        found[OF_REASON.get(reason, stage)] += seconds
     # Waits are told by passes; what none of them has seen went into deciding.
     found["decide"] += incident.restart_seconds - sum(found.values())
     _no_less_than_nothing(found)
@@ -260,11 +257,6 @@ def _with_start(
         "firstStep": first - own,
     }
     return _shown(parts)
-
-
-def _stage_of(reason: str) -> RecoveryStage:
-    bucket = WAITS.get(reason, "start")
-    return OF_REASON.get(reason, OF_BUCKET.get(bucket, "pods"))
 
 
 def _no_less_than_nothing(found: dict[str, float]) -> None:

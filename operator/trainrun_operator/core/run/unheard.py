@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import OwnerLife
 from trainrun_operator.core.run.boundary import WorkerFact
+from trainrun_operator.core.run.storage import told
 from trainrun_operator.core.run.view import View, and_others
 
 UNREACHABLE = "Unreachable"
@@ -94,7 +95,7 @@ def newcomer(view: View) -> WorkerFact | None:
 
 
 def _looked_long_ago(view: View, worker: WorkerFact) -> bool:
-    found = worker.agent.resolution if worker.agent is not None else None
+    found = told(view, worker)
     if found is None or not looked(view, worker):
         return False
     return timedelta(seconds=found.age) + worker.silent_for >= LOOK_AGAIN
@@ -102,10 +103,8 @@ def _looked_long_ago(view: View, worker: WorkerFact) -> bool:
 
 def looked(view: View, worker: WorkerFact) -> OwnerLife | None:
     """What it has seen of the owner, if it was made to look while this attempt runs."""
-    found = worker.agent.resolution if worker.agent is not None else None
-    if found is None or (found.outcome, found.attempt) != ("Looked", view.next_attempt):
-        return None
-    return found.owner
+    found = told(view, worker)
+    return found.owner if found is not None and found.outcome == "Looked" else None
 
 
 def _seen(view: View) -> OwnerLife | None:

@@ -156,10 +156,8 @@ class View:
         """Its agent has not been heard for too long, and that is not explained by us."""
         if not self._quiet(worker):
             return False
-        limit = self.config.heartbeat_timeout
-        if self._mostly_quiet:
-            limit = MASS_SILENCE_FACTOR * limit
-        return self._beyond(worker, limit=limit) and not self._overtaken(worker)
+        timeouts = MASS_SILENCE_FACTOR if self._mostly_quiet else 1
+        return self._beyond(worker, timeouts) and not self._overtaken(worker)
 
     def is_cut_off(self, worker: WorkerFact) -> bool:
         """Neither it nor its node is heard: whatever it waits for there will not come."""
@@ -167,10 +165,10 @@ class View:
             return False
         if worker.agent is not None:
             return self.is_silent(worker)
-        limit = self.config.heartbeat_timeout
-        if all(self.is_overdue(other) for other in self._listened):
-            limit = MASS_SILENCE_FACTOR * limit
-        return worker.age > limit and self._beyond(worker, limit=limit)
+        nobody = all(self.is_overdue(other) for other in self._listened)
+        timeouts = MASS_SILENCE_FACTOR if nobody else 1
+        limit = timeouts * self.config.heartbeat_timeout
+        return worker.age > limit and self._beyond(worker, timeouts)
 
     def is_unreachable(self, worker: WorkerFact) -> bool:
         """Nobody on its node can end it any more."""
@@ -199,9 +197,7 @@ class View:
         return min(left, default=limit) + A_MOMENT
 
     def _quiet(self, worker: WorkerFact) -> bool:
-        return worker.agent is not None and self._beyond(
-            worker, limit=self.config.heartbeat_timeout
-        )
+        return worker.agent is not None and self._beyond(worker)
 
     def is_unknown(self, worker: WorkerFact) -> bool:
         """It has run for longer than this operator listens, and was never heard: whether it has
@@ -216,22 +212,20 @@ class View:
         return tuple(
             w
             for w in there
-            if w.phase == "Running"
-            and self._beyond(w, limit=self.config.heartbeat_timeout)
-            and (self._quiet(w) or self.is_unknown(w))
+            if w.phase == "Running" and self._beyond(w) and (self._quiet(w) or self.is_unknown(w))
         )
 
     def is_overdue(self, worker: WorkerFact) -> bool:
         """It should have called: agents do so every third of the timeout at the latest."""
-        return self._beyond(worker, limit=self.config.heartbeat_timeout / 2)
+        return self._beyond(worker, 0.5)
 
     def is_unreadable(self, worker: WorkerFact) -> bool:
         """What its agent says cannot be read, and it has said something lately."""
-        return bool(worker.unreadable) and not self._beyond(
-            worker, limit=self.config.heartbeat_timeout
-        )
+        return bool(worker.unreadable) and not self._beyond(worker)
 
-    def _beyond(self, worker: WorkerFact, *, limit: timedelta) -> bool:
+    def _beyond(self, worker: WorkerFact, timeouts: float = 1) -> bool:
+        """It has not been heard for longer than so many heartbeat timeouts."""
+        limit = timeouts * self.config.heartbeat_timeout
         return min(worker.silent_for, self.observation.listening_for) > limit
 
     def _overtaken(self, worker: WorkerFact) -> bool:

@@ -32,8 +32,14 @@ ROOM = LARGEST_HEARTBEAT - 8 * 1024
 """Bytes of records in one message."""
 
 
+class _Message:
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ClerkState:
+class ClerkState(_Message):
     """What a clerk says."""
 
     sweep_uid: str
@@ -49,10 +55,6 @@ class ClerkState:
     """Digest of the orders that it goes by."""
     version: int = VERSION
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
-
     @staticmethod
     def from_json(data: object) -> ClerkState:
         """Raises `trainrun.contract.wire.MalformedMessage`."""
@@ -60,7 +62,7 @@ class ClerkState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClerkOrders:
+class ClerkOrders(_Message):
     """What an operator answers."""
 
     known: int = 0
@@ -80,10 +82,6 @@ class ClerkOrders:
         said.pop("known", None)
         text = json.dumps(said, separators=(",", ":"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
 
     @staticmethod
     def from_json(text: str | bytes) -> ClerkOrders:
@@ -115,7 +113,7 @@ def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClerkConfig:
+class ClerkConfig(_Message):
     """What a clerk is told at its start: one JSON object in an environment variable."""
 
     sweep: str
@@ -128,10 +126,6 @@ class ClerkConfig:
     """Certificates (PEM) of which one must have signed the operator's; empty: the system's."""
     token_file: str = ""
     """Holds the token to show, read before each request, since it is renewed."""
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(wire.encode(self), separators=(",", ":"))
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> ClerkConfig:

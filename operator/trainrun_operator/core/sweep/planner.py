@@ -49,8 +49,7 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
         return _take_up(log, observation, config)
     if not log.led_by(config.uid, config.token):
         return _superseded(log, observation.runs)
-    changed = _changed(log, config)
-    if changed is not None:
+    if (changed := _changed(log, config)) is not None:
         return _set_aside(changed, observation.runs)
     if log.end is not None:
         plan = _ended(log, observation, config)
@@ -65,8 +64,7 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
 
 def _take_up(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
     """A session is recorded before anything else is done."""
-    refusal = _refusal(log, config)
-    if refusal is not None:
+    if (refusal := _refusal(log, config)) is not None:
         return SweepPlan(verdict=refusal, over=True)
     if observation.in_use:
         return _wait("Pending", "StorageInUse", observation.in_use)
@@ -90,8 +88,7 @@ def _changed(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
 
 
 def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
-    changed = _changed(log, config)
-    if changed is not None:
+    if (changed := _changed(log, config)) is not None:
         return changed
     known = any(it.uid == config.uid for it in log.sessions)
     if config.fail_on_existing and log.sessions and not known:
@@ -118,17 +115,15 @@ def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
 def _without_token(log: SweepView, config: SweepConfig) -> str:
     """What to say of flags that were set for errored trials since the session began: they hold
     when the next one does."""
+    begun, errored = log.sessions[-1], log.count("Errored")
     wanted = {
-        "resumeErrored": (config.resume_errored, log.sessions[-1].resume_errored),
-        "restartErrored": (config.restart_errored, log.sessions[-1].restart_errored),
+        "resumeErrored": config.resume_errored and not begun.resume_errored,
+        "restartErrored": config.restart_errored and not begun.restart_errored,
     }
-    errored = log.count("Errored")
-    for flag, (now, at_its_beginning) in wanted.items():
-        if errored and now and not at_its_beginning:
-            return (
-                f"; resume.{flag} is true: add 1 to resume.token, and it takes up {errored} errored"
-            )
-    return ""
+    flag = next((flag for flag, is_new in wanted.items() if is_new), "")
+    if not errored or not flag:
+        return ""
+    return f"; resume.{flag} is true: add 1 to resume.token, and it takes up {errored} errored"
 
 
 def _set_aside(verdict: SweepVerdict, runs: tuple[TrialRun, ...]) -> SweepPlan:

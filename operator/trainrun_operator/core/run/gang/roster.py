@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from trainrun.contract.agent_state import Resolution
-from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, Refused, WorkerFact
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerFact
 from trainrun_operator.core.run.drain import acknowledged, flush_until, still_flushing
 from trainrun_operator.core.run.gang.avoiding import (
     MOST,
@@ -231,19 +231,11 @@ def _creation(
 
 def _highest_creation(view: View, slot: int) -> int:
     known = [w.created_for for w in view.workers if w.slot == slot]
-    known += [_number(r.name) for r in view.observation.refused if _is_taken(r, slot)]
+    taken = (r for r in view.observation.refused if r.slot == slot and r.reason == "NameTaken")
+    known += [int(refused.name.rpartition("-")[2]) for refused in taken]
     if view.record is not None and slot < len(view.record.roster):
         known.append(view.record.roster[slot])
     return max(known, default=0)
-
-
-def _is_taken(refused: Refused, slot: int) -> bool:
-    return refused.slot == slot and refused.reason == "NameTaken"
-
-
-def _number(name: str) -> int:
-    """The number of creation in a worker's name."""
-    return int(name.rpartition("-")[2])
 
 
 def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[DeleteWorker, ...]:

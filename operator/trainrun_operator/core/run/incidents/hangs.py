@@ -18,14 +18,13 @@ time for which it has trained where its processes work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState, LongSection
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause, Learned
-from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped
 from trainrun_operator.core.run.view import View, counted, done, once
 
@@ -35,15 +34,6 @@ NAMED = 5
 KNOWN_BY = "how long ago each agent has seen its last step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rank:
-    """One that lives and has reported."""
-
-    rank: int
-    slot: int
-    step: int
-
-
 def _seconds(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
@@ -51,8 +41,9 @@ def _seconds(seconds: float) -> str:
 def hang_of(view: View) -> Loss | None:
     """What the newest attempt has lost by standing still; None while nothing says that it does."""
     living = living_agents(view)
-    overdue = overdue_sections(living)
-    if overdue and _acts_on_sections(view.config):
+    overdue, config = overdue_sections(living), view.config
+    timeout = config.progress_timeout or config.first_step_timeout
+    if overdue and (timeout is not None or config.hang_policy == "Restart"):
         return in_section(view, overdue)
     found = _limit(view, living) if living else None
     if found is None:
@@ -62,9 +53,10 @@ def hang_of(view: View) -> Loss | None:
     owed = [timedelta(seconds=seconds) for seconds in told if seconds is not None]
     if len(owed) < len(told) or min(owed) <= limit:
         return None
+    text = f"{_seconds(limit.total_seconds())} ({field})"
     if not has_stepped(view):
-        return unattributed(f"no first step within {_text(limit)} ({field})", min(owed))
-    return behind(view, f"no step for {_text(limit)} ({field})", min(owed))
+        return unattributed(f"no first step within {text}", min(owed))
+    return behind(view, f"no step for {text}", min(owed))
 
 
 @once
@@ -104,11 +96,6 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
     }
 
 
-def _acts_on_sections(config: RunConfig) -> bool:
-    timeouts = config.progress_timeout or config.first_step_timeout
-    return timeouts is not None or config.hang_policy == "Restart"
-
-
 def in_section(
     view: View, overdue: Mapping[int, LongSection], *, told: Callable[[float], str] = _seconds
 ) -> Loss:
@@ -125,13 +112,13 @@ def in_section(
 
 def behind(view: View, message: str, age: timedelta) -> Loss:
     """The ranks with the lowest step are behind, where not all have the same."""
-    ranks = [rank for agent in view.heard if not done(agent) for rank in ranks_of(agent)]
-    lowest = min(rank.step for rank in ranks)
-    behind = [rank for rank in ranks if rank.step == lowest]
-    others = [rank.step for rank in ranks if rank.step != lowest]
-    who = named([rank.rank for rank in behind])
+    living = [agent for agent in view.heard if not done(agent)]
+    steps = {rank: step for agent in living for rank, step in steps_of(agent).items()}
+    lowest = min(steps.values())
+    behind = {rank for rank, step in steps.items() if step == lowest}
+    others = [step for step in steps.values() if step != lowest]
     stand = "stands" if len(behind) == 1 else "stand"
-    message = f"{message}: {who} {stand} at step {lowest}"
+    message = f"{message}: {named(sorted(behind))} {stand} at step {lowest}"
     ended = sum(end.well for agent in view.heard for end in agent.exits)
     if others:
         low, high = min(others), max(others)
@@ -142,16 +129,14 @@ def behind(view: View, message: str, age: timedelta) -> Loss:
     loss = unattributed(message, age)
     if not others and not ended:
         return loss
-    return _blamed(view, loss, {it.slot for it in behind}, {it.rank for it in behind})
+    return _blamed(view, loss, {it.slot for it in living if behind & steps_of(it).keys()}, behind)
 
 
-def ranks_of(agent: AgentState) -> Iterator[_Rank]:
-    """Those that live and have reported."""
+def steps_of(agent: AgentState) -> dict[int, int]:
+    """By rank, of those that live and have reported."""
     left = {end.rank for end in agent.exits}
-    first = agent.slot * len(agent.steps)
-    for rank, step in enumerate(agent.steps, first):
-        if step is not None and rank not in left:
-            yield _Rank(rank=rank, slot=agent.slot, step=step)
+    ranks = enumerate(agent.steps, agent.slot * len(agent.steps))
+    return {rank: step for rank, step in ranks if step is not None and rank not in left}
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -180,10 +165,6 @@ def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
     if len(slots) > 1:
         return loss
     return blamed(view, loss, min(slots), min(ranks) if len(ranks) == 1 else None)
-
-
-def _text(limit: timedelta) -> str:
-    return _seconds(limit.total_seconds())
 
 
 HUNG = "Hung"
@@ -296,7 +277,7 @@ def _owed(living: Sequence[AgentState]) -> float:
 
 
 def _counts_steps(living: Sequence[AgentState]) -> bool:
-    return any(True for agent in living for _ in ranks_of(agent))
+    return any(map(steps_of, living))
 
 
 def _without_step(view: View, living: Sequence[AgentState], owed: float) -> Loss | None:

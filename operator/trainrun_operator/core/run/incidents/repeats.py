@@ -33,70 +33,51 @@ SHARED_FULL = (
     "which a container has 64 MiB, or lower num_workers"
 )
 
-REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("cuda out of memory",), GPU_FULL),
-    (("cuda error: out of memory",), GPU_FULL),
-    (
-        ("dataloader worker", "killed by signal: killed"),
-        (
-            "a DataLoader's worker was killed, most likely for want of memory: raise the memory "
-            "limit or lower num_workers"
-        ),
+REMEDIES: dict[tuple[str, ...], str] = {
+    ("cuda out of memory",): GPU_FULL,
+    ("cuda error: out of memory",): GPU_FULL,
+    ("dataloader worker", "killed by signal: killed"): (
+        "a DataLoader's worker was killed, most likely for want of memory: raise the memory "
+        "limit or lower num_workers"
     ),
-    (("dataloader worker", "killed by signal: bus error"), SHARED_FULL),
-    (("sigbus",), SHARED_FULL),
-    (
-        ("dataloader worker", "exited unexpectedly"),
-        "a DataLoader's worker has died: its own error stands further up in the output of the rank",
+    ("dataloader worker", "killed by signal: bus error"): SHARED_FULL,
+    ("sigbus",): SHARED_FULL,
+    ("dataloader worker", "exited unexpectedly"): (
+        "a DataLoader's worker has died: its own error stands further up in the output of the rank"
     ),
-    (
-        ("ncclunhandledcudaerror",),
-        (
-            "a CUDA call inside NCCL failed: look for an earlier error of this rank, and at the "
-            "GPU of its node (Xid in the kernel's log)"
-        ),
+    ("ncclunhandledcudaerror",): (
+        "a CUDA call inside NCCL failed: look for an earlier error of this rank, and at the "
+        "GPU of its node (Xid in the kernel's log)"
     ),
-    (
-        ("ncclinvalidusage",),
-        (
-            "ranks use NCCL differently: one GPU for each process, and the same collectives in the "
-            "same order on all ranks"
-        ),
+    ("ncclinvalidusage",): (
+        "ranks use NCCL differently: one GPU for each process, and the same collectives in the "
+        "same order on all ranks"
     ),
-    (
-        ("ncclinternalerror",),
-        "NCCL failed by itself: set NCCL_DEBUG=INFO, and see that all workers have the same image",
+    ("ncclinternalerror",): (
+        "NCCL failed by itself: set NCCL_DEBUG=INFO, and see that all workers have the same image"
     ),
-    (
-        ("cuda error: an illegal memory access",),
-        (
-            "a kernel of the script or a broken GPU: set CUDA_LAUNCH_BLOCKING=1 for the line; on "
-            "one node only, have its GPU checked"
-        ),
+    ("cuda error: an illegal memory access",): (
+        "a kernel of the script or a broken GPU: set CUDA_LAUNCH_BLOCKING=1 for the line; on "
+        "one node only, have its GPU checked"
     ),
-    (
-        ("device-side assert triggered",),
-        (
-            "a check in a kernel failed, mostly an index that is out of range: a label beyond the "
-            "classes, a token beyond the vocabulary; set CUDA_LAUNCH_BLOCKING=1 for the line"
-        ),
+    ("device-side assert triggered",): (
+        "a check in a kernel failed, mostly an index that is out of range: a label beyond the "
+        "classes, a token beyond the vocabulary; set CUDA_LAUNCH_BLOCKING=1 for the line"
     ),
-    (
-        ("no module named 'encodings'",),
-        "PYTHONHOME names the folder of another Python than the command's: unset it",
+    ("no module named 'encodings'",): (
+        "PYTHONHOME names the folder of another Python than the command's: unset it"
     ),
-    (
-        ("uncorrectable ecc error",),
-        "the memory of the GPU is broken: have it checked, and keep the run away from the node",
+    ("uncorrectable ecc error",): (
+        "the memory of the GPU is broken: have it checked, and keep the run away from the node"
     ),
-)
+}
 """All words of an entry must occur; the first entry that fits is taken."""
 
 
 def remedy_of(text: str) -> str:
     """What to do about an exception with this text; "" where it is not known."""
     lower = text.lower()
-    fitting = (remedy for words, remedy in REMEDIES if all(word in lower for word in words))
+    fitting = (remedy for words, remedy in REMEDIES.items() if all(word in lower for word in words))
     return next(fitting, "")
 
 

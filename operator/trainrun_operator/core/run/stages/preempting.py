@@ -51,13 +51,13 @@ def decide(view: View) -> Plan | None:
         return _ask(view, wanted) if wanted else None
     if not wanted:
         return transitions.withdraw_save(view) if None not in view.agents else None
-    more = _more_leavers(view, asked)
-    if more:
+    if more := _more_leavers(view, asked):
         return transitions.more_leave(view, asked, more)
     step = steps.saved_step(view)
-    if step is not None and _committed_call(view):
+    if step is not None and any(agent.save.committed is not None for agent in view.heard):
         return end_attempt(view, f"saved step {step} or later")
-    if not _uses_save(view) and None not in view.agents:
+    uses_save = any(agent.save.calls > 0 for agent in view.heard)
+    if not uses_save and None not in view.agents:
         return _end_unsaved(view, UNASKED)
     return end_attempt(view, "no checkpoint came in time") if _expired(view, asked) else None
 
@@ -90,8 +90,7 @@ def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
 def _save_reason(view: View) -> str:
     if view.config.suspend:
         return "spec.suspend is true"
-    edited = _edited(view)
-    if edited:
+    if edited := _edited(view):
         return f"{edited} has changed"
     if _restart_asked(view):
         return RESTART_ASKED
@@ -134,10 +133,6 @@ def _restart_asked(view: View) -> bool:
     return bool(view.config.restart) and view.config.restart != view.status.restart
 
 
-def _committed_call(view: View) -> bool:
-    return any(agent.save.committed is not None for agent in view.heard)
-
-
 def _expired(view: View, asked: SaveAsked) -> bool:
     """No checkpoint is to be hoped for any more."""
     waited = view.observation.now - asked.time
@@ -146,16 +141,11 @@ def _expired(view: View, asked: SaveAsked) -> bool:
     return all(left <= timedelta(0) for left in time_left(view)) and waited > timedelta(0)
 
 
-def _uses_save(view: View) -> bool:
-    return any(agent.save.calls > 0 for agent in view.heard)
-
-
 def end_attempt(view: View, how: str) -> Plan:
     """End the attempt for the reason that it was asked to save for; `how` says how it went."""
     if view.config.suspend:
         return transitions.end_uncounted(view, "Suspend", "Suspending", f"suspending: {how}")
-    edited = _edited(view)
-    if edited:
+    if edited := _edited(view):
         message = f"{edited} has changed: {how}; all workers are recreated"
         return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
     if _restart_asked(view):
@@ -209,11 +199,9 @@ def coordinate(
     deadlock.
     """
     known = [vote for vote in votes if vote is not None]
-    committed = [vote.committed for vote in (*known, *ended) if vote.committed is not None]
-    if committed:
+    if committed := [it.committed for it in (*known, *ended) if it.committed is not None]:
         return SaveOrder(stage="Commit", call=min(committed))
-    prepared = [vote.prepared for vote in known if vote.prepared is not None]
-    if prepared:
+    if prepared := [vote.prepared for vote in known if vote.prepared is not None]:
         return _settle(min(prepared), known, ended, complete=len(known) == len(votes))
     if not known or len(known) < len(votes):
         return None
