@@ -232,8 +232,9 @@ def longer_grace(view: View) -> datetime | None:
 @once
 def still_flushing(view: View) -> tuple[WorkerFact, ...]:
     """Workers of attempts that have ended from which more may come, as far as time allows."""
+    until = flush_until(view)
     took_part = (w for w in view.workers if _took_part(view, w))
-    if _time_is_up(view):
+    if until is None or view.observation.now > until:
         return tuple(w for w in took_part if _has_grace(view, w))
     flush = frozenset(to_flush(view))
     return tuple(w for w in took_part if not _flushed(view, w, flush))
@@ -278,11 +279,6 @@ def answers_still(view: View, worker: WorkerFact) -> bool:
     if worker.phase == "Ended" or worker.loss is not None:
         return False
     return not view.is_silent(worker) and not view.is_cut_off(worker)
-
-
-def _time_is_up(view: View) -> bool:
-    until = flush_until(view)
-    return until is None or view.observation.now > until
 
 
 def _took_part(view: View, worker: WorkerFact) -> bool:

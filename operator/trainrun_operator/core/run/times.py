@@ -198,10 +198,11 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
     if not recovers or last.attempt >= record.attempt or not ages:
         return status.incidents
     took = (view.observation.now - last.time).total_seconds() - max(ages)
+    usual = status.learned.slowest if status.learned is not None else 0.0
     recovered = replace(last, recovery_seconds=round(max(took, 0.0), 3))
     recovered = replace(
         recovered,
-        stages=_with_start(recovered, agents, max(ages), usual=_usual(status)),
+        stages=_with_start(recovered, agents, max(ages), usual=usual),
         warm=sum(agent.warm for agent in agents),
         cold=next((agent.cold[:WHY_WIDTH] for agent in agents if agent.cold), ""),
     )
@@ -226,15 +227,11 @@ def advice(view: View, status: TrainRunStatus) -> str:
     )
 
 
-def _usual(status: TrainRunStatus) -> float:
-    """Seconds that a step of the attempts before took at most; 0: nobody knows."""
-    return status.learned.slowest if status.learned is not None else 0.0
-
-
 def _with_start(
     incident: Incident, agents: Sequence[AgentState], age: float, *, usual: float
 ) -> dict[str, float]:
-    """With the parts after the start; `age`: of the first step, `usual`: of any other, or 0."""
+    """With the parts after the start; `age`: of the first step, in seconds; `usual`: those that a
+    step of the attempts before took at most, 0: nobody knows."""
     if not incident.stages or incident.restart_seconds is None:
         return {}
     assert incident.recovery_seconds is not None

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import PhaseName, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, steps, transitions, unheard
@@ -62,8 +61,9 @@ def _script_error(view: View) -> Plan | None:
 
 def _damage(view: View) -> Plan | None:
     """The checkpoint handed to the attempt cannot be read: back to the one before it."""
+    handed = view.running.resume_point if view.running is not None else None
     for slot, agent in enumerate(view.agents):
-        if agent is not None and agent.damaged is not None and _handed(view, agent.damaged.id):
+        if agent is not None and agent.damaged is not None and agent.damaged.id == handed:
             message = f"checkpoint {agent.damaged.id.name} is damaged: {agent.damaged.message}"
             worker = view.roster[slot]
             loss = Loss(
@@ -74,11 +74,6 @@ def _damage(view: View) -> Plan | None:
             )
             return transitions.open_incident(view, loss, frozenset())
     return None
-
-
-def _handed(view: View, checkpoint: CheckpointId) -> bool:
-    point = view.running.resume_point if view.running is not None else None
-    return point == checkpoint
 
 
 def _finished(view: View) -> Plan | None:
