@@ -14,7 +14,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, Self
@@ -92,7 +92,7 @@ class Rule:
         """Check the rule after the type itself was checked."""
 
         def check(value: object) -> object:
-            refuse_broken((self,), value)
+            _refuse_broken((self,), value)
             return value
 
         return core_schema.no_info_after_validator_function(check, handler(source))
@@ -141,13 +141,11 @@ class EachOnce(MapList):
 
         def check(entries: tuple[Any, ...]) -> tuple[Any, ...]:
             keys = [getattr(entry, self.key) for entry in entries]
-            broken = tuple(
-                BrokenRule(path=(at,), message=f"has the {self.key} {key} of another entry")
+            refuse(
+                ((at,), f"has the {self.key} {key} of another entry")
                 for at, key in enumerate(keys)
                 if key in keys[:at]
             )
-            if broken:
-                raise broken_rules(broken)
             return entries
 
         return core_schema.no_info_after_validator_function(check, handler(source))
@@ -185,19 +183,17 @@ def cel_entry(cel: str, message: str, path: tuple[str, ...]) -> dict[str, str]:
     return entry
 
 
-def refuse_broken(rules: tuple[Rule, ...], value: object) -> None:
-    """Raise one pydantic error that holds every rule of `rules` which `value` breaks."""
-    broken = tuple(
-        BrokenRule(path=rule.path, message=rule.message) for rule in rules if not rule.holds(value)
-    )
+def refuse(problems: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
+    """Raise one pydantic error, a ValueError, for all of these (path below the value, what is
+    allowed), if any; each becomes a sentence of its own."""
+    broken = tuple(BrokenRule(path=path, message=message) for path, message in problems)
     if broken:
-        raise broken_rules(broken)
+        text = "; ".join(rule.message for rule in broken)
+        raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
 
 
-def broken_rules(broken: tuple[BrokenRule, ...]) -> PydanticCustomError:
-    """The one error for a validator to raise; each rule becomes a sentence of its own."""
-    text = "; ".join(rule.message for rule in broken)
-    return PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
+def _refuse_broken(rules: tuple[Rule, ...], value: object) -> None:
+    refuse((rule.path, rule.message) for rule in rules if not rule.holds(value))
 
 
 class Model(BaseModel):
@@ -217,7 +213,7 @@ class Model(BaseModel):
 
     @model_validator(mode="after")
     def _keep_the_rules(self) -> Self:
-        refuse_broken(self.RULES, self)
+        _refuse_broken(self.RULES, self)
         return self
 
     @classmethod

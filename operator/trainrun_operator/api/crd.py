@@ -107,7 +107,8 @@ def crd(resource: Resource[Any]) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": _object_schema(resource)},
-                    "subresources": _subresources(resource),
+                    "subresources": {"status": {}}
+                    | ({"scale": resource.scale} if resource.scale else {}),
                     "additionalPrinterColumns": [_column(column) for column in resource.columns],
                 }
             ],
@@ -162,10 +163,6 @@ def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
     }
 
 
-def _subresources(resource: Resource[Any]) -> dict[str, Any]:
-    return {"status": {}} | ({"scale": resource.scale} if resource.scale else {})
-
-
 def _column(column: Column) -> dict[str, Any]:
     shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return {**shown, "priority": 1} if column.wide else shown
@@ -207,7 +204,12 @@ class _Translation:
         if "items" in schema:
             out["items"] = inside.of(schema["items"], (*place, "[]"))
         self._translate_default(out)
-        self._translate_open(schema, out, place)
+        # `false` goes, since unknown fields are pruned anyway.
+        additional = schema.get("additionalProperties")
+        if additional is True:
+            out[ANY_TYPE] = True
+        elif isinstance(additional, dict):
+            out["additionalProperties"] = self.of(additional, (*place, "*"))
         if CEL_RULES in schema:
             out[CEL_RULES] = schema[CEL_RULES]
         return out
@@ -243,18 +245,6 @@ class _Translation:
             # it has filled in the inner ones.
             inner = out["properties"].items()
             out["default"] = {name: node["default"] for name, node in inner if "default" in node}
-
-    def _translate_open(
-        self, schema: dict[str, Any], out: dict[str, Any], place: tuple[str, ...]
-    ) -> None:
-        """Objects that are open, or maps: `false` goes, since unknown fields are pruned anyway."""
-        match schema.get("additionalProperties"):
-            case True:
-                out[ANY_TYPE] = True
-            case dict() as inner:
-                out["additionalProperties"] = self.of(inner, (*place, "*"))
-            case _:
-                pass
 
 
 def main(folder: str) -> None:

@@ -15,7 +15,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from trainrun_operator.api.base import BrokenRule, Rule, broken_rules
+from trainrun_operator.api.base import Rule, refuse
 
 # So many digits that no sum of them overflows CEL's durations (292 years).
 PATTERN = r"^([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
@@ -35,7 +35,7 @@ class Duration(str):
     def __new__(cls, text: str) -> Self:
         """Read `text`; raises ValueError when it is no duration."""
         if not text or len(text) > _MAX_LENGTH or _PARTS.fullmatch(text) is None:
-            raise ValueError(_ALLOWED)
+            refuse([((), _ALLOWED)])
         return super().__new__(cls, text)
 
     @property
@@ -57,7 +57,7 @@ class Duration(str):
     ) -> CoreSchema:
         """Read from a string, written as the same string."""
         return core_schema.no_info_after_validator_function(
-            cls._read,
+            cls,
             core_schema.str_schema(),
             serialization=core_schema.plain_serializer_function_ser_schema(str),
         )
@@ -68,13 +68,6 @@ class Duration(str):
     ) -> JsonSchemaValue:
         """A string with a pattern."""
         return {"type": "string", "minLength": 2, "maxLength": _MAX_LENGTH, "pattern": PATTERN}
-
-    @classmethod
-    def _read(cls, text: str) -> Self:
-        try:
-            return cls(text)
-        except ValueError as error:
-            raise broken_rules((BrokenRule(path=(), message=_ALLOWED),)) from error
 
 
 def between(low: str, high: str) -> Rule:

@@ -150,8 +150,9 @@ def read_document(
             "file of its own"
         )
     if not isinstance(documents[0], dict):
+        there = "a list" if isinstance(documents[0], list) else "plain text"
         raise InvalidSpec(
-            f"{source}: the file holds {_kind(documents[0])}; a mapping that begins with "
+            f"{source}: the file holds {there}; a mapping that begins with "
             f"apiVersion: {API_VERSION} is needed"
         )
     return _as_json(documents[0], source)
@@ -183,12 +184,7 @@ def _place(source: str, error: yaml.MarkedYAMLError) -> str:
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
-    parts = [part for part in (error.problem, error.context) if part]
-    return " ".join(parts)
-
-
-def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else "plain text"
+    return " ".join(filter(None, (error.problem, error.context)))
 
 
 def _as_json(document: dict[Any, Any], source: str) -> dict[str, Any]:
@@ -271,12 +267,11 @@ def read(
     found = [] if stored else list(misspelt(document))
     try:
         made = _validate(document, resource.model)
+        if not found:
+            return made
     except ValidationError as error:
         found += _problems(document, resource.model, error)
-        raise InvalidFile(source=source, problems=tuple(dict.fromkeys(found))) from error
-    if found:
-        raise InvalidFile(source=source, problems=tuple(found))
-    return made
+    raise InvalidFile(source=source, problems=tuple(dict.fromkeys(found)))
 
 
 def _check_kind(document: dict[str, Any], resource: Resource[Any], source: str) -> None:

@@ -186,13 +186,11 @@ def misspelt(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
         if isinstance(inner, dict):
             yield from misspelt(inner, f"{path}.")
         elif name in ("containers", "initContainers") and isinstance(inner, list):
-            fields = [
-                (at, it) for at, each in enumerate(inner) if isinstance(each, dict) for it in each
-            ]
-            for at, field in fields:
-                close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.85)
-                if close and close[0] != field:
-                    yield f"{path}[{at}].{field}: unknown field; did you mean {close[0]}?"
+            for at, each in enumerate(inner):
+                for field in each if isinstance(each, dict) else ():
+                    close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.85)
+                    if close and close[0] != field:
+                        yield f"{path}[{at}].{field}: unknown field; did you mean {close[0]}?"
 
 
 class PodSpec(OpenModel):

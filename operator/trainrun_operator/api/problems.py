@@ -36,6 +36,14 @@ _NEEDED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+_TYPES: dict[type, str] = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "a mapping",
+}
 
 _SHAPES = ("model_type", "tuple_type")
 """Errors after which a hint shows what to write."""
@@ -55,7 +63,11 @@ def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
 
 def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
     """`value` without the fields that `model` would refuse for their names, at any depth."""
-    return _without(value, model, lambda within, known, _entry: not known and _is_closed(within))
+    return _without(
+        value,
+        model,
+        lambda within, known, _: not known and within.model_config["extra"] == "forbid",
+    )
 
 
 def _without(
@@ -75,10 +87,6 @@ def _without(
         for key, entry in value.items()
         if not leaves(model, key in fields, entry)
     }
-
-
-def _is_closed(model: type[BaseModel]) -> bool:
-    return model.model_config.get("extra") == "forbid"
 
 
 def too_deep(value: Any, place: Place) -> Place | None:
@@ -151,12 +159,8 @@ def path(place: Sequence[int | str]) -> str:
     """`("spec", "containers", 0)` as `spec.containers[0]`."""
     text = ""
     for part in place:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part.replace("_", "").isalnum():
-            text += f".{part}"
-        else:
-            text += f"[{part}]"
+        plain = isinstance(part, str) and part.replace("_", "").isalnum()
+        text += f".{part}" if plain else f"[{part}]"
     return text.removeprefix(".")
 
 
@@ -210,7 +214,8 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "too_short":
             return f"is empty; at least {context['min_length']} entry is needed"
         case kind if kind in _NEEDED:
-            needed = f"{shown(value)} is {_type_of(value)}; {_NEEDED[kind]} is needed"
+            found = _TYPES.get(type(value), "nothing")
+            needed = f"{shown(value)} is {found}; {_NEEDED[kind]} is needed"
             if kind == "string_type":
                 return needed + _unit(value, error["loc"], model)
             return needed + (_hint(error["loc"], model) if kind in _SHAPES else "")
@@ -258,19 +263,3 @@ def _holds(annotation: object, wanted: type) -> bool:
 
 def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _type_of(value: object) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-        case _:
-            return "nothing"

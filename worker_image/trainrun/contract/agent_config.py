@@ -154,20 +154,17 @@ class AgentConfig:
                 f"{variables.AGENT_CONFIG} is not set; the agent is started by the operator or by "
                 "`trainrun run`, which set it"
             )
+        if arguments and arguments[0] != "--":
+            raise BadConfig(
+                f"unexpected argument {arguments[0]!r}; the command to train with follows after "
+                "`--`"
+            )
         config = AgentConfig.from_json(text)
         given = config.env or environ
         return replace(
             config,
-            command=_command(arguments) or config.command,
+            command=tuple(arguments[1:]) or config.command,
             address=environ.get(variables.POD_IP) or config.address,
             node=environ.get(variables.NODE_NAME) or config.node,
             params=given.get(variables.PARAMS, "") if variables.TRIAL in given else "",
         )
-
-
-def _command(arguments: Sequence[str]) -> tuple[str, ...]:
-    if arguments and arguments[0] != "--":
-        raise BadConfig(
-            f"unexpected argument {arguments[0]!r}; the command to train with follows after `--`"
-        )
-    return tuple(arguments[1:])

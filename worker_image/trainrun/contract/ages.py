@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar, cast
 
+from trainrun.contract.wire import default_of
+
 T = TypeVar("T")
 
 
@@ -58,15 +60,11 @@ def essence(message: T) -> T:
     return _with(message, plan, new | plan.unsent, plain)
 
 
-def passing(cls: type) -> dict[str, Passing]:
+def passing(cls: Any) -> dict[str, Passing]:
     """The fields of a message that change by themselves."""
-    plan = _plan(cls)
-    kinds = {
-        Passing.AGE: plan.ages,
-        Passing.REMAINING: plan.remaining,
-        Passing.PROGRESS: plan.progress,
-    }
-    return {name: kind for kind, names in kinds.items() for name in names}
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = {field.name: _passing(hints[field.name]) for field in dataclasses.fields(cls)}
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def _present(message: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -91,9 +89,8 @@ class _Plan:
 
     ages: tuple[str, ...]
     remaining: tuple[str, ...]
-    progress: tuple[str, ...]
     unsent: dict[str, Any]
-    """What stands for an absent one of the last two."""
+    """What stands for each that is no age, as if it had not been sent."""
     holding: tuple[str, ...]
     """Those that hold messages with such fields."""
 
@@ -103,7 +100,7 @@ def _plan_of(message: object) -> _Plan:
     return _plan(cls)
 
 
-_NOTHING = _Plan(ages=(), remaining=(), progress=(), unsent={}, holding=())
+_NOTHING = _Plan(ages=(), remaining=(), unsent={}, holding=())
 
 
 @functools.cache
@@ -111,27 +108,18 @@ def _plan(cls: Any) -> _Plan:
     if not dataclasses.is_dataclass(cls):  # a field may hold other things than messages
         return _NOTHING
     hints = typing.get_type_hints(cls, include_extras=True)
-    found = {field: _passing(hints[field.name]) for field in dataclasses.fields(cls)}
-
-    def those(*kinds: Passing) -> list[dataclasses.Field[Any]]:
-        return [field for field, kind in found.items() if kind in kinds]
-
-    unsent = those(Passing.REMAINING, Passing.PROGRESS)
+    fields, kinds = {field.name: field for field in dataclasses.fields(cls)}, passing(cls)
+    others = [name for name, kind in kinds.items() if kind is not Passing.AGE]
     return _Plan(
-        ages=tuple(field.name for field in those(Passing.AGE)),
-        remaining=tuple(field.name for field in those(Passing.REMAINING)),
-        progress=tuple(field.name for field in those(Passing.PROGRESS)),
-        unsent={field.name: _empty(field, hints[field.name]) for field in unsent},
+        ages=tuple(name for name, kind in kinds.items() if kind is Passing.AGE),
+        remaining=tuple(name for name, kind in kinds.items() if kind is Passing.REMAINING),
+        unsent={name: _empty(fields[name], hints[name]) for name in others},
         holding=tuple(
-            field.name
-            for field, kind in found.items()
-            if kind is None and any(map(_moves, _parts(hints[field.name])))
+            name
+            for name in fields
+            if name not in kinds and any(_plan(part) != _NOTHING for part in _parts(hints[name]))
         ),
     )
-
-
-def _moves(part: Any) -> bool:
-    return _plan(part) != _NOTHING
 
 
 def _parts(hint: Any) -> list[Any]:
@@ -145,11 +133,8 @@ def _passing(hint: Any) -> Passing | None:
 
 
 def _empty(field: dataclasses.Field[Any], hint: Any) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return typing.get_args(hint)[0]()
+    default = default_of(field)
+    return typing.get_args(hint)[0]() if default is dataclasses.MISSING else default
 
 
 def changed(message: T, **fields: Any) -> T:

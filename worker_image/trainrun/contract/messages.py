@@ -141,13 +141,8 @@ class MalformedLine(ValueError):
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-Plain = (
-    Hello | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
-)
-
-
-def line_of(message: Plain | Question[object]) -> str:
-    """The line that a process sends."""
+def line_of(message: Hello | Statement | Question[object]) -> str:
+    """The line that a process sends; that of a `Report` is made by `report_line`."""
     return _encode({"type": message.type, **wire.encode(message)})
 
 
@@ -198,7 +193,9 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
     """Read the reply to a request. Raises MalformedLine."""
     try:
         given = json.loads(line)
-        return wire.decode(Failed, given) if "error" in given else question.read(given)
+        return (
+            wire.decode(Failed, given) if "error" in given else wire.decode(question.reply, given)
+        )
     except (ValueError, TypeError) as error:
         raise MalformedLine(f"not a reply of the agent: {line[:200]!r} ({error!r})") from error
 

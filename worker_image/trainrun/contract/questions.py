@@ -103,14 +103,15 @@ def reply_line(reply: Reply) -> str:
 
 
 class Question(Protocol[R_co]):
-    """A request that knows how its reply is read."""
+    """A request that knows its reply."""
+
+    @property
+    def reply(self) -> type[R_co]:
+        """What answers it."""
 
     @property
     def type(self) -> str:
         """What it is called on the socket."""
-
-    def read(self, given: object) -> R_co:
-        """The reply, from JSON that has been parsed. Raises wire.MalformedMessage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +119,8 @@ class AskRoom:
     """May files of `step` be staged? The answer waits for room."""
 
     type: ClassVar[str] = "room"
+    reply = Granted
     step: int
-
-    def read(self, given: object) -> Granted:
-        """See `Question`."""
-        return wire.decode(Granted, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +128,9 @@ class FetchCheckpoint:
     """Download the resume point."""
 
     type: ClassVar[str] = "checkpoint"
+    reply = Fetched
     rank: int | None
     """Only the files that this rank brought; None: all."""
-
-    def read(self, given: object) -> Fetched:
-        """See `Question`."""
-        return wire.decode(Fetched, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +138,7 @@ class DescribeCheckpoint:
     """Tell step and metrics of the resume point."""
 
     type: ClassVar[str] = "checkpoint-info"
-
-    def read(self, given: object) -> Described:
-        """See `Question`."""
-        return wire.decode(Described, given)
+    reply = Described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +146,7 @@ class FetchInitial:
     """Download what `checkpoint.initialFrom` names."""
 
     type: ClassVar[str] = "initial"
-
-    def read(self, given: object) -> Fetched:
-        """See `Question`."""
-        return wire.decode(Fetched, given)
+    reply = Fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,11 +154,8 @@ class AskSave:
     """The slow path of `should_save()`: call `call` waits for its answer."""
 
     type: ClassVar[str] = "save"
+    reply = Decided
     call: int
-
-    def read(self, given: object) -> Decided:
-        """See `Question`."""
-        return wire.decode(Decided, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +163,7 @@ class AskTasks:
     """A call of `trainrun.tasks.keep.Keep`."""
 
     type: ClassVar[str] = "tasks"
+    reply = TasksDone
     call: str
     """The name of the method."""
     position: int = 0
@@ -186,20 +173,13 @@ class AskTasks:
     names: tuple[str, ...] = ()
     """Of objects."""
 
-    def read(self, given: object) -> TasksDone:
-        """See `Question`."""
-        return wire.decode(TasksDone, given)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAttemptKey:
     """Tell it."""
 
     type: ClassVar[str] = "attempt-key"
-
-    def read(self, given: object) -> AttemptKey:
-        """See `Question`."""
-        return wire.decode(AttemptKey, given)
+    reply = AttemptKey
 
 
 Request = (

@@ -157,7 +157,7 @@ def _reader(hint: Any) -> _Reader:
 def _object(cls: Any) -> _Reader:
     hints = typing.get_type_hints(cls)
     fields = [
-        (field.name, _reader(hints[field.name]), not _has_default(field))
+        (field.name, _reader(hints[field.name]), default_of(field) is dataclasses.MISSING)
         for field in dataclasses.fields(cls)
     ]
 
@@ -217,33 +217,21 @@ def _union(args: tuple[Any, ...]) -> _Reader:
     """A value that may be absent, or one of several messages that their `kind` tells apart."""
     optional = type(None) in args
     choices = [arg for arg in args if arg is not type(None)]
-    if len(choices) == 1:
-        choose = _only(_reader(choices[0]))
-    else:
-        choose = _by_kind({kind: _reader(arg) for arg in choices for kind in _kinds(arg)})
+    only, several = _reader(choices[0]), choices if len(choices) > 1 else ()
+    kinds = {arg: typing.get_args(typing.get_type_hints(arg)["kind"]) for arg in several}
+    readers = {kind: _reader(arg) for arg, names in kinds.items() for kind in names}
 
     def read(data: Any, check: Check) -> Any:
-        return None if data is None and optional else choose(data)(data, check)
+        if data is None and optional:
+            return None
+        if not readers:
+            return only(data, check)
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if not isinstance(kind, str) or kind not in readers:
+            raise _Wrong(f"unknown kind {kind!r}")
+        return readers[kind](data, check)
 
     return read
-
-
-def _only(reader: _Reader) -> Callable[[Any], _Reader]:
-    return lambda _data: reader
-
-
-def _by_kind(readers: dict[str, _Reader]) -> Callable[[Any], _Reader]:
-    def choose(data: Any) -> _Reader:
-        kind = data.get("kind") if isinstance(data, dict) else None
-        if isinstance(kind, str) and kind in readers:
-            return readers[kind]
-        raise _Wrong(f"unknown kind {kind!r}")
-
-    return choose
-
-
-def _kinds(cls: Any) -> tuple[str, ...]:
-    return typing.get_args(typing.get_type_hints(cls)["kind"])
 
 
 def _scalar(kind: Any) -> _Reader:
@@ -263,22 +251,17 @@ def _scalar(kind: Any) -> _Reader:
     return read
 
 
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return (
-        field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-    )
-
-
 @functools.cache
 def _sent(cls: type) -> tuple[tuple[str, Any], ...]:
     """The fields of a message, each with the value that is not sent (none: MISSING)."""
     return tuple(
-        (field.name, dataclasses.MISSING if field.name in ALWAYS_SENT else _default(field))
+        (field.name, dataclasses.MISSING if field.name in ALWAYS_SENT else default_of(field))
         for field in dataclasses.fields(cls)
     )
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """What an absent field has; MISSING where it must be there."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default

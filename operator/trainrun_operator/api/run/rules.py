@@ -18,14 +18,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from trainrun_operator.api.base import (
-    CEL_RULES,
-    BrokenRule,
-    Model,
-    broken_rules,
-    cel_entry,
-    matches,
-)
+from trainrun_operator.api.base import CEL_RULES, Model, cel_entry, matches, refuse
 from trainrun_operator.api.run.status_parts import Cause
 
 MUST = "must be a regular expression in the syntax of RE2"
@@ -70,8 +63,7 @@ class RegularExpression:
             try:
                 compiled(value)
             except BadPattern as error:
-                broken = BrokenRule(path=(), message=f"{MUST} ({error})")
-                raise broken_rules((broken,)) from error
+                refuse([((), f"{MUST} ({error})")])
             return value
 
         return core_schema.no_info_after_validator_function(check, handler(source))

@@ -84,10 +84,9 @@ def first_trials(
 
 
 def _described(parameter: SearchedParameter) -> str:
-    if parameter.choice is not None:
-        return f"one of {', '.join(map(json.dumps, parameter.choice))}"
     domain = parameter.real or parameter.whole
-    assert domain is not None, "exactly one is given"
+    if domain is None:
+        return f"one of {', '.join(map(json.dumps, parameter.choice or ()))}"
     kind = "a number" if parameter.whole is None else "a whole number"
     steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
     return f"{kind} from {domain.low} to {domain.high}{steps}, as space says"
@@ -127,10 +126,7 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
             yield ("space", at, "float", "step"), "must be given with the sampler Grid"
     size = math.prod(points(parameter) for parameter in space) if listed else 0
     if size > MAX_GRID:
-        yield (
-            ("space",),
-            f"must have at most {MAX_GRID} points for a Grid; it has {size}",
-        )
+        yield ("space",), f"must have at most {MAX_GRID} points for a Grid; it has {size}"
 
 
 def numbers(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
@@ -150,22 +146,20 @@ def _varies(parameter: SearchedParameter) -> bool:
 
 def points(parameter: SearchedParameter) -> int:
     """How many values a parameter of a grid has."""
-    if parameter.choice is not None:
-        return len(parameter.choice)
-    # Counted, not listed: a range of a million million numbers is one line of a file.
     domain = parameter.real or parameter.whole
-    assert domain is not None, "exactly one is given"
+    if domain is None:
+        return len(parameter.choice or ())
+    # Counted, not listed: a range of a million million numbers is one line of a file.
     return math.floor((domain.high - domain.low) / (domain.step or 1) + ROUNDING) + 1
 
 
 def allows(parameter: SearchedParameter, value: Any) -> bool:
     """Whether a parameter can have this value."""
-    if parameter.choice is not None:
-        return any(same(value, option) for option in parameter.choice)
+    domain = parameter.real or parameter.whole
+    if domain is None:
+        return any(same(value, option) for option in parameter.choice or ())
     if isinstance(value, bool | str):
         return False
-    domain = parameter.real or parameter.whole
-    assert domain is not None, "exactly one is given"
     whole = parameter.whole is None or isinstance(value, int)
     return whole and domain.low <= value <= domain.high and _on_step(value, domain)
 

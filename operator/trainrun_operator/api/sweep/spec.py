@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from trainrun.sweep.search import Goal, SamplerName, ValueOf
-from trainrun_operator.api.base import API_VERSION, INT_OR_STRING, Hint, Model, Rule, unchangeable
+from trainrun_operator.api.base import (
+    API_VERSION,
+    INT_OR_STRING,
+    Hint,
+    Model,
+    Rule,
+    refuse,
+    unchangeable,
+)
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.resources import Column, ObjectMeta, Resource
 from trainrun_operator.api.run.spec import (
@@ -30,7 +38,7 @@ from trainrun_operator.api.run.spec import (
 from trainrun_operator.api.sweep import checks
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
-from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
+from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value
 
 
 def _quantity(value: object) -> object:
@@ -263,10 +271,10 @@ class TrainSweepSpec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse([*self._of_the_space(), *self._of_the_lists()])
+        refuse(self._problems())
         return self
 
-    def _of_the_space(self) -> Iterator[checks.Problem]:
+    def _problems(self) -> Iterator[checks.Problem]:
         yield from checks.names_given_once(self.space, self.fixed)
         yield from checks.conditions(self.space)
         yield from checks.first_trials(self.space, self.first_trials)
@@ -279,8 +287,6 @@ class TrainSweepSpec(Model):
                 yield ("firstTrials",), message
         if self.sampler.name == "CmaEs":
             yield from checks.numbers(self.space)
-
-    def _of_the_lists(self) -> Iterator[checks.Problem]:
         for number in sorted({*self.paused_trials} & {*self.stopped_trials}):
             yield ("pausedTrials",), f"must not name trial {number}, which stoppedTrials names"
 

@@ -10,9 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainrun_operator.api.base import Model
+from trainrun_operator.api.base import Model, refuse
 from trainrun_operator.api.sweep.checks import Problem
-from trainrun_operator.api.sweep.values import refuse
 
 StoppingName = Literal["ASHA", "Hyperband", "Median", "Percentile", "Threshold"]
 Steps = Annotated[int, Field(ge=1, le=2**53)]

@@ -7,32 +7,17 @@ one value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from trainrun.contract import variables
-from trainrun_operator.api.base import (
-    ANY_TYPE,
-    BrokenRule,
-    Hint,
-    Model,
-    Rule,
-    broken_rules,
-    matches,
-)
+from trainrun_operator.api.base import ANY_TYPE, Hint, Model, Rule, matches, refuse
 
 MAX_CHOICES = 64
 MAX_TEXT = 1024
 """Characters of a value."""
-
-
-def refuse(problems: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
-    """Raise one error for all of these (path below the value, what is allowed), if any."""
-    broken = tuple(BrokenRule(path=path, message=message) for path, message in problems)
-    if broken:
-        raise broken_rules(broken)
 
 
 def _scalar(value: object) -> object:
