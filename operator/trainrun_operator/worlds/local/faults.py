@@ -83,8 +83,10 @@ def parse_fault(text: str, *, world_size: int) -> Fault:
         raise _wrong(text, f"there is no rank {rank}: ranks are 0 to {world_size - 1}")
     grace = _seconds(text, "grace", values.get("grace", f"{DEFAULT_GRACE}s"))
     after = _seconds(text, "after", values["after"]) if "after" in values else None
-    at = _moment(text, values)
-    return Fault(kind=known, rank=rank, step=step, after=after, grace=grace, at=at)
+    at = values.get("at", "report")
+    if at not in MOMENTS:
+        raise _wrong(text, f"at={at} is no moment of a step: use {', '.join(MOMENTS)}")
+    return Fault(kind=known, rank=rank, step=step, after=after, grace=grace, at=MOMENTS[at])
 
 
 def _number(text: str, values: dict[str, str], name: str) -> int:
@@ -92,13 +94,6 @@ def _number(text: str, values: dict[str, str], name: str) -> int:
     if not value.isascii() or not value.isdigit():
         raise _wrong(text, f"{name}={value} is missing or no number")
     return int(value)
-
-
-def _moment(text: str, values: dict[str, str]) -> KillMoment:
-    named = values.get("at", "report")
-    if named not in MOMENTS:
-        raise _wrong(text, f"at={named} is no moment of a step: use {', '.join(MOMENTS)}")
-    return MOMENTS[named]
 
 
 def _seconds(text: str, name: str, value: str) -> float:
@@ -120,11 +115,6 @@ class PlannedFault:
     slot: int
     mark: Path
     """There once the fault has struck."""
-
-    @property
-    def pending(self) -> bool:
-        """It has not struck yet."""
-        return not self.mark.exists()
 
     def strike(self) -> bool:
         """Make the mark; says whether it is ours to strike."""
@@ -148,7 +138,7 @@ class FaultPlan:
     @property
     def pending(self) -> list[PlannedFault]:
         """Those that have not struck yet."""
-        return [planned for planned in self._all if planned.pending]
+        return [planned for planned in self._all if not planned.mark.exists()]
 
     @property
     def steps(self) -> tuple[int, ...]:

@@ -17,13 +17,13 @@ import json
 import os
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from trainrun.checkpoint.stores.file import sync_folder
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus, json_object, status_from
 from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
@@ -172,8 +172,14 @@ class StatusFile:
             ) from error
 
     def _replace(self, run: StoredRun) -> StoredRun:
-        self._make_folder()
-        with self._guarded():
+        # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,
+        # and the run would go on there as if nothing had ever been committed.
+        folder = self.path.parent
+        folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+        # Not the status file itself: that one is replaced, and a lock stays with the old inode.
+        with (self.path.with_suffix(".guard")).open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
             stored = self.read()
             # A file that somebody has removed holds nothing that could be lost.
             if stored is not None and self._is_ours(stored):
@@ -193,20 +199,6 @@ class StatusFile:
         """A write of ours that was told to have failed (a folder that cannot be synced, an answer
         of NFS that was lost) had arrived."""
         return self._tried == _encode(stored)
-
-    def _make_folder(self) -> None:
-        # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,
-        # and the run would go on there as if nothing had ever been committed.
-        folder = self.path.parent
-        folder.parent.mkdir(exist_ok=True)
-        folder.mkdir(exist_ok=True)
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        # Not the status file itself: that one is replaced, and a lock stays with the old inode.
-        with (self.path.with_suffix(".guard")).open("w") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
-            yield
 
 
 def remedy(error: OSError, folder: Path) -> str:
@@ -241,8 +233,4 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -271,6 +271,10 @@ class LocalWorker:
     created: float = field(default_factory=time.monotonic)
     ended: bool = False
     exit_code: int | None = None
+    away: str = ""
+    """Why it does not reach the store, by its last heartbeat."""
+    trains: bool = False
+    """Its processes run, by its last heartbeat."""
     _loss: tuple[WorkerLoss, float] | None = None
     _notice: tuple[Notice, float] | None = None
 

@@ -75,16 +75,12 @@ class LocalWorld:
         self._deposed = False
         self._unwritable = ""
         """Why the status could not be written last."""
-        self._away: dict[str, str] = {}
-        """By worker: why it does not reach the store, by its last heartbeat."""
         self._file = StatusFile(self.place.status)
         # Each worker is a node of its own: there is no other one to prefer.
         self.config = replace(self.config, max_avoided_nodes=0)
         self._workers: dict[str, LocalWorker] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._spawned: list[AgentProcess] = []
-        self._training: set[str] = set()
-        """Workers whose processes run, by their last heartbeat."""
 
     # -------------------------------------------------------------------- the World protocol
 
@@ -136,7 +132,7 @@ class LocalWorld:
     @property
     def storage_trouble(self) -> str:
         """Why nothing can be saved now; empty where it can, as far as is known."""
-        said = (self._away.get(name, "") for name, it in self._workers.items() if not it.ended)
+        said = (it.away for it in self._workers.values() if not it.ended)
         return self._unwritable or next(filter(None, said), "")
 
     def take_over(self) -> int:
@@ -169,14 +165,11 @@ class LocalWorld:
 
     def heartbeat(self, state: AgentState) -> None:
         """Let the faults strike whose moment has come."""
-        if state.worker not in self._workers:
+        worker = self._workers.get(state.worker)
+        if worker is None:
             return  # deleted since it was last observed
         away = (it.message for it in state.problems if it.type == STORE_AWAY)
-        self._away[state.worker] = next(away, "")
-        if state.phase == "Running":
-            self._training.add(state.worker)
-        else:
-            self._training.discard(state.worker)
+        worker.away, worker.trains = next(away, ""), state.phase == "Running"
         for planned, delay in self.faults.reached(state):
             if delay:
                 loop = asyncio.get_running_loop()
@@ -253,7 +246,6 @@ class LocalWorld:
         worker = self._workers.pop(name, None)
         if worker is None:
             return
-        self._training.discard(name)
         if worker.agent is not None:
             worker.agent.kill()
         _clear(worker.folder)
@@ -264,7 +256,7 @@ class LocalWorld:
     def _strike(self, planned: PlannedFault) -> None:
         """Hit the worker of the fault's rank, if it trains and the fault is still to strike."""
         hit = (w for w in self._workers.values() if w.slot == planned.slot and w.stays)
-        worker = next((w for w in hit if w.name in self._training), None)
+        worker = next((w for w in hit if w.trains), None)
         if worker is None or worker.agent is None:
             return  # the next heartbeat that shows the step finds another one
         fault = planned.fault
@@ -275,32 +267,27 @@ class LocalWorld:
                 signal_child(number, agent, worker.folder, rank=fault.rank, if_=strike)
             case "preempt":
                 if planned.strike():
-                    self._preempt(worker, fault.grace)
+                    self._preempt(worker, worker.agent, fault.grace)
             case "node-loss":
                 if planned.strike():
                     when = f"step {fault.step}" if fault.after is None else f"{fault.after:g} s"
-                    self._lose_node(worker, f"rank {fault.rank}, {when}")
+                    lost = f"was lost by --fault (rank {fault.rank}, {when})"
+                    worker.lose(Cause.NODE_LOST, f"node {worker.folder.name} {lost}")
+                    worker.agent.kill()
+                    shutil.rmtree(worker.folder, ignore_errors=True)
         self.wake()
 
-    def _preempt(self, worker: LocalWorker, grace: float) -> None:
+    def _preempt(self, worker: LocalWorker, agent: AgentProcess, grace: float) -> None:
         reason = f"preempted by --fault, {grace:.0f} s to leave"
         worker.announce(Notice(reason=reason, remaining=grace))
-        if worker.agent is not None:
-            worker.agent.notify()
+        agent.notify()
         loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(grace, self._take_away, worker))
+        self._timers.append(loop.call_later(grace, self._take_away, worker, agent))
 
-    def _take_away(self, worker: LocalWorker) -> None:
-        if worker.ended or worker.agent is None:
-            return
-        worker.lose(Cause.PREEMPTED, f"worker {worker.name} was preempted by --fault")
-        worker.agent.kill()
-
-    def _lose_node(self, worker: LocalWorker, where: str) -> None:
-        worker.lose(Cause.NODE_LOST, f"node {worker.folder.name} was lost by --fault ({where})")
-        if worker.agent is not None:
-            worker.agent.kill()
-        shutil.rmtree(worker.folder, ignore_errors=True)
+    def _take_away(self, worker: LocalWorker, agent: AgentProcess) -> None:
+        if not worker.ended:
+            worker.lose(Cause.PREEMPTED, f"worker {worker.name} was preempted by --fault")
+            agent.kill()
 
 
 def done_again(status: TrainRunStatus) -> str:

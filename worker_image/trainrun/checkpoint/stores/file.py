@@ -193,7 +193,7 @@ class FileStore:
                 self._make_folders(path.parent)
                 _fill(temporary, fill)
                 place(temporary, path)
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
                 return
             except FileNotFoundError:
                 # A deletion beside us removes folders that have become empty.
@@ -212,7 +212,7 @@ class FileStore:
         for folder in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         try:
@@ -311,7 +311,8 @@ def _copy(source: int, target: int, progress: Progress | None) -> int:
     return crc32
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have what was renamed in it outlive a power failure. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
