@@ -7,6 +7,7 @@ it, and however often.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,8 @@ class SweepLog:
         Raises StoreError, and SweepLogDamaged where nothing tells that it held only points.
         """
         data, key = self._log.get(position) or b"", self._log.key(position)
-        if _is_readable(data, key):
+        with suppress(CheckpointDamaged):
+            unseal(LogEntry, data, name=key)
             raise self._log.error(position, "it can be read, and stays")
         # Keys are sorted: the kind stands before the points.
         if b'"kind":"Reports"' not in data:
@@ -172,14 +174,6 @@ class SweepLog:
             f"{self.folder.uri}/{layout.SWEEP_TRIALS}, and `trainrun sweep export --before-damage` "
             "writes what was told before"
         )
-
-
-def _is_readable(data: bytes, key: str) -> bool:
-    try:
-        unseal(LogEntry, data, name=key)
-    except CheckpointDamaged:
-        return False
-    return True
 
 
 @dataclass
