@@ -6,7 +6,7 @@ the command line tool and in the operator alike, before any worker is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainrun.contract.launcher import (
     REMEDIES,
@@ -46,25 +46,20 @@ class Launching:
 def launching_of(workers: WorkersSpec) -> Launching:
     """Read the template: whether pods can be made from it; and the command of the container that
     trains, which is compared with the spec."""
-    found = _commanded(workers)
-    return replace(found, problem=shape_problem(workers.template) or found.problem)
-
-
-def _commanded(workers: WorkersSpec) -> Launching:
-    said = workers.processes_per_worker
+    said, shape = workers.processes_per_worker, shape_problem(workers.template)
     container = workers.template.spec.training
     try:
         launch = torch_launch(container.words)
         if launch is None:
             if not workers.independent_ranks:
                 _check_hidden(workers, container)
-            return Launching(processes=said or 1)
+            return Launching(processes=said or 1, problem=shape)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
     except (LauncherRefused, TooLong) as refused:
         problem = f"the command of container {container.name} cannot be run: {refused}"
-        return Launching(processes=said or 1, problem=problem)
-    return Launching(processes=processes, note=launch.note)
+        return Launching(processes=said or 1, problem=shape or problem)
+    return Launching(processes=processes, problem=shape, note=launch.note)
 
 
 def _check_hidden(workers: WorkersSpec, container: Container) -> None:
