@@ -166,7 +166,7 @@ def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
 
 def is_used(run: RunStore) -> bool:
     """Whether anybody has used the folder."""
-    return any(map(run.objects, (layout.OWNERS, layout.ATTEMPTS, layout.CHECKPOINTS)))
+    return bool(_owners(run) or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS))
 
 
 def has_claimed(run: RunStore, *, uid: str) -> bool:
