@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import click
@@ -24,11 +24,13 @@ from trainrun.errors import ObjectNotFound, StoreUnavailable
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
 from trainrun_operator.cli.finding import find_run, find_runs
+from trainrun_operator.cli.report.output import tell
 from trainrun_operator.cli.report.terminal import table
 from trainrun_operator.cli.sources import (
     Source,
     UnknownRun,
     best,
+    checkpoint_object,
     generation_of,
     nothing_of,
     opened,
@@ -190,21 +192,12 @@ def _as_json(listing: Listing) -> dict[str, object]:
         "generations": listing.generations,
         "runId": known_run_id(listing.at) or None,
         "verified": listing.verified,
-        "score": (
-            None
-            if listing.score is None
-            else {"metric": listing.score.metric, "order": listing.score.order}
-        ),
+        "score": listing.score and asdict(listing.score),
         "checkpoints": [
             {
-                "name": info.id.name,
-                "step": info.id.step,
-                "attempt": info.id.attempt,
-                "state": info.state,
-                "reason": info.reason,
+                **checkpoint_object(info),
                 "files": info.files,
                 "sizeBytes": info.size_bytes,
-                "committed": info.modified or None,
                 "metrics": dict(info.metrics),
                 "metadata": dict(info.metadata),
                 "newest": info is listing.newest_good,
@@ -227,11 +220,9 @@ def show_prospect(
         raise StoreUnavailable(str(error)) from error  # or it is only not mounted here
     found = next_resolution(run)
     answer = _answer(found)
-    if as_json:
-        click.echo(json.dumps(_prospect_json(run.uri, found, answer=answer)))
-    else:
-        word = {True: "yes", False: "no", None: "not known"}[answer]
-        click.echo(f"{word}: {_answer_text(run.uri, found)}")
+    word = {True: "yes", False: "no", None: "not known"}[answer]
+    data = _prospect_json(run.uri, found, answer=answer)
+    tell([f"{word}: {_answer_text(run.uri, found)}"], data, as_json=as_json)
     return FAILED if answer is None else SUCCEEDED if answer else NO
 
 

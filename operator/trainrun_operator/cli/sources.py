@@ -160,6 +160,18 @@ def _numbered(begun: list[RunStore], number: int) -> RunStore:
     return found
 
 
+def checkpoint_object(info: CheckpointInfo) -> dict[str, object]:
+    """A checkpoint in short, for programs."""
+    return {
+        "name": info.id.name,
+        "step": info.id.step,
+        "attempt": info.id.attempt,
+        "state": info.state,
+        "reason": info.reason,
+        "committed": info.modified or None,
+    }
+
+
 BEST = "best"
 """Stands for a step on the command line."""
 

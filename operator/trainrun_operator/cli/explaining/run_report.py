@@ -24,6 +24,7 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Tone,
 )
+from trainrun_operator.cli.sources import checkpoint_object
 from trainrun_operator.cli.tasks.views import in_story
 from trainrun_operator.cli.wording import clock, counted, stamp
 from trainrun_operator.cli.wording import seconds as in_words
@@ -218,17 +219,7 @@ def _data(life: Life) -> dict[str, object]:
             }
             for it in life.attempts
         ],
-        "checkpoints": [
-            {
-                "name": info.id.name,
-                "step": info.id.step,
-                "attempt": info.id.attempt,
-                "state": info.state,
-                "reason": info.reason,
-                "committed": info.modified or None,
-            }
-            for info in life.checkpoints
-        ],
+        "checkpoints": [checkpoint_object(info) for info in life.checkpoints],
         "tasks": None if life.tasks is None else life.tasks.counts,
         "advice": [it.data for it in advice(life)],
         "remarks": list(life.remarks),

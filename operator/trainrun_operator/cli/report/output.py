@@ -6,6 +6,7 @@ Layer: cli.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -18,7 +19,12 @@ from trainrun_operator.cli.report.terminal import lines
 
 def show(report: Document, *, as_json: bool) -> None:
     """Print it."""
-    for line in (json.dumps(report.data),) if as_json else lines(report):
+    tell(lines(report), report.data, as_json=as_json)
+
+
+def tell(told: Iterable[str], data: object, *, as_json: bool) -> None:
+    """Print these lines, or `data` as one JSON object."""
+    for line in (json.dumps(data),) if as_json else told:
         click.echo(line)
 
 

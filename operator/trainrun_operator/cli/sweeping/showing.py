@@ -22,6 +22,7 @@ from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.report import terminal
+from trainrun_operator.cli.report.output import tell
 from trainrun_operator.cli.sweeping.reading import (
     FoundSweep,
     ReadSweep,
@@ -72,12 +73,9 @@ def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
         return NO
     row = trial_row(found.trial, sweep.objective)
-    if as_json:
-        click.echo(json.dumps(row.data))
-    else:
-        told = value_at(sweep.objective, found.own.value, found.own.step)
-        click.echo(f"trial {row.trial}: {told}")
-        click.echo(f"  {parameters(row.params, exact=True)}")
+    told = value_at(sweep.objective, found.own.value, found.own.step)
+    lines = (f"trial {row.trial}: {told}", f"  {parameters(row.params, exact=True)}")
+    tell(lines, row.data, as_json=as_json)
     return SUCCEEDED
 
 
@@ -141,11 +139,7 @@ class _Standing:
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Print how a sweep fares."""
     it = _standing(find_sweep(where, storage=storage, namespace=namespace))
-    if as_json:
-        click.echo(json.dumps(_status_json(it)))
-    else:
-        for line in _lines(it):
-            click.echo(line)
+    tell(_lines(it), _status_json(it), as_json=as_json)
 
 
 def _standing(found: FoundSweep) -> _Standing:

@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
-import click
-
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import InvalidSpec, TrainRunError
@@ -24,6 +22,7 @@ from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.finding import cluster_name
+from trainrun_operator.cli.report.output import tell
 from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import sweep_config
 
@@ -185,10 +184,8 @@ def steer(
 
     steering = _Steering(follow=follow, trials=trials)
     change_sweep(name.name, name.namespace, steering.fields)
-    if as_json:
-        click.echo(json.dumps({"sweep": steering.where, **asdict(steering.edit)}))
-    else:
-        steering.print()
+    data = {"sweep": steering.where, **asdict(steering.edit)}
+    tell(steering.lines(), data, as_json=as_json)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,15 +209,14 @@ class _Steering:
         self.edit = edit_of(self.follow, order)
         return self.edit.changed
 
-    def print(self) -> None:
+    def lines(self) -> Iterator[str]:
         edit = self.edit
-        for note in edit.notes:
-            click.echo(f"note: {note}")
+        yield from (f"note: {note}" for note in edit.notes)
         if edit.changed:
-            click.echo(f"{self.where}: {edit.outcome}; {self.follows}")
+            yield f"{self.where}: {edit.outcome}; {self.follows}"
         else:
             because = f": {edit.outcome}" if edit.outcome else ""
-            click.echo(f"{self.where}: nothing had to be changed{because}")
+            yield f"{self.where}: nothing had to be changed{because}"
 
 
 def _known(version: SweepVersion) -> KnownTrials:

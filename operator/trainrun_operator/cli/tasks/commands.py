@@ -7,7 +7,6 @@ runs takes it with the next batch that it writes, the others when they start.
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from trainrun.tasks.keep import BY_HAND, digest_in, to_bytes
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
+from trainrun_operator.cli.report.output import tell
 from trainrun_operator.cli.report.terminal import wrapped
 from trainrun_operator.cli.tasks import views
 from trainrun_operator.cli.tasks.program import (
@@ -48,20 +48,16 @@ def show(program: OpenedProgram, *, as_json: bool) -> None:
             metrics = program.source.state().status.progress.metrics
             history.total = int(metrics.get("tasks_total", 0))
     stale = stale_tasks(history, program.file)
-    if as_json:
-        click.echo(json.dumps(views.program_object(uri, history, stale)))
-    else:
-        click.echo("\n".join(views.program_lines(uri, history, stale, now=time.time())))
+    lines = views.program_lines(uri, history, stale, now=time.time())
+    tell(lines, views.program_object(uri, history, stale), as_json=as_json)
 
 
 @opened
 def explain(program: OpenedProgram, *, key: str, as_json: bool) -> None:
     """Print the life of one task."""
     task = find_task(program.history, key)
-    if as_json:
-        click.echo(json.dumps(views.life_object(task, program.history)))
-    else:
-        click.echo("\n".join(views.life_lines(task, program)))
+    data = views.life_object(task, program.history)
+    tell(views.life_lines(task, program), data, as_json=as_json)
 
 
 @opened
