@@ -7,6 +7,7 @@ Layer: cli. Only click is imported here; what a command does is imported when it
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ GENERATION = click.option(
     help="Of the run's folder (storage.onExisting: StartFresh), instead of the run's own, or the "
     "newest where no status tells that.",
 )
+
+
+def placed(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is told in which storage, or namespace, what it is about lies."""
+    return STORAGE(NAMESPACE(command))
 
 
 class ListUnlessNamed(click.Group):
@@ -56,8 +62,7 @@ SCORE = click.option(
 
 @checkpoints.command("list")
 @click.argument("where", metavar="NAME|FILE|URI")
-@STORAGE
-@NAMESPACE
+@placed
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @GENERATION
 @click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
@@ -99,8 +104,7 @@ def list_(
 @click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("steps", metavar="[STEP]", nargs=-1)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@STORAGE
-@NAMESPACE
+@placed
 @GENERATION
 @SCORE
 def get(*, steps: tuple[str, ...], **options: Any) -> None:
@@ -119,8 +123,7 @@ def get(*, steps: tuple[str, ...], **options: Any) -> None:
 @checkpoints.command("set-aside")
 @click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("step", metavar="STEP")
-@STORAGE
-@NAMESPACE
+@placed
 @GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
 def set_aside(**options: Any) -> None:

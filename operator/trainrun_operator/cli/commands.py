@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from trainrun.errors import StoreError, TrainRunError
-from trainrun_operator.cli.checkpoint_commands import GENERATION, NAMESPACE, STORAGE, checkpoints
+from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints, placed
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from trainrun_operator.cli.sweep_commands import sweep
@@ -74,8 +74,7 @@ def run(*, no_color: bool, **options: Any) -> None:
 
 @trainrun.command()
 @click.argument("where", metavar="NAME|FILE|URI")
-@STORAGE
-@NAMESPACE
+@placed
 @click.option("--json", "as_json", is_flag=True, help="The whole status as JSON.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show the run of a YAML file, or the runs in a storage URI, as this machine knows them.
@@ -91,8 +90,7 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 
 @trainrun.command()
 @click.argument("where", metavar="NAME|FILE|FOLDER|URI")
-@STORAGE
-@NAMESPACE
+@placed
 @GENERATION
 @click.option("--json", "to_json", is_flag=True, help="One JSON object per run.")
 @click.option(
@@ -121,8 +119,7 @@ def explain(where: str, **options: Any) -> None:
 
 @trainrun.command()
 @click.argument("where", metavar="NAME|FILE|FOLDER|URI")
-@STORAGE
-@NAMESPACE
+@placed
 @GENERATION
 @click.option("-f", "--follow", is_flag=True, help="Go on, through restarts, until the run ends.")
 @click.option(

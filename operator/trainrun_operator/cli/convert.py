@@ -13,7 +13,7 @@ import click
 import yaml
 
 from trainrun.contract.launcher import torch_launch
-from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import InvalidFile, kinds_in, read, read_document
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.launching import launching_of
@@ -26,7 +26,8 @@ from trainrun_operator.cli.converting.gang import (
     unfilled,
 )
 from trainrun_operator.cli.converting.kinds import KINDS
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
+from trainrun_operator.cli.preparation import read_file
 
 
 class Converted(NamedTuple):
@@ -40,12 +41,8 @@ class Converted(NamedTuple):
 
 
 def convert(file: Path, *, storage: str | None) -> int:
-    """Write the TrainRun; returns 0, 1 where it has to be changed to run, 2 for bad input."""
-    try:
-        converted = conversion(file.read_text(), source=str(file), storage=storage)
-    except (TrainRunError, OSError, UnicodeDecodeError) as error:
-        click.echo(f"error: {error}", err=True)
-        return BAD_INPUT
+    """Write the TrainRun; returns 0, or 1 where it has to be changed to run. Raises InvalidSpec."""
+    converted = conversion(read_file(file), source=str(file), storage=storage)
     click.echo(yaml.safe_dump(converted.document, sort_keys=False), nl=False)
     for note in converted.notes:
         click.echo(f"note: {note}", err=True)

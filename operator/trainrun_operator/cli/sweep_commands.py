@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainrun_operator.cli.checkpoint_commands import NAMESPACE, STORAGE
+from trainrun_operator.cli.checkpoint_commands import NAMESPACE, placed
 from trainrun_operator.cli.ctrl_c import loaded
 
 if TYPE_CHECKING:
@@ -34,9 +34,12 @@ CHANGE_AS_JSON = click.option(
 
 def of_log(command: Callable[..., None]) -> Callable[..., None]:
     """A command that is given where the log of a sweep is, and reads it."""
-    for option in (BEFORE_DAMAGE, NAMESPACE, STORAGE, WHERE):
-        command = option(command)
-    return command
+    return WHERE(placed(BEFORE_DAMAGE(command)))
+
+
+def steered(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that changes the sweep of this name."""
+    return STEERED(NAMESPACE(CHANGE_AS_JSON(command)))
 
 
 def _read(where: str, **place: Any) -> ReadSweep:
@@ -60,8 +63,7 @@ def sweep() -> None:
 
 @sweep.command()
 @WHERE
-@STORAGE
-@NAMESPACE
+@placed
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show how the sweep fares: trials by state, the best one, the last that ended."""
@@ -140,8 +142,7 @@ def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -
 @sweep.command("leave-out")
 @WHERE
 @click.argument("record", type=click.IntRange(min=1))
-@STORAGE
-@NAMESPACE
+@placed
 def leave_out(where: str, record: int, **options: Any) -> None:
     """Go on without a damaged record of the log that only held points of curves.
 
@@ -157,8 +158,7 @@ def leave_out(where: str, record: int, **options: Any) -> None:
 
 @sweep.command("can-restore")
 @WHERE
-@STORAGE
-@NAMESPACE
+@placed
 @click.option(
     "-f",
     "--file",
@@ -178,10 +178,8 @@ def can_restore(where: str, **options: Any) -> None:
 
 
 @sweep.command()
-@STEERED
+@steered
 @TRIALS
-@NAMESPACE
-@CHANGE_AS_JSON
 def pause(where: str, **options: Any) -> None:
     """Save trials and let them wait; without a number: the whole sweep.
 
@@ -196,10 +194,8 @@ def pause(where: str, **options: Any) -> None:
 
 
 @sweep.command()
-@STEERED
+@steered
 @click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
-@NAMESPACE
-@CHANGE_AS_JSON
 def stop(where: str, **options: Any) -> None:
     """End trials for good; they keep the value that they have.
 
@@ -213,10 +209,8 @@ def stop(where: str, **options: Any) -> None:
 
 
 @sweep.command()
-@STEERED
+@steered
 @TRIALS
-@NAMESPACE
-@CHANGE_AS_JSON
 def resume(where: str, **options: Any) -> None:
     """Let paused trials go on from what they have saved; without a number: the whole sweep.
 

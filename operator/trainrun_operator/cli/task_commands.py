@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from trainrun_operator.cli.checkpoint_commands import NAMESPACE, STORAGE, ListUnlessNamed
+from trainrun_operator.cli.checkpoint_commands import ListUnlessNamed, placed
 from trainrun_operator.cli.ctrl_c import loaded
 
 WHERE = click.argument("where", metavar="[FILE|FOLDER|URI|NAME]", required=False)
@@ -42,8 +42,7 @@ def tasks(context: click.Context) -> None:
 
 @tasks.command("list")
 @WHERE
-@STORAGE
-@NAMESPACE
+@placed
 @JSON
 def list_(where: str | None = None, **options: Any) -> None:
     """Count tasks by state, and show which failed and why.
@@ -62,8 +61,7 @@ def _named(words: tuple[str, ...]) -> tuple[str | None, str]:
 
 @tasks.command()
 @WORDS
-@STORAGE
-@NAMESPACE
+@placed
 @JSON
 def explain(words: tuple[str, ...], **options: Any) -> None:
     """Tell the life of one task.
@@ -78,8 +76,7 @@ def explain(words: tuple[str, ...], **options: Any) -> None:
 @tasks.command()
 @click.argument("words", metavar="[FILE|FOLDER|URI|NAME] [KEY]", nargs=-1)
 @click.option("--failed", is_flag=True, help="All that have failed, instead of one KEY.")
-@STORAGE
-@NAMESPACE
+@placed
 def rebuild(words: tuple[str, ...], *, failed: bool, **options: Any) -> None:
     """Have a task run again.
 
@@ -95,8 +92,7 @@ def rebuild(words: tuple[str, ...], *, failed: bool, **options: Any) -> None:
 
 @tasks.command()
 @WHERE
-@STORAGE
-@NAMESPACE
+@placed
 def verify(where: str | None, **options: Any) -> None:
     """Read every result and compare its digest.
 
@@ -108,8 +104,7 @@ def verify(where: str | None, **options: Any) -> None:
 
 @tasks.command()
 @WHERE
-@STORAGE
-@NAMESPACE
+@placed
 @click.option("--dry-run", is_flag=True, help="Only name them.")
 def gc(where: str | None, **options: Any) -> None:
     """Delete objects that no task needs.
