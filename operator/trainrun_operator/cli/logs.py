@@ -43,7 +43,7 @@ def logs(options: LogsOptions) -> None:
     """Print the lines."""
     printer = Printer(as_json=options.as_json)
     source = find_run(options.where, storage=options.storage, namespace=options.namespace)
-    state = _state(source)
+    state = source.known_state()
     if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
         _follow_cluster(source, options, printer)
         return
@@ -60,13 +60,6 @@ def _shown(source: Source, state: RunState | None, options: LogsOptions) -> Iter
             "ended: to follow a run give its YAML file, or its name in the cluster"
         )
     return _follow_local(source, options)
-
-
-def _state(source: Source) -> RunState | None:
-    try:
-        return source.state()
-    except UnknownRun:
-        return None
 
 
 def _over(state: RunState) -> bool:
@@ -148,7 +141,7 @@ def _follow_local(source: Source, options: LogsOptions) -> Iterator[Shown]:
         click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
 
     def over() -> bool:
-        state = _state(source)
+        state = source.known_state()
         return state is not None and _over(state)
 
     return LocalLines(nodes=source.place.nodes, wanted=options.wanted).follow(over=over)

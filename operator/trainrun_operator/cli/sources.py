@@ -54,6 +54,13 @@ class Source:
     place: RunPlace
     """Where this machine keeps what it knows."""
 
+    def known_state(self) -> RunState | None:
+        """The same, or None where nothing is known of it. Raises StatusUnreadable."""
+        try:
+            return self.state()
+        except UnknownRun:
+            return None
+
     def state(self) -> RunState:
         """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
         run = StatusFile(self.place.status).read()

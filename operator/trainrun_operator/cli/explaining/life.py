@@ -9,14 +9,13 @@ besides is read for it alone, since it may take a while; it is bounded whatever 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
-from trainrun.checkpoint.logs import RankLog, read_logs, stored_logs
+from trainrun.checkpoint.logs import RankLog, read_logs
 from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.notes import read_attempts, read_hang, read_story
 from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
@@ -26,13 +25,13 @@ from trainrun.contract import layout
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
+from trainrun_operator.cli.log_lines.history import stored_slots
 from trainrun_operator.cli.report.drawing import Thinned
 from trainrun_operator.cli.report.model import Block, Curves, TextLine
 from trainrun_operator.cli.sources import (
     RunState,
     Source,
     UnknownGeneration,
-    UnknownRun,
     generation_of,
     nothing_of,
 )
@@ -127,7 +126,8 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     """Read it; of this generation, or as `generation_of` chooses. Raises UnknownRun where nothing
     is known, UnknownGeneration, and StoreError where only the storage could tell."""
     moment = now or datetime.now(UTC)
-    status, remarks = _status(run, generation)
+    remarks: list[str] = []
+    status = _status(run, generation, remarks)
     records: list[StoryRecord] = []
     attempts: list[AttemptRecord] = []
     checkpoints: list[CheckpointInfo] = []
@@ -140,36 +140,38 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     except StoreError as error:
         if status is None:
             raise
-        remarks = (*remarks, f"the storage cannot be read: {error}")
+        remarks.append(f"the storage cannot be read: {error}")
     if status is None and not records and not attempts and not checkpoints:
         raise nothing_of(run)
     if status is not None and status.left:
         moment = _last_sign(status.status, moment)
-    chapters, missing = _chapters(records, status, moment)
-    hangs, unread = _hangs(at, chapters, status.status if status else None)
-    tasks, damaged = _tasks(at)
+    chapters = _chapters(records, status, moment, remarks)
+    told = status.status if status else None
+    stood = [folder for chapter in chapters if (folder := _hang_of(chapter, told))]
+    hangs = _hangs(at, stood[-MOST_HANGS:], remarks) if at is not None else {}
+    tasks = _tasks(at, remarks) if at is not None else None
     return Life(
         name=run.name,
         uri=uri,
         chapters=chapters,
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
-        status=status.status if status else None,
+        status=told,
         left=status is not None and status.left,
         hangs=hangs,
         tasks=tasks,
-        remarks=(*remarks, *missing, *unread, *damaged),
+        remarks=tuple(remarks),
     )
 
 
-def _tasks(run: RunStore | None) -> tuple[TaskHistory | None, tuple[str, ...]]:
-    """What the log of tasks says, and why it cannot be read."""
+def _tasks(run: RunStore, remarks: list[str]) -> TaskHistory | None:
+    """What the log of tasks says."""
     try:
-        if run is not None and run.objects(layout.TASK_LOG):
-            return TaskHistory().read_on(TaskFolder(run)), ()
+        if run.objects(layout.TASK_LOG):
+            return TaskHistory().read_on(TaskFolder(run))
     except (StoreError, TaskLogDamaged) as error:
-        return None, (f"the log of its tasks cannot be read: {error}",)
-    return None, ()
+        remarks.append(f"the log of its tasks cannot be read: {error}")
+    return None
 
 
 def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
@@ -178,21 +180,17 @@ def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
     return min(max(filter(None, told), default=now), now)
 
 
-def _hangs(
-    run: RunStore | None, chapters: Iterable[Chapter], status: TrainRunStatus | None
-) -> tuple[dict[str, tuple[Rank, ...]], tuple[str, ...]]:
-    """The stacks of the newest hangs, and why there are none."""
-    named = [folder for chapter in chapters if (folder := _hang_of(chapter, status))]
+def _hangs(run: RunStore, folders: list[str], remarks: list[str]) -> dict[str, tuple[Rank, ...]]:
+    """The stacks of hangs, by folder."""
     found: dict[str, tuple[Rank, ...]] = {}
-    if run is None:
-        return {}, ()
     try:
-        for folder in named[-MOST_HANGS:]:
+        for folder in folders:
             found[folder] = _ranks(read_hang(run, folder))
+            if not found[folder]:
+                remarks.append(f"{folder}: no stacks were stored")
     except StoreError as error:
-        return found, (f"the stacks of hangs cannot be read: {error}",)
-    empty = [folder for folder, ranks in found.items() if not ranks]
-    return found, tuple(f"{folder}: no stacks were stored" for folder in empty)
+        remarks.append(f"the stacks of hangs cannot be read: {error}")
+    return found
 
 
 def _ranks(records: Iterable[HangRecord]) -> tuple[Rank, ...]:
@@ -204,26 +202,24 @@ def _ranks(records: Iterable[HangRecord]) -> tuple[Rank, ...]:
     return tuple(sorted(found, key=lambda rank: int(rank.get("rank", 0))))
 
 
-def _status(run: Source, generation: int | None) -> tuple[RunState | None, tuple[str, ...]]:
+def _status(run: Source, generation: int | None, remarks: list[str]) -> RunState | None:
     """None where there is none, or where it tells of another generation than is asked for."""
-    try:
-        state = run.state()
-    except UnknownRun:
-        return None, ()
-    own = state.status.storage_generation
-    if generation in (None, own):
-        return state, ()
-    told = f"generation {own}" if own else "no generation yet"
-    return None, (f"the status is left out: it tells of {told}",)
+    state = run.known_state()
+    own = state.status.storage_generation if state is not None else None
+    if generation is None or generation == own:
+        return state
+    if own is not None:
+        told = f"generation {own}" if own else "no generation yet"
+        remarks.append(f"the status is left out: it tells of {told}")
+    return None
 
 
 def _chapters(
-    records: Iterable[StoryRecord], state: RunState | None, now: datetime
-) -> tuple[tuple[Chapter, ...], tuple[str, ...]]:
-    """All chapters, each once, and what is to be said of those that are not there. Those of one
-    TrainRun are in the order of their numbers, since clocks jump; TrainRuns in that of time."""
+    records: Iterable[StoryRecord], state: RunState | None, now: datetime, remarks: list[str]
+) -> tuple[Chapter, ...]:
+    """All chapters, each once. Those of one TrainRun are in the order of their numbers, since
+    clocks jump; TrainRuns in that of time."""
     found: dict[tuple[datetime, int], tuple[str, Chapter]] = {}
-    remarks: list[str] = []
     for record in records:
         try:
             chapter = chapter_from(record.chapter)
@@ -237,7 +233,8 @@ def _chapters(
     last = {uid: chapter.begun for uid, chapter in numbered}
     ordered = sorted(numbered, key=lambda it: (last[it[0]], it[0], it[1].number))
     chapters = tuple(chapter for _, chapter in ordered)
-    return chapters, (*remarks, *_gaps(chapters), *_jumps(chapters))
+    remarks += (*_gaps(chapters), *_jumps(chapters))
+    return chapters
 
 
 def _unstored(status: TrainRunStatus | None, now: datetime) -> Iterable[Chapter]:
@@ -361,13 +358,10 @@ def _number(told: object) -> float | None:
 
 def _logs(run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
     failed = {c.attempt: c.incident.get("rank") for c in life.incidents if c.workers}
-    slots: dict[int, list[int]] = defaultdict(list)
-    for attempt, slot in stored_logs(run):
-        if attempt in failed:
-            slots[attempt].append(slot)
+    slots = stored_slots(run)
     return {
         attempt: _of(run, attempt, slots[attempt], failed[attempt])
-        for attempt in sorted(slots)[-MOST_ATTEMPTS:]
+        for attempt in sorted(failed.keys() & slots)[-MOST_ATTEMPTS:]
     }
 
 
