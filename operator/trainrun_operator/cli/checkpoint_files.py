@@ -40,21 +40,21 @@ class FolderInTheWay(TrainRunError):
 
 def get_checkpoint(
     where: str,
+    folder: Path,
     *,
-    storage: str | None,
-    namespace: str | None,
     generation: int | None,
     step: str | None,
     score: str | None,
-    folder: Path,
+    **place: str | None,
 ) -> None:
-    """Bring the files of a checkpoint into a new folder."""
-    source = find_run(where, storage=storage, namespace=namespace)
+    """Bring the files of a checkpoint, of the run of `find_run`, into a new folder."""
+    source = find_run(where, **place)
     run = generation_of(source, generation)
+    found = list_checkpoints(run)
     if step == BEST:
-        chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
+        chosen = _best(found, wanted_score(score, source), uri=run.uri)
     else:
-        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
+        chosen = _chosen(found, step, uri=run.uri)
     try:
         _download(run, chosen.id, folder)
     except CheckpointDamaged as error:
@@ -67,17 +67,10 @@ def get_checkpoint(
 
 
 def set_checkpoint_aside(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    step: str,
-    reason: str,
+    where: str, step: str, *, generation: int | None, reason: str, **place: str | None
 ) -> None:
-    """Let the run never resume from a checkpoint again."""
-    source = find_run(where, storage=storage, namespace=namespace)
-    run = generation_of(source, generation, certain=True)
+    """Let the run of `find_run` never resume from a checkpoint again."""
+    run = generation_of(find_run(where, **place), generation, certain=True)
     chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
     set_aside(run, chosen.id, reason)
     left = [info for info in list_checkpoints(run) if info.state == "good"]

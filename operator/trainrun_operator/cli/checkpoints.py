@@ -72,19 +72,12 @@ class Listing:
 
 
 def show_checkpoints(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    which: Which,
-    verify: bool,
-    score: str | None,
-    as_json: bool,
+    where: str, *, which: Which, verify: bool, score: str | None, as_json: bool, **place: str | None
 ) -> int:
-    """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
+    """Print those of `find_runs`; returns 1 when `verify` found damage."""
     listings = [
         listing
-        for run in find_runs(where, storage=storage, namespace=namespace)
+        for run in find_runs(where, **place)
         for listing in _listings(run, which, verify=verify, score=wanted_score(score, run))
     ]
     for listing in listings:
@@ -208,12 +201,10 @@ def _as_json(listing: Listing) -> dict[str, object]:
     }
 
 
-def show_prospect(
-    where: str, *, storage: str | None, namespace: str | None, generation: int | None, as_json: bool
-) -> int:
-    """Say in one line whether a run would resume, and from what; returns 0 for yes, 3 for no, 1
-    where that cannot be told."""
-    source = find_run(where, storage=storage, namespace=namespace)
+def show_prospect(where: str, *, generation: int | None, as_json: bool, **place: str | None) -> int:
+    """Say in one line whether the run of `find_run` would resume, and from what; returns 0 for yes,
+    3 for no, 1 where that cannot be told."""
+    source = find_run(where, **place)
     try:
         run = generation_of(source, generation)
     except UnknownRun as error:

@@ -147,12 +147,11 @@ def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **opt
     out.
     """
     from trainrun_operator.cli.log_lines.line import Wanted
-    from trainrun_operator.cli.logs import LogsOptions
     from trainrun_operator.cli.logs import logs as show_logs
 
     loaded()
     wanted = Wanted(ranks=frozenset(ranks), attempt=attempt, tail=tail)
-    show_logs(LogsOptions(wanted=wanted, **options))
+    show_logs(wanted=wanted, **options)
 
 
 @trainrun.command()

@@ -7,7 +7,6 @@ credentials.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import click
 
@@ -26,40 +25,33 @@ from trainrun_operator.cli.sources import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogsOptions:
-    """What was asked for."""
-
-    where: str
-    storage: str | None
-    namespace: str | None
-    generation: int | None
-    wanted: Wanted
-    follow: bool
-    as_json: bool
-
-
-def logs(options: LogsOptions) -> None:
-    """Print the lines."""
-    printer = Printer(as_json=options.as_json)
-    source = find_run(options.where, storage=options.storage, namespace=options.namespace)
+def logs(
+    where: str,
+    wanted: Wanted,
+    *,
+    generation: int | None,
+    follow: bool,
+    as_json: bool,
+    **place: str | None,
+) -> None:
+    """Print the lines of the run of `find_run`."""
+    printer = Printer(as_json=as_json)
+    source = find_run(where, **place)
     state = source.known_state()
-    if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
-        _follow_cluster(source, options, printer)
+    if not follow or (state is not None and _over(state)):
+        shown = _history(source, state, wanted, generation)
+    elif isinstance(source, ClusterSource):
+        _follow_cluster(source, wanted, printer)
         return
-    for shown in _shown(source, state, options):
-        printer.show(shown)
-
-
-def _shown(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
-    if not options.follow or (state is not None and _over(state)):
-        return _history(source, state, options)
-    if state is None and not options.where.endswith(FILES):
+    elif state is None and not where.endswith(FILES):
         raise UnknownRun(
             f"{source.storage}/{source.name} is a storage, where lines come when an attempt has "
             "ended: to follow a run give its YAML file, or its name in the cluster"
         )
-    return _follow_local(source, options)
+    else:
+        shown = _follow_local(source, wanted)
+    for each in shown:
+        printer.show(each)
 
 
 def _over(state: RunState) -> bool:
@@ -70,26 +62,28 @@ def _over(state: RunState) -> bool:
 # ------------------------------------------------------------------------------ what there is
 
 
-def _history(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
+def _history(
+    source: Source, state: RunState | None, wanted: Wanted, generation: int | None
+) -> Iterator[Shown]:
     run: RunStore | None = None
     slots: dict[int, list[int]] = {}
     claimed: tuple[int, ...] = ()
     try:
-        run = generation_of(source, options.generation)
+        run = generation_of(source, generation)
         slots, claimed = stored_slots(run), tuple(run.attempts())
     except StoreError as error:
         if state is None:
             raise
         run = None
         click.echo(f"the storage cannot be read: {error}", err=True)
-    own = options.generation is None or state is None
+    own = generation is None or state is None
     history = History(
         run=run,
         slots=slots,
-        live=_live(source, options) if own else (),
+        live=_live(source, wanted) if own else (),
         claimed=claimed,
         running=state.status.attempt if state is not None and not state.status.finished else None,
-        wanted=options.wanted,
+        wanted=wanted,
     )
     some = lines = False
     for shown in history.shown():
@@ -98,9 +92,8 @@ def _history(source: Source, state: RunState | None, options: LogsOptions) -> It
     if not some and not claimed and state is None:
         raise nothing_of(source)
     if not lines:
-        _check_asked(
-            options.wanted, state, attempts=max((*claimed, *slots), default=0), size=history.size
-        )
+        attempts = max((*claimed, *slots), default=0)
+        _check_asked(wanted, state, attempts=attempts, size=history.size)
     if not some:
         click.echo("no such lines are there", err=True)
 
@@ -116,18 +109,18 @@ def _check_asked(wanted: Wanted, state: RunState | None, *, attempts: int, size:
         raise UnknownRun(f"there is no rank {min(wanted.ranks)}: ranks are 0 to {size - 1}")
 
 
-def _live(source: Source, options: LogsOptions) -> Iterable[Line]:
+def _live(source: Source, wanted: Wanted) -> Iterable[Line]:
     if isinstance(source, ClusterSource):
-        return _of_pods(source, options)
-    lines = LocalLines(nodes=source.place.nodes, wanted=options.wanted).history()
+        return _of_pods(source, wanted)
+    lines = LocalLines(nodes=source.place.nodes, wanted=wanted).history()
     return (line for line in lines if isinstance(line, Line))
 
 
-def _of_pods(source: ClusterSource, options: LogsOptions) -> Iterable[Line]:
+def _of_pods(source: ClusterSource, wanted: Wanted) -> Iterable[Line]:
     from trainrun_operator.cli.log_lines.cluster import ClusterLines  # noqa: PLC0415 - slow
 
     try:
-        return list(ClusterLines(source=source, wanted=options.wanted).history())
+        return list(ClusterLines(source=source, wanted=wanted).history())
     except TrainRunError as error:
         click.echo(f"the pods' logs cannot be read: {error}", err=True)
         return ()
@@ -136,7 +129,7 @@ def _of_pods(source: ClusterSource, options: LogsOptions) -> Iterable[Line]:
 # -------------------------------------------------------------------------------- what comes
 
 
-def _follow_local(source: Source, options: LogsOptions) -> Iterator[Shown]:
+def _follow_local(source: Source, wanted: Wanted) -> Iterator[Shown]:
     if not source.place.status.exists():
         click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
 
@@ -144,11 +137,11 @@ def _follow_local(source: Source, options: LogsOptions) -> Iterator[Shown]:
         state = source.known_state()
         return state is not None and _over(state)
 
-    return LocalLines(nodes=source.place.nodes, wanted=options.wanted).follow(over=over)
+    return LocalLines(nodes=source.place.nodes, wanted=wanted).follow(over=over)
 
 
-def _follow_cluster(source: ClusterSource, options: LogsOptions, printer: Printer) -> None:
+def _follow_cluster(source: ClusterSource, wanted: Wanted, printer: Printer) -> None:
     from trainrun_operator.cli.log_lines.cluster import ClusterLines  # noqa: PLC0415 - slow
 
     click.echo(f"following run {source.object_name} in {source.namespace}", err=True)
-    ClusterLines(source=source, wanted=options.wanted).follow(printer.show)
+    ClusterLines(source=source, wanted=wanted).follow(printer.show)
