@@ -207,14 +207,9 @@ class Timeline:
             return
         now = self._clock() - self._began
         for rank, state, _ in ranks_of(news, per_worker=self._per_worker):
-            self._note(rank, now, state)
-
-    def _note(self, rank: int, now: float, state: RankState) -> None:
-        if rank >= len(self._ranks):
-            return
-        changes = self._ranks[rank]
-        if not changes or changes[-1].state != state:
-            changes.append(_Change(now, state))
+            changes = self._ranks[rank] if rank < len(self._ranks) else []
+            if not changes or changes[-1].state != state:
+                changes.append(_Change(now, state))
 
     def rows(self, *, width: int) -> Iterator[str]:
         """For each rank what it did, in `width` characters for the whole time."""

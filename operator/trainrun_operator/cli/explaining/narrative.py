@@ -49,9 +49,6 @@ REASONS: dict[str, str] = {
 NOTABLE_WAIT = 0.5
 """Seconds below which a wait is not told."""
 
-CHANGED = {"template": "the pod template"}
-"""Facts whose values say nothing to people."""
-
 
 def section(
     chapter: Chapter, life: Life, *, changed: Iterable[str] = (), logs: Iterable[RankLog] = ()
@@ -238,15 +235,12 @@ def _cost(chapter: Chapter, life: Life) -> str:
         parts.append(f"{in_words(float(detect))} until it was noticed")
     if chapter.ended is not None and chapter.closed is not None:
         gone = (chapter.closed - chapter.ended).total_seconds()
-        parts.append(f"{in_words(gone)} until {_what_followed(chapter)}")
+        then = "the verdict" if chapter.verdict else "the next attempt"
+        parts.append(f"{in_words(gone)} until {then}")
     first = _next_first_step(chapter, life)
     if first is not None:
         parts.append(f"{in_words(first)} until the next first step")
     return ", ".join(parts) or "not known"
-
-
-def _what_followed(chapter: Chapter) -> str:
-    return "the verdict" if chapter.verdict else "the next attempt"
 
 
 def _next_first_step(chapter: Chapter, life: Life) -> float | None:
@@ -281,6 +275,6 @@ def changes(life: Life) -> dict[int, tuple[str, ...]]:
 
 
 def _change(name: str, before: str | None, after: str | None) -> str:
-    if name in CHANGED:
-        return f"{CHANGED[name]} was changed"
+    if name == "template":  # of which only a digest is known
+        return "the pod template was changed"
     return f"{name} was changed from {before or 'none'} to {after or 'none'}"

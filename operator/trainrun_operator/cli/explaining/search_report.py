@@ -34,6 +34,7 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Verbatim,
 )
+from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import (
     LONGEST_TEXT,
     first_line,
@@ -55,7 +56,7 @@ def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
     """The whole story; with `pictures` for a page."""
     end = life.view.end
     verdict = None if end is None else end.record.verdict
-    lead = (searched(life), f"{cost(life)} {worker_cost(life)}")
+    lead = (searched(life.sweep), f"{cost(life.sweep)} {worker_cost(life)}")
     return Document(
         name=f"Sweep {life.sweep.folder.run_name}",
         headline=headline(life),
@@ -174,7 +175,7 @@ def _data(life: SearchLife) -> dict[str, object]:
         "written": None if life.written is None else life.written.isoformat(),
         "activeSeconds": view.active,
         "sessions": len(view.sessions),
-        "restarts": restarts(life),
+        "restarts": restarts(life.sweep),
         "trials": {"asked": view.asked, **{it.lower(): view.count(it) for it in STATES}},
         "best": found and trial_row(found.trial, life.sweep.objective).data,
         "told": list(_told(life, view.trials.values())),
@@ -246,9 +247,9 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
     return f"Sweep {name} has not ended, and no process of this machine leads it: {where}.{written}"
 
 
-def searched(life: SearchLife) -> str:
+def searched(sweep: ReadSweep) -> str:
     """What was searched, for what, by whom."""
-    spec, goal = json.loads(life.view.sessions[0].spec), life.sweep.objective
+    spec, goal = json.loads(sweep.view.sessions[0].spec), sweep.objective
     space = [_range(it) for it in spec["space"]]
     if len(space) > MOST_PARAMETERS:
         space = [*space[:MOST_PARAMETERS], f"{len(space) - MOST_PARAMETERS} more"]
@@ -271,21 +272,21 @@ def _range(parameter: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(choices)})"
 
 
-def cost(life: SearchLife) -> str:
+def cost(sweep: ReadSweep) -> str:
     """What it cost."""
-    view = life.view
+    view = sweep.view
     states = {it.lower(): view.count(it) for it in STATES}
     sessions = counted(len(view.sessions), "session")
-    restarted = f"; {counted(again, 'restart')}" if (again := restarts(life)) else ""
+    restarted = f"; {counted(again, 'restart')}" if (again := restarts(sweep)) else ""
     return (
         f"It took {in_words(view.active)} with trials at work, in {sessions}: "
         f"{counted(view.asked, 'trial')}, {counts(states)}{restarted}."
     )
 
 
-def restarts(life: SearchLife) -> int:
+def restarts(sweep: ReadSweep) -> int:
     """Of all trials that have ended, each since it was opened last."""
-    return sum(trial.restarts for trial in life.view.trials.values())
+    return sum(trial.restarts for trial in sweep.view.trials.values())
 
 
 def worker_cost(life: SearchLife) -> str:

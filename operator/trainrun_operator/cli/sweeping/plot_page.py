@@ -25,14 +25,15 @@ from optuna.visualization import (
 from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
-from trainrun._samplers.optuna_study import STATES, frozen, texts
+from trainrun._samplers.optuna_study import frozen, texts
 from trainrun.contract.masking import masked
 from trainrun.sweep.search import OneOf, Scalar
 from trainrun.sweep.view import TrialView, best
+from trainrun_operator.cli.explaining.search_report import cost, searched
 from trainrun_operator.cli.report.page import framed, safe
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at
-from trainrun_operator.cli.wording import counted, counts, seconds
+from trainrun_operator.cli.wording import counted
 
 MOST_CURVES = 100
 MOST_LINES = 300
@@ -244,20 +245,12 @@ def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) 
 
 
 def _head(sweep: ReadSweep) -> Iterator[str]:
-    view, goal = sweep.view, sweep.objective
-    wanted = "smallest" if goal.goal == "minimize" else "greatest"
-    which = "at its last step" if goal.value == "last" else "at its best step"
     said = "Not over yet, as far as its log tells."
-    if view.end is not None:
-        end = view.end.record
+    if sweep.view.end is not None:
+        end = sweep.view.end.record
         said = f"{end.verdict}: {first_line(end.message) or end.reason}"
-    ends = counts({state.lower(): view.count(state) for state in STATES})
     yield f"<h1>{safe(sweep.folder.run_name)}</h1>\n"
-    for line in (
-        f"Searched for: the {wanted} {goal.metric} of a trial {which}. {said}",
-        f"{counted(view.asked, 'trial')}: {ends}. {seconds(view.active)} with trials at work.",
-        *_best(sweep),
-    ):
+    for line in (f"{searched(sweep)} {said}", cost(sweep), *_best(sweep)):
         yield f"<p>{safe(line)}</p>\n"
     yield f'<p class="dim">{safe(sweep.uri)}</p>\n'
 

@@ -70,15 +70,11 @@ class SweepTable(Redrawn):
         )
         room = max(3, self._console.height - len(self._events) - 6)
         facts = Text(f" {status.message}", style="dim", no_wrap=True)
-        rows = shown_rows(self._looked.rows, best=self._best, most=room)
-        return Group(head, facts, self._table(rows), *self._events)
+        best = None if status.best is None else status.best.trial
+        rows = shown_rows(self._looked.rows, best=best, most=room)
+        return Group(head, facts, self._table(rows, best), *self._events)
 
-    @property
-    def _best(self) -> int | None:
-        best = self._looked.status.best if self._looked is not None else None
-        return None if best is None else best.trial
-
-    def _table(self, rows: list[Row]) -> Table:
+    def _table(self, rows: list[Row], best: int | None) -> Table:
         table = Table(box=None, padding=(0, 1))
         for at, head in enumerate(heads(self._objective)):
             right = at in (0, 2, 3, 4)
@@ -90,7 +86,7 @@ class SweepTable(Redrawn):
                 min_width=len(head),
             )
         for row in rows:
-            leads = row.trial == self._best
+            leads = row.trial == best
             trial, state, value, step, _, params = cells(row)
             table.add_row(
                 f"{'* ' if leads else ''}{trial}",

@@ -173,13 +173,8 @@ class LocalTrials:
 
     def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
         """All trials by number, open ones as this machine knows them."""
-        return tuple(
-            self._row(trial, trial_row(trial, objective)) for trial in view.trials.values()
-        )
-
-    def _row(self, trial: TrialView, log: Row) -> Row:
-        run = self.of(trial)
-        return log if run is None else run.row(log)
+        known = ((self.of(it), trial_row(it, objective)) for it in view.trials.values())
+        return tuple(log if run is None else run.row(log) for run, log in known)
 
     # ---------------------------------------------------------------------------- actions
 
