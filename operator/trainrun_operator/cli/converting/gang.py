@@ -271,9 +271,8 @@ def without_shell(container: Mapping[str, Any], notes: list[str]) -> list[str]:
 
 
 def _words(container: Mapping[str, Any]) -> list[str]:
-    return [
-        str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))
-    ]
+    words = (*(container.get("command") or ()), *(container.get("args") or ()))
+    return list(map(str, words))
 
 
 def _gpus(container: Mapping[str, Any]) -> str:

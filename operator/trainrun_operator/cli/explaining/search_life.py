@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.run_store import READERS
@@ -106,7 +107,7 @@ def newest_attempt(trial: TrialView) -> int:
 def _lives(sweep: ReadSweep, trials: list[TrialView]) -> tuple[dict[int, Life], tuple[str, ...]]:
     """What the folders of these tell, many at once, and why one could not be read."""
     with ThreadPoolExecutor(READERS) as pool:
-        found = [*zip(trials, pool.map(_attempted(sweep), trials), strict=True)]
+        found = [*zip(trials, pool.map(partial(_attempted, sweep), trials), strict=True)]
     lives = {trial.number: it for trial, it in found if isinstance(it, Life)}
     failed = [(trial.number, it) for trial, it in found if isinstance(it, TrainRunError)]
     if not failed:
@@ -116,16 +117,13 @@ def _lives(sweep: ReadSweep, trials: list[TrialView]) -> tuple[dict[int, Life], 
     return lives, (f"the folder of trial {number}{others} could not be read: {error}",)
 
 
-def _attempted(sweep: ReadSweep) -> Callable[[TrialView], Life | TrainRunError | None]:
-    def read(trial: TrialView) -> Life | TrainRunError | None:
-        try:
-            return life_of(_source(sweep, trial))
-        except UnknownRun:  # it failed before it had a folder
-            return None
-        except TrainRunError as error:
-            return error
-
-    return read
+def _attempted(sweep: ReadSweep, trial: TrialView) -> Life | TrainRunError | None:
+    try:
+        return life_of(_source(sweep, trial))
+    except UnknownRun:  # it failed before it had a folder
+        return None
+    except TrainRunError as error:
+        return error
 
 
 def _source(sweep: ReadSweep, trial: TrialView) -> Source:
@@ -183,13 +181,8 @@ def _left_out(troubled: int) -> Iterator[str]:
 
 def advice(life: SearchLife) -> tuple[Advice, ...]:
     """The most pressing first."""
-    return (
-        *_unfinished(life),
-        *_errored(life),
-        *_nodes(life),
-        *_ended(life),
-        *_by_chance(life),
-    )
+    kinds = (_unfinished, _errored, _nodes, _ended, _by_chance)
+    return tuple(found for kind in kinds for found in kind(life))
 
 
 def _unfinished(life: SearchLife) -> Iterator[Advice]:

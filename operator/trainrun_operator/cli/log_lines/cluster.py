@@ -102,10 +102,7 @@ class ClusterLines:
 
 
 def _lines(output: WorkerOutput, told: Iterable[PodLine]) -> Iterator[Line]:
-    for line in told:
-        taken = output.line(line.text, moment_of(line.stamp))
-        if taken is not None:
-            yield taken
+    return filter(None, (output.line(line.text, moment_of(line.stamp)) for line in told))
 
 
 def _too_many(pods: int) -> None:

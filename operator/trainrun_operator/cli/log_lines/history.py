@@ -197,10 +197,8 @@ class _File:
             yield from self._of([last])
 
     def _of(self, lines: list[bytes]) -> Iterator[Line]:
-        for data in lines:
-            line = self.output.line(data.decode(errors="replace").rstrip("\r"))
-            if line is not None:
-                yield line
+        texts = (data.decode(errors="replace").rstrip("\r") for data in lines)
+        return filter(None, map(self.output.line, texts))
 
 
 @dataclass(slots=True, kw_only=True)

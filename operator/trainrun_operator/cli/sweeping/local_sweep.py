@@ -100,13 +100,8 @@ def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepSink) -> Tr
 
 
 def _exit_code(status: TrainSweepStatus) -> int:
-    match status.phase:
-        case "Succeeded":
-            return SUCCEEDED
-        case "Failed":
-            return FAILED
-        case _:  # suspended by the file, or stopped by somebody: unfinished either way
-            return INTERRUPTED
+    # Suspended by the file, or stopped by somebody: unfinished either way.
+    return {"Succeeded": SUCCEEDED, "Failed": FAILED}.get(status.phase, INTERRUPTED)
 
 
 READ_EVERY = 1.0

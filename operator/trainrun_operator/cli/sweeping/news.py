@@ -97,23 +97,18 @@ class SweepLines:
             case TrialEnded(trial=trial, leads=leads):
                 best = "; the best so far" if leads else ""
                 self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
-            case OfTrial(trial=number, news=of_run):
-                self._of_run(number, of_run)
-            case SweepLooked():
+            case OfTrial(trial=number, news=Happened(event=event)) if (
+                event.type == "Warning" or self._verbose
+            ):
+                self._say(number, event.reason, event.message, color="yellow")
+            case OfTrial(trial=number, news=Output(line=line)) if self._verbose:
+                self._lines.line(f"[{number}] {line}", source=source_of(str(number), line))
+            case _:
                 pass
 
     def say(self, text: str) -> None:
         """A line of its own."""
         self._lines.line(f"trainrun: {text}")
-
-    def _of_run(self, trial: int, news: RunNews) -> None:
-        match news:
-            case Happened(event=event) if event.type == "Warning" or self._verbose:
-                self._say(trial, event.reason, event.message, color="yellow")
-            case Output(line=line) if self._verbose:
-                self._lines.line(f"[{trial}] {line}", source=source_of(str(trial), line))
-            case _:
-                pass
 
     def _say(self, trial: int, word: str, message: str, *, color: str = "") -> None:
         ago = f"{time.monotonic() - self._began:7.1f}s"

@@ -28,9 +28,9 @@ from trainrun_operator.cli.tasks import views
 from trainrun_operator.cli.tasks.program import (
     OpenedProgram,
     UnknownTasks,
+    find_program,
     find_task,
     objects,
-    opened,
     shown,
     stale_tasks,
 )
@@ -39,9 +39,9 @@ from trainrun_operator.cli.tasks.views import SHORT, row
 WHY = "asked for by `trainrun tasks rebuild`"
 
 
-@opened
-def show(program: OpenedProgram, *, as_json: bool) -> None:
-    """Print how the program fares."""
+def show(where: str | None, *, as_json: bool, **place: str | None) -> None:
+    """Print how the program fares. Raises as `find_program`, as all of these do."""
+    program = find_program(where, **place)
     uri, history = program.uri, program.history
     with contextlib.suppress(TrainRunError):
         if program.source is not None:
@@ -52,17 +52,17 @@ def show(program: OpenedProgram, *, as_json: bool) -> None:
     tell(lines, views.program_object(uri, history, stale), as_json=as_json)
 
 
-@opened
-def explain(program: OpenedProgram, *, key: str, as_json: bool) -> None:
+def explain(where: str | None, *, key: str, as_json: bool, **place: str | None) -> None:
     """Print the life of one task."""
+    program = find_program(where, **place)
     task = find_task(program.history, key)
     data = views.life_object(task, program.history)
     tell(views.life_lines(task, program), data, as_json=as_json)
 
 
-@opened
-def rebuild(program: OpenedProgram, *, key: str) -> None:
+def rebuild(where: str | None, *, key: str, **place: str | None) -> None:
     """Have a task run again, or with an empty key all that have failed."""
+    program = find_program(where, **place)
     chosen = _write(program, key)
     for task in chosen:
         click.echo(row(task, program.history.state(task)))
@@ -99,9 +99,9 @@ def _records(task: Entry) -> tuple[Record, ...]:
     return (Reset(key=task.key), *([again] if task.done else []))
 
 
-@opened
-def verify(program: OpenedProgram) -> int:
+def verify(where: str | None, **place: str | None) -> int:
     """Read every object and compare its digest; returns 4 where one is missing or damaged."""
+    program = find_program(where, **place)
     known = {
         name: (task, output.digest)
         for task in program.history.book.entries.values()
@@ -123,9 +123,9 @@ def verify(program: OpenedProgram) -> int:
     return FOUND if wrong else SUCCEEDED
 
 
-@opened
-def collect(program: OpenedProgram, *, dry_run: bool) -> None:
+def collect(where: str | None, *, dry_run: bool, **place: str | None) -> None:
     """Delete objects that are no task's newest results."""
+    program = find_program(where, **place)
     names = program.keep.names()
     history = program.history.read_on(program.keep)  # after the names: each in it is known
     if history.over != "Returned":

@@ -9,11 +9,9 @@ run in the run's storage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
@@ -121,20 +119,6 @@ class OpenedProgram:
     def uri(self) -> str:
         """Of its folder."""
         return self.keep.folder.uri
-
-
-Code = TypeVar("Code", int, None)
-
-
-def opened(act: Callable[..., Code]) -> Callable[..., Code]:
-    """`act` on the program that is named; returns its exit code. Raises as `find_program`."""
-
-    def command(
-        where: str | None, *, storage: str | None, namespace: str | None, **options: Any
-    ) -> Code:
-        return act(find_program(where, storage=storage, namespace=namespace), **options)
-
-    return command
 
 
 def find_program(where: str | None, *, storage: str | None, namespace: str | None) -> OpenedProgram:
