@@ -8,7 +8,6 @@ besides is read for it alone, since it may take a while; it is bounded whatever 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.contract import layout
+from trainrun.contract.metrics import decode
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
@@ -281,8 +281,6 @@ MOST_WORKERS = 8
 MOST_RANKS = 16
 """Processes of each attempt, the culprit first."""
 
-_NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
@@ -339,21 +337,9 @@ def _numbers(records: Iterable[Mapping[str, object]]) -> Iterator[tuple[int, int
             continue
         if not isinstance(attempt, int) or not isinstance(step, int):
             continue
-        for name, told in metrics.items():
-            value = _number(told)
-            if value is not None:
-                yield attempt, step, name, value
-
-
-def _number(told: object) -> float | None:
-    if isinstance(told, dict):
-        return _NO_NUMBERS.get(str(told.get("float")))
-    if isinstance(told, bool) or not isinstance(told, int | float):
-        return None
-    try:
-        return float(told)
-    except OverflowError:
-        return None
+        for name, value in decode(metrics).items():
+            if not isinstance(value, bool | str):
+                yield attempt, step, name, float(value)
 
 
 def _logs(run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
