@@ -6,7 +6,7 @@ Layer: cli; pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Literal
@@ -116,6 +116,17 @@ def counted(count: int, noun: str) -> str:
 def counts(values: Mapping[str, int]) -> str:
     """`7 succeeded, 1 open`, without what there is none of."""
     return ", ".join(f"{count:,} {word}" for word, count in values.items() if count) or "none yet"
+
+
+def some(names: Collection[object], most: int) -> str:
+    """`a, b and 5 more`: so many of them, the first ones."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(str, [*names][:most]))}{more}"
+
+
+def named(ranks: Collection[int]) -> str:
+    """`rank 3`, `ranks 0, 1, 2 and 5 more`."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {some(sorted(ranks), 8)}"
 
 
 def joined(words: Iterable[str]) -> str:

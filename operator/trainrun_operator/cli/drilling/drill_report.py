@@ -6,7 +6,7 @@ Layer: cli; pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from trainrun_operator.cli.drilling.comparing import Tolerance, about_machine
 from trainrun_operator.cli.drilling.remedies import Finding
@@ -25,7 +25,7 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Tone,
 )
-from trainrun_operator.cli.wording import counted, stages
+from trainrun_operator.cli.wording import counted, some, stages
 from trainrun_operator.cli.wording import seconds as in_words
 
 LONG = 1.0
@@ -91,10 +91,10 @@ def control_lines(within: Tolerance | None) -> Iterator[str]:
         yield "two undisturbed runs could not be compared"
         return
     if within.exact:
-        named = _named(within.allowed) or "none that can be compared"
+        named = some(within.allowed, MOST_NAMED) or "none that can be compared"
         yield f"two undisturbed runs are equal in {within.steps} steps (metrics: {named})"
         if within.noisy:
-            named = _named(within.noisy)
+            named = some(within.noisy, MOST_NAMED)
             yield f"not compared, since the two undisturbed runs differ in them: {named}"
     for it in () if within.exact else within.largest[:MOST_NAMED]:
         apart = f"by {it.size:.4g}" if math.isfinite(it.size) else "and is no number"
@@ -105,14 +105,8 @@ def control_lines(within: Tolerance | None) -> Iterator[str]:
             f"{apart} in step {it.step}. {so} after a resume"
         )
     if within.skipped:
-        named = _named(within.skipped)
+        named = some(within.skipped, MOST_NAMED)
         yield f"not compared, since they are named after time, speed or memory: {named}"
-
-
-def _named(metrics: Iterable[str]) -> str:
-    names = list(metrics)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _row(it: Rehearsed) -> TableRow:

@@ -26,6 +26,7 @@ from trainrun_operator.cli.drilling.likeness import After
 from trainrun_operator.cli.drilling.likeness import findings as looks_like
 from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, Kind, loading
 from trainrun_operator.cli.drilling.runs import Course, Scenario
+from trainrun_operator.cli.wording import named, some
 from trainrun_operator.cli.wording import seconds as in_words
 
 
@@ -51,13 +52,11 @@ def of_control(control: Course, *, grace: float, on_notice: OnNotice) -> list[Fi
 
 
 def _silent(control: Course) -> Iterator[Finding]:
-    silent = [r for r in range(control.world_size) if r not in control.ranks(1)]
+    silent = {*range(control.world_size)} - {*control.ranks(1)}
     if not silent or not control.parts:
         return
-    named = ", ".join(map(str, silent[:8])) + (", ..." if len(silent) > 8 else "")
-    word = "rank" if len(silent) == 1 else "ranks"
     text = (
-        f"{word} {named} of {control.world_size} reported nothing, and the checkpoint of step "
+        f"{named(silent)} of {control.world_size} reported nothing, and the checkpoint of step "
         f"{control.parts[0]} waited for them: it can be committed only when they have ended"
     )
     yield Finding(kind="RanksSilent", text=text)
@@ -207,11 +206,10 @@ def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Fin
 def _contents(compared: Compared) -> Iterator[Finding]:
     if not compared.wrong:
         return
-    named = ", ".join(f"{name:.60}" for name in compared.wrong[:3])
-    named += ", ..." if len(compared.wrong) > 3 else ""
+    wrong = some([f"{name:.60}" for name in compared.wrong], 3)
     text = (
         f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
-        f"undisturbed runs, which are equal: {named} ({len(compared.wrong)} of "
+        f"undisturbed runs, which are equal: {wrong} ({len(compared.wrong)} of "
         f"{len(compared.wrong) + len(compared.equal)} entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)

@@ -42,6 +42,7 @@ from trainrun_operator.cli.drilling.verdicts import (
     with_measured,
 )
 from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.wording import some
 
 
 class Ground(ABC):
@@ -275,10 +276,9 @@ STORES = {
 
 def _unclear(rehearsed: tuple[Rehearsed, ...]) -> list[str]:
     names = sorted({name for it in rehearsed for name in it.unclear})
-    named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     text = (
-        f"{named}: saved after a resume, the bytes differ from those of an undisturbed run. The "
-        "drill cannot read this format, so it does not know whether the content differs"
+        f"{some(names, 5)}: saved after a resume, the bytes differ from those of an undisturbed "
+        "run. The drill cannot read this format, so it does not know whether the content differs"
     )
     return [text] if names else []
 

@@ -23,7 +23,7 @@ from operator import itemgetter
 import click
 
 from trainrun.contract.masking import hide_values, masked
-from trainrun_operator.cli.wording import printable
+from trainrun_operator.cli.wording import named, printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +137,6 @@ def cut_off(ranks: set[int]) -> str:
         f"the output of {named(ranks)} ends here: the worker was lost, and what it had not sent "
         "is missing"
     )
-
-
-def named(ranks: set[int]) -> str:
-    """`rank 3`, `ranks 0, 1, 2 and 5 more`."""
-    first = sorted(ranks)[:8]
-    more = f" and {len(ranks) - len(first)} more" if len(ranks) > len(first) else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, first))}{more}"
 
 
 COLORS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green")

@@ -19,6 +19,8 @@ from trainrun_operator.core.sweep.config import as_text
 
 LONGEST_TEXT = 20
 """Characters of a parameter in a table."""
+STATES = ("succeeded", "stopped", "diverged", "errored", "skipped", "open")
+"""Of trials, as a status counts them."""
 
 
 def number(value: float | None) -> str:
@@ -84,7 +86,8 @@ def summary(
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
     """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
-    yield f"  trials       {status.trials.text or '0'} ended: {_counts(status)}"
+    counts = wording.counts({state: getattr(status.trials, state) for state in STATES})
+    yield f"  trials       {status.trials.text or '0'} ended: {counts}"
     if status.active_seconds:
         yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
     best = status.best
@@ -100,19 +103,6 @@ def led(status: TrainSweepStatus) -> TrainSweepStatus:
     if status.reason:
         return status
     return replace(status, reason="NotLed", message="no operator has looked at it yet")
-
-
-def _counts(status: TrainSweepStatus) -> str:
-    it = status.trials
-    counts = {
-        "succeeded": it.succeeded,
-        "stopped": it.stopped,
-        "diverged": it.diverged,
-        "errored": it.errored,
-        "skipped": it.skipped,
-        "open": it.open,
-    }
-    return wording.counts(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
