@@ -5,15 +5,13 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from trainrun.sweep.records import TrialState
 from trainrun.sweep.view import TrialView, best, standing
 from trainrun_operator.api.sweep.status import json_object
 from trainrun_operator.cli.explaining.advice import remedy
@@ -34,19 +32,21 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Verbatim,
 )
-from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import (
-    LONGEST_TEXT,
+    STATES,
+    cost,
     first_line,
     led,
     number,
     parameters,
+    restarts,
+    searched,
     trial_row,
     value_at,
 )
-from trainrun_operator.cli.wording import clock, counted, counts, joined, shortened
+from trainrun_operator.cli.wording import clock, counted, joined
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.sweep.config import as_text, in_sweep
+from trainrun_operator.core.sweep.config import in_sweep
 
 MOST_TOLD = 10
 """Trials of one kind; `trainrun sweep trials` shows all."""
@@ -56,7 +56,7 @@ def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
     """The whole story; with `pictures` for a page."""
     end = life.view.end
     verdict = None if end is None else end.record.verdict
-    lead = (searched(life.sweep), f"{cost(life.sweep)} {worker_cost(life)}")
+    lead = (searched(life.view, life.sweep.objective), f"{cost(life.view)} {worker_cost(life)}")
     return Document(
         name=f"Sweep {life.sweep.folder.run_name}",
         headline=headline(life),
@@ -175,7 +175,7 @@ def _data(life: SearchLife) -> dict[str, object]:
         "written": None if life.written is None else life.written.isoformat(),
         "activeSeconds": view.active,
         "sessions": len(view.sessions),
-        "restarts": restarts(life.sweep),
+        "restarts": restarts(life.view),
         "trials": {"asked": view.asked, **{it.lower(): view.count(it) for it in STATES}},
         "best": found and trial_row(found.trial, life.sweep.objective).data,
         "told": list(_told(life, view.trials.values())),
@@ -213,14 +213,8 @@ def _told(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[dict[str, o
         }
 
 
-MOST_PARAMETERS = 6
-"""Of a space, in a sentence."""
-MOST_CHOICES = 4
-"""Of a parameter, in a sentence."""
 MOST_NUMBERS = 10
 """Of trials, in a sentence."""
-STATES: tuple[TrialState, ...] = ("Succeeded", "Errored", "Diverged", "Stopped", "Skipped", "Open")
-"""In the order in which they are told."""
 
 
 def headline(life: SearchLife, *, now: datetime | None = None) -> str:
@@ -245,48 +239,6 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
             f"{in_words(max(ago, 0.0))} ago."
         )
     return f"Sweep {name} has not ended, and no process of this machine leads it: {where}.{written}"
-
-
-def searched(sweep: ReadSweep) -> str:
-    """What was searched, for what, by whom."""
-    spec, goal = json.loads(sweep.view.sessions[0].spec), sweep.objective
-    space = [_range(it) for it in spec["space"]]
-    if len(space) > MOST_PARAMETERS:
-        space = [*space[:MOST_PARAMETERS], f"{len(space) - MOST_PARAMETERS} more"]
-    extreme = "smallest" if goal.goal == "minimize" else "greatest"
-    which = " at any step" if goal.value == "best" else ""
-    sampler = spec["sampler"]["name"]
-    return f"It searched {joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
-
-
-def _range(parameter: Mapping[str, Any]) -> str:
-    name = str(parameter["name"])
-    for kind in ("float", "int"):
-        if kind in parameter:
-            it = parameter[kind]
-            log = " (log)" if it.get("log") else ""
-            return f"{name} from {it['low']:.6g} to {it['high']:.6g}{log}"
-    choices = [shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
-    if len(choices) > MOST_CHOICES:
-        return f"{name} among {len(choices)} values"
-    return f"{name} ({', '.join(choices)})"
-
-
-def cost(sweep: ReadSweep) -> str:
-    """What it cost."""
-    view = sweep.view
-    states = {it.lower(): view.count(it) for it in STATES}
-    sessions = counted(len(view.sessions), "session")
-    restarted = f"; {counted(again, 'restart')}" if (again := restarts(sweep)) else ""
-    return (
-        f"It took {in_words(view.active)} with trials at work, in {sessions}: "
-        f"{counted(view.asked, 'trial')}, {counts(states)}{restarted}."
-    )
-
-
-def restarts(sweep: ReadSweep) -> int:
-    """Of all trials that have ended, each since it was opened last."""
-    return sum(trial.restarts for trial in sweep.view.trials.values())
 
 
 def worker_cost(life: SearchLife) -> str:

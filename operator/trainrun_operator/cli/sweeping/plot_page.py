@@ -29,10 +29,9 @@ from trainrun._samplers.optuna_study import frozen, texts
 from trainrun.contract.masking import masked
 from trainrun.sweep.search import OneOf, Scalar
 from trainrun.sweep.view import TrialView, best
-from trainrun_operator.cli.explaining.search_report import cost, searched
 from trainrun_operator.cli.report.page import framed, safe
 from trainrun_operator.cli.sweeping.reading import ReadSweep
-from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at
+from trainrun_operator.cli.sweeping.texts import cost, first_line, parameters, searched, value_at
 from trainrun_operator.cli.wording import counted
 
 MOST_CURVES = 100
@@ -250,7 +249,8 @@ def _head(sweep: ReadSweep) -> Iterator[str]:
         end = sweep.view.end.record
         said = f"{end.verdict}: {first_line(end.message) or end.reason}"
     yield f"<h1>{safe(sweep.folder.run_name)}</h1>\n"
-    for line in (f"{searched(sweep)} {said}", cost(sweep), *_best(sweep)):
+    head = f"{searched(sweep.view, sweep.objective)} {said}"
+    for line in (head, cost(sweep.view), *_best(sweep)):
         yield f"<p>{safe(line)}</p>\n"
     yield f'<p class="dim">{safe(sweep.uri)}</p>\n'
 

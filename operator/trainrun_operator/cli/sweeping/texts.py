@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from trainrun.sweep.records import TrialState
 from trainrun.sweep.search import Objective, Scalar
 from trainrun.sweep.view import SweepView, TrialView, standing
 from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
@@ -19,8 +20,12 @@ from trainrun_operator.core.sweep.config import as_text
 
 LONGEST_TEXT = 20
 """Characters of a parameter in a table."""
-STATES = ("succeeded", "stopped", "diverged", "errored", "skipped", "open")
-"""Of trials, as a status counts them."""
+MOST_PARAMETERS = 6
+"""Of a space, in a sentence."""
+MOST_CHOICES = 4
+"""Of a parameter, in a sentence."""
+STATES: tuple[TrialState, ...] = ("Succeeded", "Errored", "Diverged", "Stopped", "Skipped", "Open")
+"""In the order in which they are told."""
 
 
 def number(value: float | None) -> str:
@@ -86,7 +91,7 @@ def summary(
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
     """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
-    counts = wording.counts({state: getattr(status.trials, state) for state in STATES})
+    counts = wording.counts({it: getattr(status.trials, it) for it in map(str.lower, STATES)})
     yield f"  trials       {status.trials.text or '0'} ended: {counts}"
     if status.active_seconds:
         yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
@@ -96,6 +101,49 @@ def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator
         yield f"  best         trial {best.trial}: {value}"
         if best.params:
             yield f"               {parameters(best.params, exact=True)}"
+
+
+def searched(view: SweepView, goal: Objective) -> str:
+    """What was searched, for what, by whom."""
+    spec = json.loads(view.sessions[0].spec)
+    space = [_range(it) for it in spec["space"]]
+    if len(space) > MOST_PARAMETERS:
+        space = [*space[:MOST_PARAMETERS], f"{len(space) - MOST_PARAMETERS} more"]
+    extreme = "smallest" if goal.goal == "minimize" else "greatest"
+    which = " at any step" if goal.value == "best" else ""
+    sampler = spec["sampler"]["name"]
+    return (
+        f"It searched {wording.joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
+    )
+
+
+def _range(parameter: Mapping[str, Any]) -> str:
+    name = str(parameter["name"])
+    for kind in ("float", "int"):
+        if kind in parameter:
+            it = parameter[kind]
+            log = " (log)" if it.get("log") else ""
+            return f"{name} from {it['low']:.6g} to {it['high']:.6g}{log}"
+    choices = [wording.shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
+    if len(choices) > MOST_CHOICES:
+        return f"{name} among {len(choices)} values"
+    return f"{name} ({', '.join(choices)})"
+
+
+def cost(view: SweepView) -> str:
+    """What it cost."""
+    states = {it.lower(): view.count(it) for it in STATES}
+    sessions = wording.counted(len(view.sessions), "session")
+    restarted = f"; {wording.counted(again, 'restart')}" if (again := restarts(view)) else ""
+    return (
+        f"It took {wording.seconds(view.active)} with trials at work, in {sessions}: "
+        f"{wording.counted(view.asked, 'trial')}, {wording.counts(states)}{restarted}."
+    )
+
+
+def restarts(view: SweepView) -> int:
+    """Of all trials that have ended, each since it was opened last."""
+    return sum(trial.restarts for trial in view.trials.values())
 
 
 def led(status: TrainSweepStatus) -> TrainSweepStatus:
