@@ -111,7 +111,7 @@ def test_the_page_is_written_under_the_name_of_the_sweep_and_asks_for_nothing_el
     html = (tmp_path / "lr.html").read_text()
     assert "content=\"default-src 'none'; script-src" in html, "nothing can be fetched"
     assert not re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=", html)
-    assert "6 trials: 2 succeeded, 1 stopped, 1 diverged, 1 errored, 1 open" in html
+    assert "6 trials, 2 succeeded, 1 errored, 1 diverged, 1 stopped, 1 open" in html
     assert "the smallest loss" in html
     assert "Best: trial 0 (succeeded), loss 0.5 at step 2." in html
 
