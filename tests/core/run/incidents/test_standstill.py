@@ -252,6 +252,16 @@ def test_the_last_warning_says_that_one_more_ends_the_run() -> None:
     assert mark.message.endswith("noProgressLimit is 4: one more ends the run")
 
 
+def test_a_limit_that_the_row_has_reached_by_an_edit_holds_for_the_scripts_next_failure() -> None:
+    scene = crashes(a_run(no_progress_limit=9, **WITHOUT_LIMIT), 10, 10, 10, 10)
+    scene = crashes(scene.with_config(no_progress_limit=3), 10, cause=Cause.PREEMPTED)
+    mark = warning(scene)
+    assert mark is not None
+    assert mark.message.endswith("noProgressLimit is 3: one more ends the run")
+    assert verdict(scene) == ""
+    assert verdict(crashes(scene, 10)) == "NoProgress"
+
+
 def test_without_a_limit_the_condition_names_the_field() -> None:
     scene = crashed(crashes(a_run(**WITHOUT_LIMIT), 10, 10, 10), 10)
     mark = warning(scene)

@@ -355,8 +355,8 @@ def no_progress(view: View, incident: Incident | None) -> str:
     number = status.without_progress if incident is None else in_a_row(view, incident)
     if number < WARNS_FROM or status.finished or (view.running and gain_of(view) == "Some"):
         return ""
-    if limit > number:
-        left = "one more ends" if limit - number == 1 else f"{limit - number} more end"
+    if limit:
+        left = "one more ends" if limit - number <= 1 else f"{limit - number} more end"
         bound = f"spec.{NO_PROGRESS_LIMIT} is {limit}: {left} the run"
     else:
         bound = f"spec.{NO_PROGRESS_LIMIT} would end the run before its budget does"
