@@ -93,8 +93,9 @@ def _is_cut(incident: Incident) -> bool:
 
 
 def _matches(rule: FailureRule, incident: Incident) -> bool:
-    if row_of(incident.cause).explains is Explains.SAID and not _is_about(rule, incident):
-        return False
+    said = row_of(incident.cause).explains is Explains.SAID
+    if said and not (rule.causes or rule.exceptions):
+        return False  # what a script says of itself stands above rules not written for it
     return (
         (not rule.exit_codes or incident.exit_code in rule.exit_codes)
         and (not rule.signals or SIGNAL_NAMES.get(signal_of(incident) or 0) in rule.signals)
@@ -104,11 +105,6 @@ def _matches(rule: FailureRule, incident: Incident) -> bool:
         and (not rule.containers or incident.container in rule.containers)
         and (not rule.message_pattern or compiled(rule.message_pattern)(incident.message))
     )
-
-
-def _is_about(rule: FailureRule, incident: Incident) -> bool:
-    """What a script says of itself stands above rules that were not written for it."""
-    return incident.cause in rule.causes or (bool(rule.exceptions) and _raised(rule, incident))
 
 
 def _raised(rule: FailureRule, incident: Incident) -> bool:
@@ -138,9 +134,7 @@ def _in_a_row(status: TrainRunStatus, cause: str) -> int:
 
     Ends for another free cause do not begin the row anew: two that take turns would never end.
     """
-    if not status.fruitless:
-        return 0
-    return status.free_ends.get(cause, 0) + 1
+    return status.fruitless and status.free_ends.get(cause, 0) + 1
 
 
 def free_ends_after(
@@ -185,7 +179,7 @@ def exceeded(budget: Budget) -> str:
 
 def has_room(status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime) -> bool:
     """Whether one more incident of this moment fits into the budget."""
-    limit = config.limits.get(name, 0)
+    limit = config.limits[name]
     return limit == -1 or used_of(status, name, config, at=at) < limit
 
 
@@ -324,11 +318,10 @@ NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
 def in_a_row(view: View, incident: Incident) -> int:
     """Incidents in a row without progress, this one of the newest attempt included."""
     status, ending = view.status, view.status.ending
-    gain = ending.gain if ending is not None and ending.attempt == incident.attempt else "Unknown"
-    if gain == "Some" or told_late(view):
+    if told_late(view):  # what was told in time has begun the row anew as the attempt ended
         return 0
-    counts = gain == "None" and row_of(incident.cause).stands_still
-    return status.without_progress + counts
+    gained_nothing = ending is not None and ending.gain == "None"
+    return status.without_progress + (gained_nothing and row_of(incident.cause).stands_still)
 
 
 def too_many(view: View, incident: Incident) -> Verdict | None:
