@@ -66,7 +66,7 @@ KILLED = {"exit_code": 139, "rank": 0, "container": "worker", "message": "killed
         ({"exit_codes": (139,)}, KILLED, True),
         ({"signals": ("SIGSEGV",)}, KILLED, True),
         ({"signals": ("SIGKILL",)}, KILLED, False),
-        ({"signals": ("SIGSEGV",)}, EXITED, False),
+        ({"signals": ("SIGHUP", "SIGSEGV")}, EXITED, False),
         # A command of a container that exits with 139 is no process that we have seen die.
         ({"signals": ("SIGSEGV",)}, KILLED | {"rank": None}, False),
         ({"exceptions": ("torch.OutOfMemoryError",)}, EXITED, True),
@@ -296,12 +296,40 @@ def test_an_edit_of_the_rules_decides_about_an_incident_that_is_not_settled() ->
     assert failed(edited.plan)[0] == "FailedByRule"
 
 
-def test_what_the_status_had_no_room_for_does_not_change_what_a_rule_has_decided() -> None:
-    given = rules({"action": "FailRun", "message_pattern": "the end$"})
-    config = a_config(rules=given)
-    incident = ledger.charged(TrainRunStatus(), an_incident(message="x" * 500 + "the end"), config)
-    cut = replace(incident, message="x" * 99 + "…")
-    verdict = ledger.judge(TrainRunStatus(), cut, config)
+def test_a_rule_that_an_edit_takes_away_decides_no_longer() -> None:
+    given = rules({"action": "FailRun", "exit_codes": (3,)})
+    scene = a_run(max_failures=3, rules=given).running().with_exit(0, code=3)
+    edited = scene.after(scene.plan).with_config(rules=())
+    assert failed(edited.plan)[0] == ""
+    incident = edited.plan.status.incident
+    assert incident is not None
+    assert (incident.rule, incident.action) == ("", "")
+
+
+LONG = {"message": "x" * 500 + "the end", "exception": ("my.NoData", "LookupError", "Exception")}
+
+
+@pytest.mark.parametrize(
+    ("matcher", "cut"),
+    [
+        ({"message_pattern": "the end$"}, {"message": "x" * 99 + "…"}),
+        ({"exceptions": ("LookupError",)}, {"exception": ("my.NoData", "…")}),
+    ],
+    ids=["message", "exception"],
+)
+def test_what_the_status_had_no_room_for_does_not_change_what_a_rule_has_decided(
+    matcher: dict[str, Any], cut: dict[str, Any]
+) -> None:
+    config = a_config(rules=rules({"action": "FailRun", **matcher}))
+    incident = ledger.charged(TrainRunStatus(), an_incident(**LONG), config)
+    verdict = ledger.judge(TrainRunStatus(), replace(incident, **cut), config)
+    assert verdict is not None
+    assert verdict.reason == "FailedByRule"
+
+
+def test_a_rule_decides_about_an_incident_that_was_cut_before_any_rule_has() -> None:
+    config = a_config(rules=rules({"action": "FailRun"}))
+    verdict = ledger.judge(TrainRunStatus(), an_incident(message="x…"), config)
     assert verdict is not None
     assert verdict.reason == "FailedByRule"
 

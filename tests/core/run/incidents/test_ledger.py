@@ -105,6 +105,8 @@ def test_what_another_try_cures_is_free_three_times_in_a_row(cause: Cause) -> No
     assert verdict is not None
     assert verdict.reason == "MaxFailuresExceeded"
     assert ledger.settle(fourth, incident, config)[0].counted == 1
+    trained = replace(fourth, fruitless=0)
+    assert ledger.judge(trained, incident, config) is None
 
 
 def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_nothing() -> None:

@@ -63,6 +63,7 @@ def test_the_same_step_again_and_again_ends_the_run() -> None:
         "on from them once the limit is raised"
     )
     assert scene.status.failures.counted == 4
+    assert warning(scene) is None
 
 
 def test_a_new_step_begins_the_row_anew_and_an_old_one_does_not() -> None:
@@ -262,6 +263,13 @@ def test_a_limit_that_the_row_has_reached_by_an_edit_holds_for_the_scripts_next_
     assert verdict(crashes(scene, 10)) == "NoProgress"
 
 
+def test_the_time_after_an_attempt_is_no_training() -> None:
+    scene = a_run(**WITHOUT_LIMIT).running().with_status(without_progress=2)
+    scene = scene.with_all(steps=(None,), spawned=5.0).with_exit(0)
+    scene = scene.after(scene.plan).without(0).without(1)
+    assert warning(scene.after(scene.plan, passed=90)) is not None
+
+
 def test_without_a_limit_the_condition_names_the_field() -> None:
     scene = crashed(crashes(a_run(**WITHOUT_LIMIT), 10, 10, 10), 10)
     mark = warning(scene)
@@ -280,6 +288,7 @@ def test_a_step_that_is_told_late_is_progress() -> None:
     assert late.plan.reason != "NoProgress"
     started = late.with_agent(1, phase="Idle").resolved().without_backoff().plan
     assert (started.reason, started.status.reached) == ("Started", 11)
+    assert started.status.without_progress == 0
 
 
 def test_a_start_that_fails_neither_counts_nor_ends_the_row() -> None:

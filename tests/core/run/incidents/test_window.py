@@ -87,6 +87,12 @@ def test_moments_are_bounded_by_the_largest_limit_and_enough_for_it() -> None:
     assert ledger.judge(status, at(20), config) is not None
 
 
+def test_moments_are_microseconds_since_1970_which_every_version_reads_alike() -> None:
+    first = "6474846204000"
+    moments = ledger.remembered({"failures": first, "preemptions": "x"}, at(1))
+    assert moments == {"failures": f"{first}6474849b3c700", "preemptions": "x"}
+
+
 def test_a_failed_run_goes_on_when_enough_fits_into_the_window() -> None:
     status = after(0, 10, 20)
     assert not ledger.admits(status, "failures", WINDOWED)

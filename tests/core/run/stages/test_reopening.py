@@ -154,7 +154,7 @@ def test_a_limit_without_progress_that_is_raised_keeps_the_row() -> None:
     scene = scene.after(scene.plan).waiting().resolved()
     scene = scene.after(scene.plan)
     assert reason(scene) == "NoProgress"
-    assert scene.edited(no_progress_limit=1).plan.reason == "NoProgress"
+    assert scene.edited(no_progress_limit=2).plan.reason == "NoProgress"
     assert scene.edited(no_progress_limit=0).plan.reason == "Reopened"
     again = scene.edited(no_progress_limit=3)
     assert again.plan.message.startswith("spec.failurePolicy.noProgressLimit admits it now")
