@@ -13,6 +13,9 @@ from typing import Any
 
 from testbed.cluster import Cluster
 from testbed.faults import nodes
+from tests.support.eventually import eventually
+from trainrun_operator.cluster.operator import LEASE_NAME
+from trainrun_operator.kube.lease import addresses_in
 
 CHART = Path(__file__).parents[3] / "charts" / "trainrun"
 NAMESPACE = "trainrun-system"
@@ -140,6 +143,27 @@ class Installation:
         leader = self.wait_for_leader()
         found = self.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{leader}")
         return str(found["spec"]["nodeName"])
+
+    def _lease(self) -> dict[str, Any]:
+        where = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE_NAME}"
+        return self.cluster.api.get(where)
+
+    def wait_until_each_replica_knows_both(self) -> None:
+        """Return once the leader has renewed a Lease that says where both replicas are: it tells
+        the agents, and one that is cut off hears of no other any more."""
+        places = {str(pod["status"].get("podIP")) for pod in self.pods()}
+
+        def is_told() -> bool:
+            told = {place.rpartition(":")[0] for place in addresses_in(self._lease())}
+            return len(places) == 2 and places <= told
+
+        eventually(is_told, timeout=90, what="both replicas stand in the Lease")
+        before = self._lease()["spec"]["renewTime"]
+        eventually(
+            lambda: self._lease()["spec"]["renewTime"] != before,
+            timeout=30,
+            what="the leader renews its Lease",
+        )
 
     def log(self) -> str:
         """What all replicas said."""
