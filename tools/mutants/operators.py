@@ -119,8 +119,9 @@ def _change(node: ast.AST, field: str, new: object) -> Mutant:
     setattr(node, field, new)
     after = ast.unparse(ast.fix_missing_locations(node))
     setattr(node, field, old)
+    where = node.target if isinstance(node, ast.comprehension) else node  # that has no line itself
     return Mutant(
-        line=getattr(node, "lineno", 0),
+        line=getattr(where, "lineno", 0),
         what=_told(before, after),
         apply=lambda: setattr(node, field, new),
         undo=lambda: setattr(node, field, old),

@@ -56,6 +56,11 @@ def test_texts_and_types_are_left_alone(source: str) -> None:
     assert changes(source) == []
 
 
+def test_a_condition_of_a_comprehension_is_found_at_its_line() -> None:
+    (mutant,) = mutants(ast.parse("x = [\n    a\n    for a in b\n    if a\n]"))
+    assert mutant.line == 3
+
+
 def test_a_change_is_made_and_taken_back() -> None:
     tree = ast.parse("x = a < b")
     (mutant,) = mutants(tree)
