@@ -70,6 +70,16 @@ def test_an_attempt_is_claimed_in_the_generation_that_its_agent_is_told(any_benc
     assert any_bench.run.attempts() == [1]
 
 
+def test_an_owner_is_looked_at_in_the_generation_that_the_agent_is_told(bench: Bench) -> None:
+    bench.resolve(1)
+    fresh(bench)
+    second = inside(bench, 2, uid="uid-2")
+    assert bench.resolve(2, look=True, generation=2).owner == "Unknown"
+    assert beat(second.run, uid="uid-2", counter=1)
+    answer = bench.resolve(2, look=True, generation=2)
+    assert (answer.owner, answer.generation) == ("Moves", 2)
+
+
 def test_a_fresh_start_resumes_nothing_of_what_is_there_and_leaves_it_as_it_is(
     any_bench: Bench,
 ) -> None:

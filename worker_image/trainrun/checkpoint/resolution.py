@@ -61,21 +61,19 @@ def resolve(
     same answer, while that choice is still good (else `Behind`: take the next number). With `look`
     nothing is claimed or written (see `OwnerLife`). Never raises for trouble with the store.
     """
-    claimant = _Claimant(run=run, request=request, uid=uid, params=params)
+    place = replace(run, generation=generation) if generation else run
+    claimant = _Claimant(run=place, request=request, uid=uid, params=params)
     try:
         if request.look:
-            place = replace(run, generation=generation) if generation else run
             seen = life_of_owner(place, watch=watch)
             message = f"the owner's beat in {place.uri}: {seen}"
             return replace(claimant.answer("Looked", message=message), owner=seen)
         if request.committed is None:
             # This may be the first use of the store: make it ready, and find out what it lacks.
             run.store.probe()
-        if generation:
-            place = replace(run, generation=generation)
-        else:
+        if not generation:
             place = enter(run, uid=uid, fresh=request.on_existing == "StartFresh")
-        claimant = replace(claimant, run=place)
+            claimant = replace(claimant, run=place)
         return claimant.resolve(watch=watch)
     except StoreError as error:
         return claimant.answer(_outcome(error), message=str(error))
