@@ -30,7 +30,8 @@ def cid(attempt: int, step: int) -> CheckpointId:
 
 def a_folder(attempt: int, step: int, *, committed: bool = True) -> Folder:
     sizes = {"worker-00000/a": 1, "worker-00000.done.json": 2}
-    return Folder(id=cid(attempt, step), sizes=sizes | ({layout.MANIFEST: 3} if committed else {}))
+    sizes |= {layout.MANIFEST: 3} if committed else {}
+    return Folder(id=cid(attempt, step), sizes=sizes, modified=0.0)
 
 
 def marker(worker: int, workers: int) -> DoneMarker:
@@ -152,7 +153,7 @@ def test_damage_that_a_listing_shows_is_named(sizes: dict[str, int], reason: str
 
 def test_a_manifest_of_another_checkpoint_is_damage() -> None:
     manifest = Manifest(attempt=1, step=2, workers=1)
-    folder = Folder(id=cid(1, 1), sizes={})
+    folder = Folder(id=cid(1, 1), sizes={}, modified=0.0)
     found = RunStore(MemoryStore(), "digits").damage(folder, manifest)
     assert found == "manifest.json: it belongs to step-000000002-attempt-1"
 

@@ -56,7 +56,7 @@ class MemoryStore:
     def list(self, prefix: str) -> list[ObjectInfo]:
         with self._lock:
             return [
-                ObjectInfo(key=key, size=len(data))
+                ObjectInfo(key=key, size=len(data), modified=0.0)
                 for key, data in sorted(self.objects.items())
                 if key.startswith(prefix)
             ]

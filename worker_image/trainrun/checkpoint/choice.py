@@ -176,20 +176,16 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
         for claim in sorted(claims, key=lambda claim: -claim.attempt)
         if claim.resume is not None
     }
+    others = {**known, **dict.fromkeys(view.bad, "it was set aside")}
     witnesses |= {
         checkpoint: how
-        for checkpoint, how in known.items()
+        for checkpoint, how in others.items()
         if fenced_by(checkpoint, resumes) is None
     }
-    found = {
-        checkpoint: recorded_reason(run, checkpoint)
-        for checkpoint in view.bad
-        if fenced_by(checkpoint, resumes) is None
-        and not view.shows_manifest(checkpoint)  # those were judged by `choose`
-    }
+    found = {}
     for checkpoint, how in witnesses.items():
-        if checkpoint in found or view.shows_manifest(checkpoint):
-            continue
+        if view.shows_manifest(checkpoint):
+            continue  # it was judged by `choose`, or is fenced
         if view.sets_aside(run, checkpoint):
             found[checkpoint] = recorded_reason(run, checkpoint)
             continue

@@ -148,7 +148,7 @@ class RunStore:
     def folder(self, checkpoint: CheckpointId) -> Folder:
         """What the listing shows of one checkpoint."""
         found = group(self.objects(layout.folder(checkpoint)))
-        return found.get(checkpoint, Folder(id=checkpoint, sizes={}))
+        return found.get(checkpoint, Folder(id=checkpoint, sizes={}, modified=0.0))
 
     def bad(self) -> set[CheckpointId]:
         """The checkpoints that were set aside."""

@@ -31,7 +31,7 @@ class ObjectInfo:
     """Relative to the store's URI."""
     size: int
     """Bytes."""
-    modified: float = 0.0
+    modified: float
     """Seconds since the epoch by the store's clock: shown to people, never decided upon."""
     tag: str = ""
     """Changes when the content does (S3: ETag); tells a cached copy of a foreign file as old."""
@@ -59,11 +59,10 @@ class Score:
         self, values: Mapping[CheckpointId, float], among: Iterable[CheckpointId]
     ) -> list[CheckpointId]:
         """Sort checkpoints; those that have no entry in `values` come last."""
-        sign = 1.0 if self.order == "Max" else -1.0
 
         def goodness(checkpoint: CheckpointId) -> tuple[bool, float, CheckpointId]:
-            value = values.get(checkpoint)
-            return value is not None, 0.0 if value is None else sign * value, checkpoint
+            value = values.get(checkpoint, 0.0)
+            return checkpoint in values, value if self.order == "Max" else -value, checkpoint
 
         return sorted(among, key=goodness, reverse=True)
 
@@ -80,7 +79,7 @@ class Folder:
     id: CheckpointId
     sizes: Mapping[str, int]
     """Bytes of every object, by its name within the checkpoint's folder."""
-    modified: float = 0.0
+    modified: float
     """When its manifest (or else its newest object) was written: for people."""
 
     @property
@@ -135,11 +134,11 @@ def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:
 
     What an attempt was started from is not fenced by those before that attempt.
     """
-    used = max((attempt for attempt, resume in resumes.items() if resume == checkpoint), default=0)
+    users = (attempt for attempt, resume in resumes.items() if resume == checkpoint)
+    last = max([checkpoint.attempt, *users])
     for attempt in sorted(resumes):
         resume = resumes[attempt]
-        is_later = attempt > max(checkpoint.attempt, used)
-        if is_later and (resume is None or resume < checkpoint):
+        if attempt > last and (resume is None or resume < checkpoint):
             return attempt
     return None
 

@@ -73,7 +73,7 @@ class SimulatedStorage:
         found, at = [], bisect_left(self._keys, prefix)
         while at < len(self._keys) and self._keys[at].startswith(prefix):
             key = self._keys[at]
-            found.append(ObjectInfo(key=key, size=len(self.objects[key])))
+            found.append(ObjectInfo(key=key, size=len(self.objects[key]), modified=0.0))
             at += 1
         return found
 
