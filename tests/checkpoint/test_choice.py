@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
-from trainrun.checkpoint.choice import recorded_reason
+from trainrun.checkpoint.choice import look, recorded_reason
 from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
 from trainrun.checkpoint.ownership import beat
 from trainrun.checkpoint.resolution import resolve
@@ -68,11 +68,16 @@ def test_a_commit_that_has_vanished_and_is_older_than_what_is_used_is_not_missed
     assert not bench.run.is_bad(OLD)
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["all of it", "all but files"])
 def test_what_was_set_aside_and_then_removed_is_not_told_again(
-    bench: Bench, checkpoints: Path
+    bench: Bench, checkpoints: Path, *, whole: bool
 ) -> None:
     set_aside(bench.run, NEW, "it poisons the training")
-    remove(checkpoints, NEW)
+    if whole:
+        remove(checkpoints, NEW)
+    else:
+        for record in (checkpoints / NEW.name).glob("*.json"):
+            record.unlink()
     answer = bench.resolve(2, committed=NEW)
     assert (answer.resume, answer.set_aside) == (MIDDLE, ())
 
@@ -113,6 +118,18 @@ def test_a_fence_of_long_ago_still_holds_when_newer_checkpoints_are_lost(
     answer = bench.resolve(7)
     assert (answer.resume, bench.run.bad()) == (MIDDLE, {damaged})
     assert bench.run.folder(late.id).has_manifest
+
+
+def test_of_attempts_those_are_looked_at_that_may_fence_a_checkpoint_and_the_last_two(
+    bench: Bench, folder: Path
+) -> None:
+    for attempt in range(1, 7):
+        bench.resolve(attempt)
+    bench.commit(attempt=3, step=10)
+    assert [claim.attempt for claim in look(bench.run).claims] == [4, 5, 6]
+    remove(folder / "checkpoints", checkpoint_id(3, 10))
+    bench.commit(attempt=6, step=20)
+    assert [claim.attempt for claim in look(bench.run).claims] == [5, 6]
 
 
 def test_a_step_that_was_set_aside_before_its_commit_is_not_resumed(bench: Bench) -> None:
@@ -165,6 +182,18 @@ def test_a_run_whose_only_step_was_set_aside_before_its_commit_does_not_start_fr
     assert answer.message.count(MIDDLE.name) == 1
 
 
+def test_a_run_whose_only_commit_was_set_aside_and_removed_does_not_start_from_nothing(
+    bench: Bench, folder: Path
+) -> None:
+    bench.resolve(1)
+    bench.commit(step=20)
+    set_aside(bench.run, MIDDLE, "it poisons the training")
+    remove(folder / "checkpoints", MIDDLE)
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert f"; {MIDDLE.name}: it poisons the training. Restore" in answer.message
+
+
 def all_parts_of_20(bench: Bench) -> None:
     """Slot 0's agent dies before it commits."""
     for worker in range(2):
@@ -208,6 +237,20 @@ def test_where_nothing_is_left_all_is_told_newest_first_with_the_first_witness(
     assert started in answer.message
     assert f"{MIDDLE.name}: {OWNERS}" in answer.message
     assert answer.message.index(NEW.name) < answer.message.index(MIDDLE.name)
+
+
+def test_where_nothing_is_left_what_was_left_behind_is_not_told(
+    bench: Bench, checkpoints: Path
+) -> None:
+    """Its restoration would be of no use."""
+    bench.resolve(2)
+    set_aside(bench.run, NEW, "it poisons the training")
+    bench.resolve(3)
+    remove(checkpoints, OLD, MIDDLE)
+    answer = bench.resolve(4)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert f"; {MIDDLE.name}: manifest.json: missing, but attempt 3" in answer.message
+    assert NEW.name not in answer.message
 
 
 def test_why_a_checkpoint_was_set_aside_counts_more_than_that_it_is_gone(

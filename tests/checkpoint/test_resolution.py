@@ -212,7 +212,7 @@ def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
     finish(any_bench.run, uid="uid-1")
     finish(any_bench.run, uid="uid-1")
     answer = any_bench.resolve(2, uid=uid)
-    assert answer.outcome == "Finished"
+    assert (answer.outcome, answer.highest_attempt) == ("Finished", 0)
     assert answer.message.endswith(
         "/digits has finished before: nothing is left to do. To train again set "
         "storage.onExisting: StartFresh, or use another storage.runName"
@@ -384,6 +384,14 @@ def test_what_is_committed_meanwhile_and_damaged_changes_nothing(
     assert bench.run.attempts() == [1, 2]
 
 
+def test_what_is_stored_meanwhile_and_not_committed_changes_nothing(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    answer = resolve_while(bench, 2, lambda: bench.part(step=20, files={0: {"m0": b"x"}}))
+    assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 10))
+    assert not bench.run.folder(checkpoint_id(1, 20)).has_manifest
+
+
 def test_a_number_that_somebody_claims_meanwhile_is_behind(any_bench: Bench) -> None:
     any_bench.resolve(1)
     claim = AttemptRecord(attempt=2, uid="uid-2", resume=None, ended="")
@@ -467,6 +475,17 @@ def test_a_checkpoint_that_is_gone_does_not_mean_that_the_store_refuses(any_benc
         ).outcome
         == "Resolved"
     )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_worker_that_does_not_reach_the_store_says_so(
+    bench: Bench, folder: Path, *, known: bool
+) -> None:
+    folder.parent.rmdir()
+    point = checkpoint_id(1, 10) if known else None
+    answer = prove(bench.run, ResolveRequest(attempt=2, proof=True, committed=point))
+    assert (answer.attempt, answer.outcome, answer.resume) == (2, "Unavailable", None)
+    assert answer.message.endswith("does not exist; is the volume mounted?")
 
 
 @pytest.mark.parametrize("known", [True, False])

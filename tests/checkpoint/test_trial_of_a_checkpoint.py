@@ -62,6 +62,27 @@ def test_a_trial_that_commits_leaves_the_newer_one_behind(tried: Bench) -> None:
     assert retain(tried.run, attempt=5, keep=2) == (NEWEST,)
 
 
+def test_parts_that_a_trial_never_commits_leave_nothing_behind(tried: Bench) -> None:
+    tried.part(attempt=4, step=7, worker=0, workers=2, files={0: {"model.pt": b"7"}})
+    assert states(tried)[1, 10] == "good"
+    assert next_resolution(tried.run).resume == NEWEST
+
+
+def test_what_a_trial_has_committed_counts_after_its_deletion(tried: Bench) -> None:
+    committed = tried.commit(attempt=4, step=7).id
+    tried.resolve(5)
+    folder = f"checkpoints/{committed.name}/"
+    tried.run.delete([item.key for item in tried.run.objects(folder)])
+    assert states(tried)[1, 10] == "fenced attempt 4 started from something older"
+
+
+def test_what_a_trial_was_started_from_is_kept_during_the_attempt_after_it(tried: Bench) -> None:
+    tried.resolve(5)
+    for step in (15, 20):
+        tried.commit(attempt=5, step=step)
+    assert retain(tried.run, attempt=5, keep=2) == ()
+
+
 def test_what_a_trial_commits_late_is_left_behind_by_the_attempt_after_it(tried: Bench) -> None:
     tried.resolve(5)
     tried.commit(attempt=4, step=7)
