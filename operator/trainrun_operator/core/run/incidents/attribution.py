@@ -53,7 +53,7 @@ def _rank(loss: Loss) -> tuple[Explains, timedelta, int]:
 
 def _explains(evidence: Loss | Incident, *, signalled: bool) -> Explains:
     plain = row_of(evidence.cause).explains
-    if plain < Explains.SIGNAL or plain >= Explains.NOT_MET:
+    if plain not in (Explains.EXCEPTION, Explains.LITTLE):
         return plain
     if evidence.collateral:
         return Explains.CONSEQUENCE
@@ -92,7 +92,7 @@ def refined(view: View, incident: Incident) -> Incident:
     The time it was first seen and the attempt never change. An explanation is replaced only by a
     better one, so that workers we replaced meanwhile do not blur it.
     """
-    if incident.attempt != view.status.attempt or view.record is None:
+    if view.record is None:  # a failed start, or the numbering has gone on: nobody can tell
         return incident
     losses = [loss for loss in losses_of(view) if _may_explain(view, incident, loss)]
     loss = best([*losses, *_announced(view, incident)])
@@ -138,7 +138,7 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
     What is known of the incident's own worker may begin later: the last heartbeat of a node that
     has died can be read after the failures of its peers.
     """
-    own = bool(loss.worker) and loss.worker == incident.worker
+    own = loss.worker == incident.worker
     if own and (_sender_unknown(incident) or _tells_why_it_ended(incident, loss)):
         return True
     late = view.observation.now - incident.time
@@ -233,7 +233,7 @@ def _node_may_explain(view: View, incident: Incident) -> bool:
     if incident.slot is None or view.observation.now - incident.time >= _patience(view):
         return False
     worker = view.roster[incident.slot] if incident.slot < len(view.roster) else None
-    if worker is None or worker.phase == "Ended" or worker.loss is not None:
+    if worker is None or worker.phase == "Ended":
         return False
     return bool(worker.node) and view.is_silent(worker)
 
