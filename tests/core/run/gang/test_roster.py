@@ -122,10 +122,29 @@ def test_a_worker_is_not_replaced_before_it_has_said_what_happened_to_it(
     plan = scene.plus(*new).plan
     assert plan.reason == "Attributing"
     assert plan.message.endswith("is not known for sure yet; waiting for slot 1")
-    told = scene.with_agent(1, attempt=1, held=scene.held)
-    told = told.after(told.plan)
-    assert dict(deleted(told))["run-1-1"] == reason
-    assert told.plus(*new).plan.reason == "Resolving"
+    for attempt in (0, 1):  # its agent has answered, started anew or not
+        told = scene.with_agent(1, attempt=attempt, held=scene.held)
+        told = told.after(told.plan)
+        assert dict(deleted(told))["run-1-1"] == reason
+        assert told.plus(*new).plan.reason == "Resolving"
+    later = scene.after(passed=40).with_agent(0, held=scene.held).unheard(1)
+    assert "run-1-1" not in dict(deleted(later))
+    assert later.plus(*new).plan.message == plan.message
+
+
+def test_nothing_is_waited_for_from_a_worker_where_it_is_known_what_ended_the_attempt() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0, exception="ValueError: bad batch")
+    scene = scene.after(scene.plan, passed=2).with_config(template_hash="t2")
+    scene = scene.with_agent(1, attempt=0, phase="Idle", held=Held(attempt=1))
+    scene = scene.after(scene.plan)  # says whom it deletes
+    assert dict(deleted(scene))["run-1-1"] == "workers.template has changed"
+
+
+def test_nothing_is_waited_for_from_a_worker_that_took_no_part_in_the_attempt() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN)
+    new = a_worker(1, 2, template_hash="old", agent=an_agent(1, 2, held=Held()))
+    scene = scene.after(scene.plan, passed=2).plus(new)
+    assert dict(deleted(scene))["run-1-2"] == "workers.template has changed"
 
 
 def test_a_worker_under_notice_is_replaced_and_makes_room_once_it_has_nothing_left_to_do() -> None:

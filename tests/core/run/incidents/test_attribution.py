@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from tests.support.builders import Scene, a_loss, a_run, an_incident, seconds
+from tests.support.builders import BEGIN, Scene, a_loss, a_run, an_incident, seconds
 from trainrun.contract.answer import Hold
 from trainrun_operator.api.run.status_parts import Cause
+from trainrun_operator.core.run.boundary import WorkerLoss
 from trainrun_operator.core.run.incidents.attribution import LINGER, best, incident_of
 from trainrun_operator.core.run.incidents.losses import Loss
 
@@ -145,8 +147,8 @@ def lingering(scene: Scene) -> float:
     return order.linger_seconds
 
 
-def test_a_refined_incident_keeps_when_it_was_seen_and_how_fast() -> None:
-    scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN, age=0.25)
+def test_a_refined_incident_keeps_when_it_was_seen_how_fast_and_how_far_its_attempt_was() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN, age=0.2504)
     first = scene.plan.status.incident
     later = scene.after(scene.plan, passed=3).with_exit(1, signal=9, age=8.0)
     second = later.plan.status.incident
@@ -154,6 +156,7 @@ def test_a_refined_incident_keeps_when_it_was_seen_and_how_fast() -> None:
     assert second is not None
     assert second.message == "rank 1 was killed by SIGKILL"
     assert (second.time, second.detect_seconds) == (first.time, 0.25)
+    assert (second.step, second.template) == (10, "t1")
 
 
 def test_a_later_event_does_not_explain_an_earlier_crash() -> None:
@@ -161,8 +164,16 @@ def test_a_later_event_does_not_explain_an_earlier_crash() -> None:
     scene = scene.after(scene.plan, passed=10)
     assert cause_of(scene.lost(1, Cause.NODE_LOST)) == "AppError"
     assert cause_of(scene.noticed(1).with_worker(1, phase="Ended")) == "AppError"
-    assert cause_of(scene.with_exit(1, oom=True, age=3.0)) == "AppError"
-    assert cause_of(scene.with_exit(1, oom=True, age=11.0)) == "OutOfMemory"
+    assert cause_of(scene.with_exit(1, oom=True, age=9.9)) == "AppError"
+    assert cause_of(scene.with_exit(1, oom=True, age=10.0)) == "OutOfMemory"
+
+
+def test_what_befalls_another_worker_later_explains_neither_a_silence_nor_a_sigterm() -> None:
+    running = a_run(replicas=3, max_failures=3, on_notice="Stop").running()
+    for scene in (running.silent(1, 31), running.got_sigterm(1)):
+        later = scene.after(scene.plan, passed=5)
+        assert later.lost(2, Cause.NODE_LOST).plan.reason == "Gathering"
+        assert later.lost(1, Cause.NODE_LOST).plan.reason == "NodeLost"
 
 
 def test_what_is_learned_late_of_a_worker_that_has_been_silent_explains_the_crash() -> None:
@@ -175,6 +186,9 @@ def test_a_notice_that_came_before_the_crash_explains_it() -> None:
     scene = a_run(max_failures=3).running().with_exit(0)
     scene = scene.after(scene.plan, passed=10).noticed(1, age=11.0)
     assert scene.with_worker(1, phase="Ended").plan.reason == "Preempted"
+    signalled = scene.with_worker(1, notice=None)
+    loss = WorkerLoss(cause=Cause.TERMINATED, message="it was evicted", age=seconds(1))
+    assert signalled.with_worker(1, phase="Ended", loss=loss).plan.reason == "Terminated"
 
 
 def test_broken_collectives_are_explained_by_what_comes_soon_and_not_by_what_comes_later() -> None:
@@ -214,6 +228,9 @@ def test_a_new_operator_does_not_know_since_when_a_worker_it_never_heard_is_lost
     scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN)
     scene = scene.after(scene.plan, passed=600).listening(5).unheard(1)
     assert scene.lost(1, Cause.NODE_LOST).plan.reason == "NodeLost"
+    silent = a_run(replicas=3, max_failures=3).running().silent(0, 31)
+    silent = silent.after(silent.plan, passed=600).listening(5).unheard(1)
+    assert silent.lost(1, Cause.NODE_LOST).plan.reason == "NodeLost"
     known = a_run(max_failures=3).running().with_exit(0)
     known = known.after(known.plan, passed=600).listening(5).unheard(1)
     assert cause_of(known.lost(1, Cause.NODE_LOST)) == "AppError"
@@ -379,6 +396,11 @@ def test_a_failing_verdict_does_not_wait_for_the_node_of_a_worker_that_has_ended
     assert scene.after(scene.plan).plan.reason == "MaxFailuresExceeded"
 
 
+def test_a_failing_verdict_does_not_wait_for_the_node_of_a_worker_of_which_none_is_known() -> None:
+    scene = a_run(replicas=3).running().silent(1, 31).with_worker(1, node="")
+    assert scene.after(scene.plan).plan.reason == "MaxFailuresExceeded"
+
+
 def test_a_failing_verdict_does_not_wait_for_a_worker_that_speaks_again() -> None:
     scene = a_run(replicas=3).running().silent(1, 31)
     assert scene.after(scene.plan).silent(1, 1).plan.reason == "MaxFailuresExceeded"
@@ -386,8 +408,8 @@ def test_a_failing_verdict_does_not_wait_for_a_worker_that_speaks_again() -> Non
 
 def test_a_silence_of_another_roster_waits_for_nobody() -> None:
     scene = a_run().running()
-    for slot in (None, 7):
-        incident = an_incident(Cause.SILENT, slot=slot)
+    for slot in (None, 2):
+        incident = an_incident(Cause.SILENT, slot=slot, time=scene.now)
         assert scene.ended(incident).plan.reason == "MaxFailuresExceeded"
 
 
@@ -401,19 +423,21 @@ def test_a_direct_cause_fails_the_run_at_once() -> None:
     assert scene.after(scene.plan).plan.reason == "MaxFailuresExceeded"
 
 
-def test_an_incident_of_another_attempt_is_not_refined() -> None:
-    scene = a_run(max_failures=3).running().ended(an_incident(attempt=7)).lost(1, Cause.NODE_LOST)
-    incident = scene.plan.status.incident
-    assert incident is not None
-    assert incident.cause == "AppError"
-
-
-def test_the_last_lines_that_fit_are_kept() -> None:
-    lines = tuple(f"{number:02d} " + "x" * 300 for number in range(30))
-    scene = a_run().running().with_exit(0, last_lines=lines)
-    incident = scene.plan.status.incident
-    assert incident is not None
-    assert incident.last_lines == lines[-6:]
+def test_an_incident_keeps_as_much_of_each_text_as_a_status_has_room_for() -> None:
+    long, lines = "x" * 3000, tuple(f"{number:02d}" for number in range(30))
+    loss = a_loss(
+        worker=long, node=long, container=long, exception=(long,) * 30, raised_at=long,
+        message=long, last_lines=lines,
+    )  # fmt: skip
+    incident = incident_of(loss, attempt=1, now=BEGIN)
+    texts = (incident.worker, incident.node, incident.container, incident.raised_at)
+    assert [len(text) for text in (*texts, incident.message)] == [253, 253, 63, 120, 1000]
+    assert [len(kind) for kind in incident.exception] == [120] * 16
+    assert incident.last_lines == lines[-20:]
+    loss = replace(loss, last_lines=("a", "b" * 1000, "c" * 1000))
+    assert len(incident_of(loss, attempt=1, now=BEGIN).last_lines) == 2
+    loss = replace(loss, last_lines=("b" * 1001, "c" * 1000))
+    assert len(incident_of(loss, attempt=1, now=BEGIN).last_lines) == 1
 
 
 def test_an_answer_is_not_waited_for_from_a_worker_that_was_gone_before() -> None:

@@ -41,6 +41,14 @@ def test_nothing_is_charged_where_nothing_is_open() -> None:
     assert settled(scene.view, scene.status) is scene.status
 
 
+def test_steps_that_are_told_after_the_end_of_their_attempt_count_when_it_is_settled() -> None:
+    scene = a_run(max_failures=3).running().with_all(steps=(None,)).with_exit(0)
+    scene = scene.after(scene.plan)
+    assert (scene.status.reached, scene.status.stepped_from) == (None, "")
+    after = settled(scene.with_agent(1, steps=(15,)).view, scene.status)
+    assert (after.reached, after.stepped_from) == (15, "t1")
+
+
 def resumed_at_10(reached: int | None, **status: int) -> Scene:
     """An attempt that began at step 10, and has come so far."""
     scene = a_run().running(2, resume=(1, 10)).with_all(steps=(reached,))
@@ -52,6 +60,10 @@ def test_progress_is_a_step_beyond_the_one_that_was_handed_out(
     reached: int | None, progress: bool
 ) -> None:
     assert made_progress(resumed_at_10(reached).view) is progress
+
+
+def test_a_checkpoint_that_is_committed_is_progress_though_no_step_was_reported() -> None:
+    assert made_progress(resumed_at_10(None).committed(0, 11).view)
 
 
 @pytest.mark.parametrize(("before", "progress"), [(11, True), (12, False), (None, True)])

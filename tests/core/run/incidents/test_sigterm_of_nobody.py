@@ -122,7 +122,8 @@ def test_an_end_that_is_never_known_is_counted_once_as_what_was_seen() -> None:
     assert silent.plan.status.failures.counted == 1
     dark = silent.with_worker(1, suspect_node="NotReady")
     assert dark.plan.reason == "NodeLost"
-    assert scene.after(passed=40).plan.reason == "MaxFailuresExceeded"
+    assert scene.after(passed=24.9).plan.reason == "Attributing"
+    assert scene.after(passed=25).plan.reason == "MaxFailuresExceeded"
 
 
 def test_the_next_operator_learns_from_the_end_of_the_pod_what_the_one_before_could_not() -> None:
@@ -173,10 +174,23 @@ def test_a_sigterm_that_is_heard_of_after_the_end_of_its_worker_explains_that_en
     )
 
 
+def test_a_sigterm_after_a_failure_or_long_after_a_silence_does_not_explain_them() -> None:
+    failed = a_run(max_failures=3).running().with_exit(1)
+    failed = failed.after(failed.plan, passed=5).listening(1).unheard(1)
+    assert not failed.with_worker(1, phase="Ended", exit_code=143).plan.transition
+    silent = a_run(replicas=3, max_failures=3).running().silent(1, 31)
+    silent = silent.after(silent.plan, passed=61).silent(1, 0)
+    silent = silent.with_agent(1, notice=Notice(reason="SIGTERM"))
+    assert not silent.with_worker(1, phase="Ended").plan.transition
+
+
 def test_who_deletes_a_worker_after_its_end_has_not_ended_it() -> None:
     scene = a_run(max_failures=3).running().with_worker(1, phase="Ended", exit_code=137)
     scene = scene.after(scene.plan).after(passed=1)
     assert not scene.without(1).plan.transition
+    known = ended(told(max_failures=3), Cause.TERMINATED, OWN)
+    known = known.after(known.plan)
+    assert not known.without(1).plan.transition
 
 
 def test_a_pod_that_ends_itself_again_and_again_does_not_go_on_for_ever() -> None:
@@ -229,3 +243,14 @@ def test_neither_does_an_attempt_of_which_only_an_agent_knows() -> None:
     assert known.plan.reason == "AttemptSkipped"
     assert known.plan.status.incident is not None
     assert known.plan.status.incident.cause == "Preempted"
+
+
+def test_once_the_numbering_has_gone_on_nothing_explains_the_attempt_any_more() -> None:
+    scene = told(max_failures=3).with_agent(0, attempt=4).after(passed=101)
+    assert scene.plan.reason == "AttemptSkipped"
+    scene = scene.after(scene.plan)
+    for later in (scene.with_worker(1, notice=Notice(reason="deleted")), scene.without(1)):
+        incident = later.plan.status.incident
+        assert incident is not None
+        assert incident.cause == "Terminated"
+    assert scene.without(1).with_config(suspend=True).plan.reason == "Suspended"
