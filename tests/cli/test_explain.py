@@ -24,6 +24,8 @@ from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.explaining.advice import advice
 from trainrun_operator.cli.explaining.life import Life
+from trainrun_operator.cli.explaining.run_report import report_of
+from trainrun_operator.cli.tasks.program import TaskHistory
 
 
 def call(*words: str) -> Result:
@@ -190,8 +192,37 @@ def test_attempts_of_a_version_without_a_story_are_told_by_their_claims(tmp_path
     run.write_once(layout.attempt_key(2), AttemptRecord(attempt=2, uid="u", ended="AppError: x"))
     output = call(f"{tmp_path.as_uri()}/old").output
     assert "Run old has no recorded end" in output
-    assert "attempt 2, from nothing" in output
+    assert "attempt 2, no checkpoint handed to it" in output
+    assert "from nothing" not in output
     assert "the one before ended: AppError: x" in output
+
+
+def test_a_claim_that_cannot_be_read_costs_what_the_attempt_began_from_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Its attempt was passed over in silence."""
+    run = RunStore(open_store(tmp_path.as_uri()), "old")
+    for attempt in (1, 2):
+        run.write_once(layout.attempt_key(attempt), AttemptRecord(attempt=attempt, uid="u"))
+    run.store.put(run.key(layout.attempt_key(2)), b"{}")
+    output = " ".join(call(f"{tmp_path.as_uri()}/old").output.split())
+    assert "attempt 1, no checkpoint handed to it" in output
+    assert (
+        "! attempt 2: what it began from is not known, since attempts/000002.json is damaged"
+        in output
+    )
+
+
+def test_of_a_program_of_tasks_no_claim_says_that_an_attempt_lacked_a_checkpoint() -> None:
+    life = Life(
+        name="evals",
+        uri="file:///runs/evals",
+        chapters=(),
+        attempts=(AttemptRecord(attempt=2, uid="u"),),
+        tasks=TaskHistory(),
+    )
+    told = " ".join(str(block) for it in report_of(life).sections for block in it.blocks)
+    assert "attempt 2, after the tasks that were done" in told
 
 
 def test_a_chapter_of_another_version_costs_only_itself(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
 from trainrun.checkpoint.logs import RankLog, read_logs
 from trainrun.checkpoint.metrics_log import read_metrics
-from trainrun.checkpoint.notes import read_attempts, read_hang, read_story
+from trainrun.checkpoint.notes import MOST_CHAPTERS, read_attempts, read_hang, read_story
 from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder
@@ -130,22 +130,31 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     status = _status(run, generation, remarks)
     records: list[StoryRecord] = []
     attempts: list[AttemptRecord] = []
+    claimed: list[int] = []
     checkpoints: list[CheckpointInfo] = []
     uri, at = f"{run.storage}/{run.name}", None
     try:
         at = generation_of(run, generation)
         uri = at.uri if at.generation > 1 else uri
+        claimed = at.attempts()[-MOST_CHAPTERS:]
         records, attempts = read_story(at), read_attempts(at)
         checkpoints = list_checkpoints(at)
     except StoreError as error:
         if status is None:
             raise
         remarks.append(f"the storage cannot be read: {error}")
-    if status is None and not records and not attempts and not checkpoints:
+    if status is None and not records and not claimed and not checkpoints:
         raise nothing_of(run)
     if status is not None and status.left:
         moment = _last_sign(status.status, moment)
     chapters = _chapters(records, status, moment, remarks)
+    known = {it.attempt for it in attempts} | {it.attempt for it in chapters if it.workers}
+    remarks += (
+        f"attempt {number}: what it began from is not known, since {layout.attempt_key(number)} "
+        "is damaged"
+        for number in claimed
+        if number not in known
+    )
     told = status.status if status else None
     stood = [folder for chapter in chapters if (folder := _hang_of(chapter, told))]
     hangs = _hangs(at, stood[-MOST_HANGS:], remarks) if at is not None else {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from trainrun.checkpoint.logs import RankLog
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.advice import lost_steps, on_node, step_seconds
 from trainrun_operator.cli.explaining.life import Life, Rank
@@ -79,13 +80,18 @@ def _title(chapter: Chapter, life: Life) -> str:
         if chapter.end == "Incident":
             return f"attempt {chapter.attempt} could not start"
         return "preparing" if chapter.attempt == 0 else "preparing to go on"
-    point = chapter.resumed_from
-    # Of a script that reports nothing nobody knows where it went on: its output may tell.
-    begin = "from nothing" if chapter.reports else "no checkpoint handed to it"
-    begin = begin if life.tasks is None else "after the tasks that were done"
-    if point is not None:
-        begin = f"from step {point.step} of attempt {point.attempt}"
+    begin = beginning(chapter.resumed_from, life, reports=chapter.reports)
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
+
+
+def beginning(point: CheckpointId | None, life: Life, *, reports: bool = False) -> str:
+    """What an attempt began from; `reports`: its script is known to report steps."""
+    if point is not None:
+        return f"from step {point.step} of attempt {point.attempt}"
+    if life.tasks is not None:
+        return "after the tasks that were done"
+    # Of a script that reports nothing nobody knows where it went on: its output may tell.
+    return "from nothing" if reports else "no checkpoint handed to it"
 
 
 def _events(chapter: Chapter) -> Iterator[TextLine]:

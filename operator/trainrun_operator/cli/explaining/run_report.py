@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from trainrun_operator.api.run.story import chapter_object
 from trainrun_operator.cli.explaining.advice import advice, lost_steps
 from trainrun_operator.cli.explaining.life import Extras, Life
-from trainrun_operator.cli.explaining.narrative import changes, section, section_id
+from trainrun_operator.cli.explaining.narrative import beginning, changes, section, section_id
 from trainrun_operator.cli.report.model import (
     Advices,
     Bar,
@@ -171,8 +171,7 @@ def _claims(life: Life) -> Iterator[TextLine]:
     told = {chapter.attempt for chapter in life.ran}
     for record in life.attempts:
         if record.attempt not in told:
-            begin = f"from step {record.resume.step}" if record.resume else "from nothing"
-            yield TextLine(f"attempt {record.attempt}, {begin}")
+            yield TextLine(f"attempt {record.attempt}, {beginning(record.resume, life)}")
             if record.ended:
                 yield TextLine(f"the one before ended: {record.ended}", deeper=True)
 
