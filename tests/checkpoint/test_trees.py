@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, materialize, materialize_initial
 from trainrun._common.tree import TreeEntry, walk
+from trainrun._process.checkpoint_handle import Checkpoint
 from trainrun._process.staging import Staging
 from trainrun.checkpoint.records import Manifest, seal
 from trainrun.checkpoint.writer import commit_if_complete, scan, write_part
@@ -153,6 +154,28 @@ def test_a_link_to_the_newest_folder_may_be_absolute(tmp_path: Path, whose: str)
     links = {"last": "000100", "000100/sub/best.pt": "../model.pt", "around.pt": "000100/model.pt"}
     assert {name: os.fspath((staged / name).readlink()) for name in links} == links
     assert {it.name: it.target for it in scan_links(staged)} == links
+
+
+@pytest.mark.parametrize("whose", ["staging_directory", "the script's own"])
+def test_links_that_lead_nowhere_in_the_directory_come_back_as_links(
+    bench: Bench, tmp_path: Path, whose: str
+) -> None:
+    """A link to the best save, which had been deleted since, failed every report."""
+    (tmp_path / "staging").mkdir()
+    staging = Staging(tmp_path / "staging")
+    own = whose == "staging_directory"
+    saved = a_tree(staging.new_directory() if own else tmp_path / "saved")
+    (saved / "best").symlink_to("step-1")
+    (saved / "first").symlink_to(saved / "step-1" / "model.pt")
+    (saved / "run").symlink_to("run.sh/none")
+    (saved / "loop").symlink_to("loop")
+    links = {"best": "step-1", "first": "step-1/model.pt", "run": "run.sh/none", "loop": "loop"}
+    assert staging.check(saved, 5)
+    store(bench, scan(tmp_path / "staging" / staging.take(saved, 5).name, rank=0))
+    directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
+    restored = Checkpoint(directory).to_directory(tmp_path / "restored")
+    for place in (directory, Path(restored)):
+        assert {name: os.fspath((place / name).readlink()) for name in links} == links
 
 
 def scan_links(folder: Path) -> list[TreeEntry]:

@@ -262,11 +262,24 @@ def test_links_in_a_staging_directory_become_files_of_their_own(
     assert staged(agent, 3) == {"hard.pt": "weights", "soft.pt": "weights"}
 
 
-def test_a_dangling_link_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["../nowhere", "{}/nowhere"])
+def test_a_link_that_leads_nowhere_and_out_of_the_checkpoint_is_named(
+    agent: AgentStandIn, tmp_path: Path, target: str
+) -> None:
     mine = directory_with(tmp_path / "mine")
-    (mine / "latest").symlink_to("nowhere")
-    with pytest.raises(ValueError, match=r"mine/latest cannot be read \(No such file"):
+    (mine / "latest").symlink_to(target.format(tmp_path))
+    with pytest.raises(ValueError, match=r"latest leads out of the checkpoint to .*/nowhere"):
         trainrun.report(step=3, checkpoint=mine)
+
+
+def test_a_link_that_leads_nowhere_in_the_checkpoint_is_reported_with_it(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    """A link to a save that had been deleted failed every report."""
+    mine = directory_with(tmp_path / "mine")
+    (mine / "best").symlink_to("checkpoint-100")
+    trainrun.report(step=3, checkpoint=mine)
+    assert os.readlink(agent.staging / "step-000000000003" / "best") == "checkpoint-100"
 
 
 def test_a_link_to_a_directory_is_named(agent: AgentStandIn, tmp_path: Path) -> None:

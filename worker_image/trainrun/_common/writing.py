@@ -69,8 +69,11 @@ def look(directory: Path) -> Look:
     for name, entry in walk(directory):
         try:
             status = entry.stat()
-        except FileNotFoundError:  # renamed in this moment
-            continue
+        except OSError as error:
+            # Renamed in this moment, or a link that leads nowhere.
+            if isinstance(error, FileNotFoundError) or entry.is_symlink():
+                continue
+            raise
         found[f"{name}/" if entry.is_dir() else name] = status.st_size, status.st_mtime_ns
     return found
 

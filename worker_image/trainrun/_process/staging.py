@@ -320,15 +320,15 @@ def _files(top: Path, step: int) -> list[Path]:
 def _check_file(path: Path, top: Path, step: int) -> Path:
     if reason := unstorable(os.fspath(path.relative_to(top))):
         raise ValueError(f"report(step={step}): {os.fsencode(path)!r}: {reason}")
+    if path.is_symlink() and inner_target(path, top):
+        return path  # also where nothing is there: a save that was deleted, for instance
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise ValueError(
-            f"report(step={step}): {path} cannot be read ({error.strerror}); a link must lead to "
-            "a file"
-        ) from error
-    if path.is_symlink() and inner_target(path, top):
-        return path
+        why = f"cannot be read ({error.strerror})"
+        if path.is_symlink():
+            why = f"leads out of the checkpoint to {path.readlink()}, which {why}; remove the link"
+        raise ValueError(f"report(step={step}): {path} {why}") from error
     if path.is_symlink() and stat.S_ISDIR(mode):
         raise ValueError(
             f"report(step={step}): {path} is a link to a directory outside of the checkpoint; copy "
