@@ -130,10 +130,20 @@ def test_a_damaged_record_that_may_have_held_more_than_points_is_not_left_out(
     data = folder.store.get(folder.key("log/000000003.json"))
     folder.store.put(folder.key("log/000000003.json"), data[:cut])
     for position in (2, 3, 4):
-        with pytest.raises(SweepLogDamaged, match="nothing of it tells that it held only points"):
+        with pytest.raises(SweepLogDamaged) as refused:
             SweepLog(folder).leave_out(position)
-    with pytest.raises(SweepLogDamaged, match=r"log/000000001\.json: it can be read, and stays"):
+        assert str(refused.value) == (
+            f"{folder.uri}/log/00000000{position}.json: nothing is left of it that tells that it "
+            "held only points of curves, so it is not left out. Put it back from a copy or an "
+            "older version of it; or save what was told before with `trainrun sweep export "
+            "--before-damage`, and begin anew with another spec.storage.sweepName"
+        )
+    with pytest.raises(SweepLogDamaged) as refused:
         SweepLog(folder).leave_out(1)
+    assert str(refused.value) == (
+        f"{folder.uri}/log/000000001.json: it can be read, and stays. Give the number of the "
+        "record that `trainrun sweep trials` names as damaged, if it names one"
+    )
 
 
 def test_what_stands_before_a_damaged_record_can_be_saved(folder: RunStore) -> None:

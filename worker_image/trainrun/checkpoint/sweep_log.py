@@ -88,10 +88,18 @@ class SweepLog:
         data, key = self._log.get(position) or b"", self._log.key(position)
         with suppress(CheckpointDamaged):
             unseal(LogEntry, data, name=key)
-            raise self._log.error(position, "it can be read, and stays")
+            raise SweepLogDamaged(
+                f"{self.folder.uri}/{key}: it can be read, and stays. Give the number of the "
+                "record that `trainrun sweep trials` names as damaged, if it names one"
+            )
         # Keys are sorted: the kind stands before the points.
         if b'"kind":"Reports"' not in data:
-            raise self._log.error(position, "nothing of it tells that it held only points")
+            raise SweepLogDamaged(
+                f"{self.folder.uri}/{key}: nothing is left of it that tells that it held only "
+                "points of curves, so it is not left out. Put it back from a copy or an older "
+                "version of it; or save what was told before with `trainrun sweep export "
+                "--before-damage`, and begin anew with another spec.storage.sweepName"
+            )
         kept = f"{key}.damaged"
         self.folder.store.put(self.folder.key(kept), data)
         self.folder.store.put(self.folder.key(key), seal(LogEntry(Reports())))
