@@ -259,8 +259,17 @@ def test_the_template_stays_as_it_was_written() -> None:
             '"Deployment"; TrainRun is needed here',
         ),
         (
-            f"{HEAD}---\n{HEAD}",
+            f"kind: ConfigMap\n---\n{HEAD}",
             "run.yaml: the file holds 2 YAML documents; put the TrainRun into a file of its own",
+        ),
+        (
+            f"{HEAD}---\n{HEAD}---\nkind: ConfigMap",
+            "run.yaml: the file holds 2 TrainRuns; put each into a file of its own",
+        ),
+        (
+            "kind: ConfigMap\n---\nkind: Secret\n---\n- a",
+            "run.yaml: the file holds 3 YAML documents, none of them a TrainRun; give the file of "
+            "the TrainRun",
         ),
         (
             "- a",

@@ -283,7 +283,7 @@ def test_a_job_is_found_among_the_documents_of_its_file(tmp_path: Path) -> None:
     assert spec_of(result) == spec_of(converted(JOBS / "pytorchjob.yaml"))
     assert "note: ConfigMap of the same file: not in the TrainRun; apply it as" in result.stderr
     path.write_text("---\n".join((JOBS / f"{name}.yaml").read_text() for name in KINDS))
-    assert "the file holds 3 YAML documents" in converted(path).stderr
+    assert "the file holds 3 jobs; put each into a file of its own" in converted(path).stderr
 
 
 @pytest.mark.parametrize(

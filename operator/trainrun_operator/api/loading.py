@@ -141,14 +141,19 @@ def read_document(
         raise InvalidSpec(f"{source}: not valid YAML: {error}") from error
     if not documents:
         raise InvalidSpec(f"{source}: the file is empty; a {kind} is needed")
-    named = [it for it in documents if isinstance(it, dict) and it.get("kind") in kinds]
-    if len(named) == 1:
+    wanted = kinds or (kind,)
+    named = [it for it in documents if isinstance(it, dict) and it.get("kind") in wanted]
+    if kinds and len(named) == 1:
         documents = named
     if len(documents) > 1:
-        raise InvalidSpec(
-            f"{source}: the file holds {len(documents)} YAML documents; put the {kind} into a "
-            "file of its own"
-        )
+        told = f"{source}: the file holds {len(documents)} YAML documents"
+        if len(named) > 1:
+            told = f"{source}: the file holds {len(named)} {kind}s; put each into a file of its own"
+        elif named:
+            told += f"; put the {kind} into a file of its own"
+        else:
+            told += f", none of them a {kind}; give the file of the {kind}"
+        raise InvalidSpec(told)
     if not isinstance(documents[0], dict):
         there = "a list" if isinstance(documents[0], list) else "plain text"
         raise InvalidSpec(
