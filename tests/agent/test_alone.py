@@ -30,6 +30,9 @@ def test_who_gets_sigterm(on_notice: OnNotice, asks: bool, signals: bool) -> Non
     assert leaving.gives_sigterm(settings(on_notice), asks=asks) is signals
 
 
+@pytest.mark.case(
+    "nodes", "A worker gets a notice, and its agent reaches no operator", counted="maxPreemptions"
+)
 @pytest.mark.parametrize(
     ("answered", "now", "out"),
     [

@@ -100,6 +100,7 @@ def test_files_are_looked_at_within_bounds(tmp_path: Path) -> None:
     assert code_files(["python", "train.py"], tmp_path)[0] == found[0]
 
 
+@pytest.mark.case("nodes", "The script's ConfigMap or image tag changes under a gang")
 def test_an_agent_tells_what_it_would_start_and_then_what_it_has_started(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

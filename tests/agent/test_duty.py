@@ -174,6 +174,9 @@ def test_an_answer_speaks_of_our_steps_while_our_attempt_runs_or_was_ended_last(
     assert (after(1, order).of_attempt is not None) == ours
 
 
+@pytest.mark.case(
+    "storage", "A process dies after such a report while the store is away", counted="its cause"
+)
 @pytest.mark.parametrize(
     ("outcome", "last_word"),
     [("Resolved", True), ("Finished", True), ("Behind", True), ("Unavailable", False)],

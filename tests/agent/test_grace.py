@@ -160,6 +160,14 @@ def test_a_shell_is_passed_over_and_the_helpers_of_a_training_are_left_alone(
     assert "rank 0 exited with code 7 on SIGTERM" in worker.output
 
 
+@pytest.mark.case(
+    "nodes",
+    "A worker gets a notice, and the script never asks should_save()",
+    counted="maxPreemptions",
+)
+@pytest.mark.case(
+    "nodes", "A worker gets a notice, and its agent reaches no operator", counted="maxPreemptions"
+)
 def test_a_worker_whose_notice_reaches_no_operator_sends_sigterm_by_itself(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -58,6 +58,9 @@ def order_save(operator: OperatorStandIn, call: int, *, writer_rank: int = 0) ->
     return call
 
 
+@pytest.mark.case(
+    "nodes", "A worker gets a notice (SIGTERM, eviction, reclaim)", counted="maxPreemptions"
+)
 def test_sigterm_is_told_as_a_notice_and_not_passed_on(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -81,6 +81,7 @@ class Gang:
             worker.shows(f"saves at {self.call} for SIGTERM writer 1", timeout=60)
 
 
+@pytest.mark.case("operator", "The operator dies while the agents agree on a should_save() call")
 @pytest.mark.slow
 def test_ranks_that_have_prepared_save_together_though_the_operator_died_before_the_commit(
     operator: OperatorStandIn, workers: Workers
@@ -121,6 +122,7 @@ def test_where_one_worker_has_passed_the_call_all_train_on_and_a_late_commit_cha
         assert "saves at" not in gang.members[slot].output
 
 
+@pytest.mark.case("operator", "The operator and the store are away during a should_save() call")
 @pytest.mark.slow
 def test_without_operator_and_store_the_output_says_what_training_waits_for(
     operator: OperatorStandIn,

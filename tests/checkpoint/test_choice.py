@@ -147,6 +147,7 @@ def test_a_step_that_was_set_aside_before_its_commit_is_not_resumed(bench: Bench
     assert [info.state for info in list_checkpoints(bench.run)] == ["good", "bad"]
 
 
+@pytest.mark.case("storage", "Slot 0's agent dies before it writes the manifest")
 def test_a_step_below_one_that_was_set_aside_before_its_commit_is_completed(bench: Bench) -> None:
     bench.resolve(1)
     all_parts_of_20(bench)

@@ -148,6 +148,9 @@ def test_the_same_content_from_two_workers_is_stored_once(any_bench: Bench) -> N
     assert [name for name in objects(any_bench) if "common" in name] == ["worker-00000/common.json"]
 
 
+@pytest.mark.case(
+    "script", "Two ranks bring one file name with different content", counted="the run fails"
+)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_different_content_under_one_name_names_both_ranks_and_the_remedy(
     bench: Bench, workers: int

@@ -74,6 +74,7 @@ SEEN_IN_THE_LISTING: list[tuple[str, Callable[[Path], None], str]] = [
 ]
 
 
+@pytest.mark.case("storage", "A checkpoint's file is truncated, missing or has the wrong size")
 @pytest.mark.parametrize(("name", "harm", "reason"), SEEN_IN_THE_LISTING)
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(
     bench: Bench, damaged: Path, name: str, harm: Callable[[Path], None], reason: str
@@ -157,6 +158,11 @@ def test_a_missing_marker_and_manifest_fall_back(bench: Bench, damaged: Path) ->
     assert bench.resolve(2).resume == checkpoint_id(1, 10)
 
 
+@pytest.mark.case(
+    "storage",
+    "A bit has flipped in a checkpoint's file",
+    counted="maxFailures after three in a row",
+)
 def test_a_flipped_bit_is_found_when_the_file_is_read(bench: Bench, damaged: Path) -> None:
     flip(damaged / "worker-00001" / "model-rank1.pt")
     answer = bench.resolve(2)
@@ -194,6 +200,9 @@ def test_no_flipped_bit_anywhere_leads_to_a_bad_resume(bench: Bench, damaged: Pa
         shutil.copytree(kept, damaged.parent.parent)
 
 
+@pytest.mark.case(
+    "storage", "No good checkpoint is left, though one was committed", counted="the run fails"
+)
 def test_when_no_good_one_is_left_nothing_is_not_chosen(bench: Bench, damaged: Path) -> None:
     empty(damaged / "manifest.json")
     (damaged.parent / "step-000000010-attempt-1" / "worker-00000" / "model-rank0.pt").unlink()
@@ -226,6 +235,9 @@ def test_a_commit_that_came_too_late_to_count_is_not_missed(
     assert (answer.outcome, answer.resume) == ("Resolved", None)
 
 
+@pytest.mark.case(
+    "storage", "The store's listing is empty or incomplete", counted="the run waits, then fails"
+)
 def test_an_empty_listing_does_not_make_a_run_start_from_nothing(
     bench: Bench, damaged: Path
 ) -> None:

@@ -85,6 +85,11 @@ def test_a_disk_with_room_for_two_checkpoints_bears_any_number_of_restarts(
         assert held(disk) == [40, 50]
 
 
+@pytest.mark.case(
+    "storage",
+    "The worker's disk has no room for the checkpoint to resume from",
+    counted="maxFailures",
+)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_on_a_full_disk_the_oldest_go_one_by_one_and_no_more_than_needed(
     bench: Bench, cache: Path, number: int

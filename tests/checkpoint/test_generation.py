@@ -80,6 +80,7 @@ def test_an_owner_is_looked_at_in_the_generation_that_the_agent_is_told(bench: B
     assert (answer.owner, answer.generation) == ("Moves", 2)
 
 
+@pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 def test_a_fresh_start_resumes_nothing_of_what_is_there_and_leaves_it_as_it_is(
     any_bench: Bench,
 ) -> None:
@@ -263,6 +264,7 @@ def test_four_trainruns_that_race_to_start_fresh_get_a_generation_each(any_bench
         assert sorted(pool.map(start, range(4))) == [1, 2, 3, 4]
 
 
+@pytest.mark.case("storage", "The agent that began a generation dies before anybody hears of it")
 def test_a_generation_that_is_not_listed_yet_is_found_by_its_name(tmp_path: Path) -> None:
     bench, store = late_run(tmp_path)
     bench.resolve(1)

@@ -64,6 +64,7 @@ def kill_often(bench: Bench, *, times: int, seed: int, longest: float) -> None:
         step = resume.step + 1
 
 
+@pytest.mark.case("storage", "An agent is killed in the middle of an upload")
 @pytest.mark.slow
 def test_50_kills_in_a_folder(bench: Bench) -> None:
     kill_often(bench, times=50, seed=random.randrange(10**6), longest=0.06)

@@ -204,6 +204,7 @@ def test_a_commit_that_was_set_aside_is_not_completed_again_where_its_manifest_i
     assert answer.set_aside == (f"{bad.name}: two nodes read it wrongly",)
 
 
+@pytest.mark.case("storage", "The store lists late what was written")
 def test_a_run_does_not_start_from_nothing_where_nothing_is_listed_of_a_commit_but_its_markers(
     tmp_path: Path,
 ) -> None:

@@ -27,6 +27,8 @@ def owners(bench: Bench) -> list[str]:
     return [item.key for item in bench.run.objects("owners/")]
 
 
+@pytest.mark.case("storage", "Another run uses the same storage and run name")
+@pytest.mark.case("strangers", "A TrainRun is deleted with --cascade=orphan")
 def test_storage_in_use_is_waited_for_with_a_message(any_bench: Bench) -> None:
     any_bench.resolve(1)
     beat(any_bench.run, uid="uid-1", counter=1)
@@ -84,6 +86,7 @@ def test_a_fresh_watch_starts_to_count_from_nothing(bench: Bench) -> None:
     )
 
 
+@pytest.mark.case("storage", "Another run takes the storage over", counted="the run fails")
 def test_an_owner_that_was_taken_over_notices(any_bench: Bench) -> None:
     any_bench.resolve(1)
     assert beat(any_bench.run, uid="uid-1", counter=1)
@@ -188,6 +191,7 @@ def test_the_run_record_says_who_came_first(bench: Bench) -> None:
     assert record["created_by"] == "TrainRun uid uid-1"
 
 
+@pytest.mark.case("operator", "A node with a whole gang is cut off from the operators alone")
 def test_an_owner_that_nobody_hears_is_seen_to_live_by_its_beat_and_nothing_is_claimed(
     any_bench: Bench,
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_later_attempt_wins_over_a_higher_step(bench: Bench) -> None:
     assert bench.resolve(3).resume == checkpoint_id(2, 15)
 
 
+@pytest.mark.case("storage", "A worker that counts as lost comes back and commits")
 def test_a_late_commit_of_an_unreachable_agent_is_fenced(any_bench: Bench) -> None:
     any_bench.resolve(1)
     any_bench.commit(step=10)
@@ -159,6 +160,7 @@ def test_an_attempt_number_of_another_run_is_not_ours(bench: Bench) -> None:
     assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
 
 
+@pytest.mark.case("storage", "Slot 0's agent dies before it writes the manifest")
 def test_done_markers_newer_than_the_newest_manifest_are_completed(any_bench: Bench) -> None:
     bench = any_bench
     bench.resolve(1)
@@ -219,6 +221,9 @@ def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
     )
 
 
+@pytest.mark.case(
+    "sweeps", "A trial finds the folder of a trial with other parameters", counted="maxFailedTrials"
+)
 @pytest.mark.parametrize("over", [True, False])
 def test_the_folder_of_a_trial_with_other_parameters_is_not_gone_on_with(
     any_bench: Bench, *, over: bool
@@ -255,6 +260,7 @@ class ErrorPages(Through):
         return self._page if key.endswith("finished.json") else self._store.get(key)
 
 
+@pytest.mark.case("storage", "A proxy answers in the store's place")
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
@@ -287,6 +293,7 @@ def test_a_record_of_success_that_has_rotted_is_not_believed_and_named(bench: Be
     assert "finished.json: not a record of ours" in answer.message
 
 
+@pytest.mark.case("storage", "Another run takes the storage over", counted="the run fails")
 def test_a_run_whose_storage_was_taken_over_does_not_mark_it_finished(any_bench: Bench) -> None:
     any_bench.resolve(1)
     release(any_bench.run, uid="uid-1")
@@ -338,6 +345,7 @@ def resolve_while(
     )
 
 
+@pytest.mark.case("storage", "A checkpoint is committed while the resume point is being chosen")
 @pytest.mark.parametrize("first", [10, None], ids=["there was one", "there was none"])
 def test_what_is_committed_between_the_look_and_the_claim_is_resumed_from(
     any_bench: Bench, first: int | None
@@ -477,6 +485,7 @@ def test_a_checkpoint_that_is_gone_does_not_mean_that_the_store_refuses(any_benc
     )
 
 
+@pytest.mark.case("storage", "The store refuses a run that has trained before")
 @pytest.mark.parametrize("known", [True, False])
 def test_a_worker_that_does_not_reach_the_store_says_so(
     bench: Bench, folder: Path, *, known: bool

@@ -75,6 +75,9 @@ def test_the_loser_of_a_race_reads_what_the_winner_wrote(folder: RunStore) -> No
     assert (view.asked, view.end is not None) == (0, True)
 
 
+@pytest.mark.case(
+    "sweeps", "A record of a sweep's log is missing or damaged", counted="the sweep stops"
+)
 def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> None:
     log = SweepLog(folder)
     for record in (begun(), asked(0), told(0)):
@@ -218,6 +221,7 @@ def test_a_log_that_is_begun_between_two_looks_is_no_log_that_was_deleted(
     assert SweepLog(folder).read_on().position == 1
 
 
+@pytest.mark.case("sweeps", "The newest records of a sweep's log are lost")
 @pytest.mark.parametrize("claims", [0, 2])
 def test_a_trial_whose_number_a_lost_record_had_given_away_gets_a_folder_never_used(
     store: ObjectStore, claims: int

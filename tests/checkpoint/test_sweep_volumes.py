@@ -136,6 +136,7 @@ def without_a_record(store: ObjectStore, key: str) -> None:
     store.put(key, b"".join(store.get(key).splitlines(keepends=True)[1:]))
 
 
+@pytest.mark.case("sweeps", "A copy of 256 log records is damaged or cannot be written")
 @pytest.mark.parametrize(
     "spoil", [damaged, cut, emptied, of_another_log, begun_by_another, without_a_record]
 )
@@ -153,6 +154,7 @@ def test_of_a_wrong_volume_nothing_is_believed(
     assert SweepLog(folder).read_on() == again.view
 
 
+@pytest.mark.case("sweeps", "The newest records of a sweep's log are lost")
 @pytest.mark.parametrize("kept", [0, 6, 7])
 def test_a_log_that_has_lost_records_of_which_a_copy_is_left_is_not_gone_on_with(
     folder: RunStore, kept: int

@@ -105,6 +105,9 @@ def test_a_name_that_leaves_the_folder_is_refused(store: ObjectStore, tmp_path: 
         written(store).upload(result(tmp_path), "../log/000000001.json")
 
 
+@pytest.mark.case(
+    "tasks", "A batch of the task log is missing or damaged", counted="the program ends"
+)
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -165,6 +168,9 @@ def test_a_bucket_that_was_emptied_makes_nothing_lost(store: ObjectStore, tmp_pa
     assert store.list("") == []
 
 
+@pytest.mark.case(
+    "tasks", "The bucket of tasks was emptied, or the endpoint changed", counted="the program ends"
+)
 def test_a_store_that_shows_nothing_of_what_was_done_is_not_believed(store: ObjectStore) -> None:
     """A wrong endpoint, after the command was started again."""
     folder = a_folder(store)
@@ -195,6 +201,7 @@ def test_a_log_that_is_not_found_may_be_there_after_all(store: ObjectStore) -> N
     assert folder.sizes(["k-1/0"]) == [None]
 
 
+@pytest.mark.case("tasks", "The store is away when the task log is read or written")
 @pytest.mark.servers
 def test_a_server_that_is_away_or_refuses_makes_nothing_lost(
     own_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -250,6 +257,9 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.case(
+    "tasks", "Two programs use the same task folder on one machine", counted="the program ends"
+)
 def test_one_program_at_a_time_has_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "prepare"
     with subprocess.Popen(

@@ -50,6 +50,7 @@ def store(bench: Bench, *files: list[LocalFile], step: int = 5) -> Manifest | No
     return commit_if_complete(bench.run, attempt=1, step=step)
 
 
+@pytest.mark.case("storage", "A killed process left half a checkpoint in the script's own folder")
 @pytest.mark.parametrize("whose", ["staging_directory", "the script's own"])
 def test_a_checkpoint_comes_back_as_it_was_saved(bench: Bench, tmp_path: Path, whose: str) -> None:
     """Its links were copies, its empty folders were missing, and its times were arbitrary."""

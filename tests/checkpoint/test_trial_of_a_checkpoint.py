@@ -50,6 +50,11 @@ def test_a_trial_that_comes_to_nothing_costs_nothing(tried: Bench) -> None:
     assert states(tried) == {(1, 5): "good", (1, 10): "good"}
 
 
+@pytest.mark.case(
+    "storage",
+    "Two attempts in a row die while they open the same good checkpoint",
+    counted="its cause",
+)
 def test_a_trial_that_commits_leaves_the_newer_one_behind(tried: Bench) -> None:
     tried.commit(attempt=4, step=7)
     check_fence(tried.run, checkpoint_id(4, 7))

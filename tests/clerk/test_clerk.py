@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 
 from tests.clerk.desks import UID, Bureau, session
@@ -62,6 +63,7 @@ async def test_a_metric_of_another_name_is_named_with_the_end_of_its_trial(burea
     assert "never reported loss, but train_loss: call" in view.trials[0].message
 
 
+@pytest.mark.case("sweeps", "The store refuses the clerk")
 async def test_a_store_that_refuses_the_clerk_is_told_and_written_to_once_it_takes_it(
     bureau: Bureau,
 ) -> None:
@@ -90,6 +92,7 @@ async def test_time_counts_while_the_operator_says_that_trials_work(bureau: Bure
     assert 0 < view.active < 60
 
 
+@pytest.mark.case("sweeps", "The clerk is killed, or its node")
 async def test_a_clerk_that_is_killed_is_replaced_by_one_that_knows_all(bureau: Bureau) -> None:
     first = bureau.start_clerk()
     bureau.order(asked=3)
@@ -117,6 +120,7 @@ async def test_two_clerks_at_once_write_each_trial_once(bureau: Bureau) -> None:
     assert [it.trial for it in records if isinstance(it, Ask)] == list(range(8))
 
 
+@pytest.mark.case("sweeps", "The operator is killed during a sweep")
 async def test_an_operator_that_knows_nothing_gets_a_long_log_piece_by_piece(
     bureau: Bureau,
 ) -> None:

@@ -83,6 +83,7 @@ def test_where_sigint_is_ignored_it_stays_ignored(runs: LocalRuns) -> None:
     assert driver.end().code == 0
 
 
+@pytest.mark.case("operator", "Ctrl-C, SIGTERM or a closed terminal")
 def test_ctrl_c_in_a_command_ends_it_with_130(runs: LocalRuns) -> None:
     program = (
         "import os, signal, sys\n"

@@ -53,6 +53,7 @@ def run(tmp_path: Path) -> RunStore:
     return run
 
 
+@pytest.mark.case("operator", "A node dies before the last lines of its processes are stored")
 def test_a_folder_alone_shows_lines_by_attempt_and_time_and_what_is_missing(run: RunStore) -> None:
     result = call(run.uri)
     assert result.exit_code == 0, result.output

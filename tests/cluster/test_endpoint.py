@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.kube.patching import patch
 from trainrun_operator.cluster.endpoint import publish_endpoint, service_place, withdraw_endpoint
 from trainrun_operator.kube.errors import NotFound
@@ -112,6 +114,7 @@ async def place(api: KubeApi, namespace: str) -> str:
     return await service_place(api, namespace=namespace, service="trainrun-agents", port=8443)
 
 
+@pytest.mark.case("operator", "Workers cannot resolve the Service, and all operators are replaced")
 async def test_agents_whose_dns_knows_no_service_get_its_address(
     api: KubeApi, namespace: str
 ) -> None:

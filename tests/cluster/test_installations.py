@@ -98,6 +98,7 @@ def place(trainruns: TrainRuns, tmp_path: Path) -> Place:
     return Place(folder=tmp_path, runs=trainruns)
 
 
+@pytest.mark.case("operator", "Two installations of the operator watch one namespace")
 @pytest.mark.slow
 def test_one_of_two_installations_leads_a_run_and_the_other_takes_it_over_when_it_is_told(
     place: Place, namespace: str
@@ -144,6 +145,7 @@ def test_one_of_two_installations_leads_a_run_and_the_other_takes_it_over_when_i
     assert place.status()["failures"]["counted"] == 0
 
 
+@pytest.mark.case("operator", "The operator moves to another namespace, or its CA Secret is lost")
 @pytest.mark.slow
 def test_who_has_lost_its_secret_makes_its_gangs_anew_and_leaves_no_pod_behind(
     place: Place, namespace: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.office import Office, raw
 from tests.kube.fake_api import Answer, status
 from tests.kube.waiting import until
@@ -85,6 +87,7 @@ async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_se
     assert await office.status_for("uid-1") == 503
 
 
+@pytest.mark.case("operator", "A watched namespace, a right or a CRD is missing")
 async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
     fake: FakeApi,
 ) -> None:

@@ -90,6 +90,7 @@ def served(trainruns: TrainRuns, tmp_path: Path) -> Iterator[Served]:
         process.kill()
 
 
+@pytest.mark.case("operator", "A watched namespace, a right or a CRD is missing")
 def test_a_namespace_that_is_gone_is_told_and_the_runs_of_the_other_are_led(served: Served) -> None:
     """No operator got ready, and none led in any namespace. The right to nodes is missing, too."""
     gone = served.gone.namespace

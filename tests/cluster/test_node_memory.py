@@ -72,6 +72,7 @@ def test_a_status_that_tells_nothing_new_costs_nothing(monkeypatch: pytest.Monke
     assert memory.of("team") is before
 
 
+@pytest.mark.case("decisions", "Workers of several runs are lost on one node again and again")
 def test_a_node_that_two_runs_speak_against_is_told_of_as_an_event_once() -> None:
     memory = Memory()
     memory.see("a", on("n7", minutes_ago=30))

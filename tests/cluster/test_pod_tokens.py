@@ -159,6 +159,7 @@ async def test_a_good_token_that_a_starting_api_server_refused_is_soon_accepted(
     assert await accepted(authenticate)
 
 
+@pytest.mark.case("operator", "The API server cannot check a token")
 async def test_a_worker_that_spoke_is_heard_on_while_tokens_cannot_be_checked() -> None:
     cluster = Cluster()
     authenticate = cluster.authenticator()
@@ -262,6 +263,7 @@ async def test_forged_tokens_push_no_good_one_out() -> None:
     assert cluster.reviews.count(TOKEN) == 1
 
 
+@pytest.mark.case("strangers", "A client shows one forged token after the other")
 async def test_who_shows_one_forged_token_after_the_other_has_few_reviewed() -> None:
     cluster = Cluster(genuine={TOKEN})
     authenticate = cluster.authenticator()

@@ -100,6 +100,7 @@ def webhook(namespace: str) -> dict[str, Any]:
     return {"metadata": {"name": f"policy-{namespace}"}, "webhooks": [hook]}
 
 
+@pytest.mark.case("nodes", "A webhook is away, or the API server refuses a creation for now")
 async def test_a_webhook_that_is_away_is_told_in_its_words_and_edits_are_observed(led: Led) -> None:
     """The condition was OperatorError, the status stayed as it was, and no edit was observed."""
     body = webhook(led.runs.namespace)

@@ -79,6 +79,7 @@ def test_of_a_large_template_nothing_is_kept() -> None:
     assert large.config.replicas == small.config.replicas
 
 
+@pytest.mark.case("operator", "Somebody creates hundreds of objects of a megabyte each")
 def test_a_hundred_large_runs_of_a_stranger_take_next_to_no_memory() -> None:
     """Each kept four megabytes: eighty of them ended the operators of a cluster."""
     office = Office()
@@ -95,6 +96,7 @@ def test_a_hundred_large_runs_of_a_stranger_take_next_to_no_memory() -> None:
     assert kept / 100 < 50_000
 
 
+@pytest.mark.case("operator", "A TrainRun or TrainSweep is larger than 512 KiB")
 @pytest.mark.slow
 async def test_a_run_that_is_too_large_says_so_and_what_runs_goes_on(
     trainruns: TrainRuns, api: KubeApi, namespace: str, tmp_path: Path

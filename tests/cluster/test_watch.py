@@ -102,6 +102,7 @@ async def test_where_namespaces_are_named_each_is_listed_and_a_run_of_any_is_kno
     assert office.uids() == {"a"}
 
 
+@pytest.mark.case("operator", "A watched namespace, a right or a CRD is missing")
 async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_of_its_own(
     api: KubeApi, fake: FakeApi
 ) -> None:
@@ -189,6 +190,7 @@ async def test_a_list_that_fails_in_a_way_nobody_foresaw_is_tried_again(
     assert office.uids() == {"a"}
 
 
+@pytest.mark.case("operator", "The status is lost or restored from a backup")
 @pytest.mark.parametrize("after", [90, 1_000_000_000], ids=["plain", "under higher versions"])
 async def test_after_a_restore_of_etcd_runs_are_led_from_what_was_restored(
     api: KubeApi, fake: FakeApi, after: int

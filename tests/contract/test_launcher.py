@@ -85,6 +85,9 @@ def test_options_without_effect_are_named_in_one_line() -> None:
     assert silent.note == ""
 
 
+@pytest.mark.case(
+    "nodes", "The command starts a launcher that TrainRun cannot replace", counted="a new run fails"
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

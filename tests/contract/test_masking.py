@@ -200,6 +200,7 @@ def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masking, "_hidden", [])
 
 
+@pytest.mark.case("script", "A script prints a key, a token or a password")
 @pytest.mark.usefixtures("nothing_hidden")
 @pytest.mark.parametrize(
     "name",

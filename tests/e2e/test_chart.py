@@ -66,6 +66,7 @@ def restricted(cluster: Cluster, namespace: str) -> Iterator[None]:
         cluster.kubectl("label", "namespace", namespace, RESTRICTED.partition("=")[0] + "-")
 
 
+@pytest.mark.case("operator", "The chart is upgraded, or removed and installed again")
 def test_an_upgrade_leaves_running_trainings_alone(
     run: LastingRun, installation: Installation
 ) -> None:

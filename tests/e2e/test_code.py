@@ -28,6 +28,7 @@ def with_code(bed: Bed, name: str) -> Json:
     return bed.trainrun(args=["--attempts", 3], container=mounts, pod=volumes, **options)
 
 
+@pytest.mark.case("nodes", "The script's ConfigMap or image tag changes under a gang")
 def test_a_config_map_that_is_edited_under_a_gang_is_told(bed: Bed) -> None:
     """With subPath the survivors ran the old code for ever beside the new one's."""
     script = bed.json("configmap", "scripts")["data"]["counting.py"]

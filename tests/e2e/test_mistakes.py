@@ -156,6 +156,11 @@ def with_container(document: Json, container: Json) -> Json:
     return document
 
 
+@pytest.mark.case(
+    "nodes",
+    "The template has several containers, and none is called worker",
+    counted="a new run fails",
+)
 def test_of_two_containers_one_has_to_say_that_it_trains(bed: Bed) -> None:
     document = bed.trainrun(**COMMON, container={"name": "pytorch"})
     bed.apply(with_container(document, {"name": "log-shipper", "command": ["sleep", "1"]}))
@@ -170,6 +175,7 @@ def test_of_two_containers_one_has_to_say_that_it_trains(bed: Bed) -> None:
     assert run.pods() == []
 
 
+@pytest.mark.case("nodes", "A container beside the training fails")
 def test_a_container_that_dies_beside_the_training_is_named(bed: Bed) -> None:
     dies = {"name": "pytorch", "command": ["sh", "-c", "exit 3"]}
     bed.apply(with_container(bed.trainrun(**COMMON), dies))
@@ -220,6 +226,7 @@ def test_a_quota_is_told_and_makes_no_storm(bed: Bed) -> None:
     goes_on_when_mended(run)
 
 
+@pytest.mark.case("strangers", "A foreign pod has the name of the next worker")
 def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
     run = bed.run(args=["--attempts", 2], **PATIENT)
     before = training(run)
@@ -243,6 +250,7 @@ def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
     succeeded(run)
 
 
+@pytest.mark.case("strangers", "Somebody copies a worker with kubectl")
 def test_copies_of_a_worker_end_nothing_and_hide_nothing(
     bed: Bed, installation: Installation
 ) -> None:

@@ -93,6 +93,7 @@ def leaves_after_saving(
     assert node_of(run, slot) != node
 
 
+@pytest.mark.case("nodes", "A node falls silent (power, network)", counted="maxPreemptions")
 def test_the_node_of_rank_0_loses_power_and_comes_back(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_node_of_rank_0_loses_power_and_comes_back(
     trains_on(after, 50)
 
 
+@pytest.mark.case("nodes", "A lost node comes back")
 def test_a_node_that_was_cut_off_comes_back_too_late(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -140,6 +142,7 @@ def trainings_on(run: LastingRun, node: str) -> int:
     return int(found)
 
 
+@pytest.mark.case("nodes", "Only the API server cannot reach a node")
 def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -172,6 +175,7 @@ def test_a_worker_beside_the_leader_trains_on_when_only_the_api_server_cannot_re
     trains_on(before, 10)
 
 
+@pytest.mark.case("nodes", "A PodDisruptionBudget selects workers or clerks", counted="its cause")
 def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
     """Also where a policy of the cluster makes a budget for all pods of a namespace."""
     budget = {
@@ -198,6 +202,9 @@ def test_a_node_with_a_no_execute_taint_is_left_after_saving(
     leaves_after_saving(run, installation, taint, "")
 
 
+@pytest.mark.case(
+    "nodes", "A worker gets a notice (SIGTERM, eviction, reclaim)", counted="maxPreemptions"
+)
 def test_a_spot_node_is_left_when_its_end_is_announced(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -222,6 +229,12 @@ def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: Lasti
     run.ends_with("Succeeded")
 
 
+@pytest.mark.case(
+    "nodes",
+    "Peers report connection errors before the operator learns of the node",
+    counted="one incident",
+)
+@pytest.mark.case("nodes", "A node is lost", counted="maxPreemptions")
 def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
     bed: Bed, installation: Installation
 ) -> None:

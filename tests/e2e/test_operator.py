@@ -110,6 +110,7 @@ def test_a_leader_killed_in_a_restart_is_followed_by_one_that_goes_on_there(
     assert run.reasons().count("Started") == before.attempt + 1
 
 
+@pytest.mark.case("operator", "The operator is frozen for a while (SIGSTOP)")
 def test_a_stopped_leader_finds_another_one_leading_and_ends(
     run: LastingRun, installation: Installation, leader: OperatorProcess
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_stopped_leader_finds_another_one_leading_and_ends(
     assert "exiting, so that a new process can start" in log
 
 
+@pytest.mark.case("operator", "The operator is down")
 def test_training_goes_on_and_is_saved_while_there_is_no_operator(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -213,6 +215,7 @@ def test_the_operator_needs_little_memory(
         assert used < MEMORY_LIMIT
 
 
+@pytest.mark.case("operator", "The operator dies between any two actions")
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()

@@ -80,6 +80,7 @@ def without_s3(cluster: Cluster) -> Iterator[None]:
         servers.start_s3(cluster)
 
 
+@pytest.mark.case("operator", "The API server is down")
 def test_training_goes_on_and_is_saved_without_an_api_server(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_loss_while_the_api_server_is_away_is_told_when_it_is_back(
     assert before.replaced() == set()
 
 
+@pytest.mark.case("storage", "The store is unreachable while training")
 def test_training_goes_on_without_storage_and_commits_when_it_is_back(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -151,6 +153,7 @@ def test_training_goes_on_without_storage_and_commits_when_it_is_back(
     before.nothing_happened()
 
 
+@pytest.mark.case("storage", "The store is unreachable at a restart")
 def test_a_restart_waits_for_storage(run: LastingRun, installation: Installation) -> None:
     before = training(run)
     with without_s3(installation.cluster):

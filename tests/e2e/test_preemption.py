@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.case(
+    "nodes", "The scheduler preempts a worker for a more important pod", counted="maxPreemptions"
+)
+@pytest.mark.case("nodes", "There is no room for any worker")
 def test_a_preempted_gang_goes_on_when_room_returns(bed: Bed) -> None:
     run = bed.run(
         gpus=8,

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
+@pytest.mark.case(
+    "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
+)
 def test_rules_decide_by_exit_code_and_a_rank_that_hangs_costs_one_failure(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.case("sweeps", "The operator is killed during a sweep")
 def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_operator_die(
     bed: Bed, installation: Installation
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_o
     assert sweep.trials() == {}
 
 
+@pytest.mark.case("sweeps", "The clerk is killed, or its node")
 @pytest.mark.usefixtures("mended")
 def test_a_search_goes_on_when_the_node_of_its_clerk_loses_power(
     bed: Bed, installation: Installation
@@ -64,6 +66,7 @@ def test_a_search_goes_on_when_the_node_of_its_clerk_loses_power(
     written_once(sweep.log()[1])
 
 
+@pytest.mark.case("sweeps", "A TrainSweep is deleted and applied again")
 def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> None:
     options: dict[str, Any] = {"maxConcurrent": 3, "sampler": {"name": "TPE"}}
     sweep = ClusterSweep(bed, budget={"trials": 3}, **options)
@@ -113,6 +116,7 @@ def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(
     assert sweep.log()[0].trials[0].step == 60
 
 
+@pytest.mark.case("sweeps", "A clerk cannot start, runs out of memory or cannot reach the store")
 def test_a_sweep_that_cannot_be_says_so_where_its_user_looks(bed: Bed) -> None:
     sweep = ClusterSweep(bed, firstTrials=[{"lr": 5.0}])
     status = sweep.wait("a word about it", lambda s: s.get("reason") == "InvalidSpec")

@@ -104,6 +104,9 @@ def node_of(run: Program, slot: int) -> str:
     return str(run.pod(slot)["spec"]["nodeName"])
 
 
+@pytest.mark.case(
+    "tasks", "A rank, an agent, a pod or a node with tasks is lost", counted="its cause"
+)
 def test_the_driver_s_node_loses_power_and_costs_one_incident(
     run: Program, installation: Installation
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_more_important_pod_takes_a_worker_s_place(run: Program) -> None:
     pods.relieve(run.bed.cluster, namespace=run.bed.namespace)
 
 
+@pytest.mark.case("tasks", "The operator dies while tasks run")
 def test_an_operator_that_is_killed_costs_nothing(run: Program, installation: Installation) -> None:
     before = working(run)
     leader = OperatorProcess.leading(installation)

@@ -219,6 +219,7 @@ def test_describe_tells_a_stranger_what_has_happened(bed: Bed, installation: Ins
     assert f"NodeLost   {node}" in wide
 
 
+@pytest.mark.case("decisions", "Workers of several runs are lost on one node again and again")
 def test_the_status_stays_small_however_much_goes_wrong_and_a_node_shows_it(bed: Bed) -> None:
     killed = bed.run(
         "killed",

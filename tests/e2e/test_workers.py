@@ -46,6 +46,7 @@ def name_of(run: LastingRun, slot: int) -> str:
     return str(run.pod(slot)["metadata"]["name"])
 
 
+@pytest.mark.case("processes", "A process is killed by a signal", counted="maxFailures")
 def test_a_killed_process_restarts_in_place(run: LastingRun) -> None:
     before = training(run)
     processes.kill(run.bed.cluster, name_of(run, 1), matching=TRAINING, namespace=run.bed.namespace)
@@ -55,6 +56,7 @@ def test_a_killed_process_restarts_in_place(run: LastingRun) -> None:
     assert before.replaced() == set()
 
 
+@pytest.mark.case("processes", "The kernel kills a process for memory", counted="maxFailures")
 def test_a_process_that_takes_all_memory_restarts_in_place(run: LastingRun) -> None:
     before = training(run)
     memory.exceed_memory_limit(
@@ -79,6 +81,7 @@ def test_a_container_that_takes_all_memory_again_is_replaced_on_another_node(
     assert run.pod(2)["spec"]["nodeName"] != node
 
 
+@pytest.mark.case("nodes", "Several losses in one attempt", counted="one incident")
 def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) -> None:
     before = training(run)
     names = [name_of(run, slot) for slot in (1, 2)]
@@ -89,6 +92,9 @@ def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) 
     assert before.replaced() == {1, 2}
 
 
+@pytest.mark.case(
+    "nodes", "Somebody deletes a worker with a grace period", counted="maxPreemptions"
+)
 def test_a_pod_deleted_by_hand_is_saved_first(run: LastingRun) -> None:
     before = training(run)
     name = name_of(run, 0)
@@ -105,6 +111,9 @@ def test_an_evicted_pod_is_saved_first(run: LastingRun) -> None:
     assert f"worker {name} is being taken away (evicted" in incident["message"]
 
 
+@pytest.mark.case(
+    "nodes", "A worker's pod vanishes, or another pod takes its name", counted="maxPreemptions"
+)
 def test_a_pod_deleted_by_force_is_replaced(run: LastingRun) -> None:
     before = training(run)
     name = name_of(run, 1)
@@ -122,6 +131,9 @@ def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: Lasti
     run.ends_with("Succeeded")
 
 
+@pytest.mark.case(
+    "processes", "A process ends with an exception or an exit code", counted="maxFailures"
+)
 def test_scripts_that_always_fail_end_with_the_culprits_words(bed: Bed) -> None:
     options = {"health": {"heartbeatTimeout": "10s"}}
     failing = bed.run(

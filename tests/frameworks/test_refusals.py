@@ -66,6 +66,9 @@ def test_lightning_is_told_that_strategies_that_save_otherwise_cannot_be_saved(
         fit(tmp_path, DataLoader(torch.zeros(4, 1)), strategy=Sharding("cpu"))
 
 
+@pytest.mark.case(
+    "script", "A framework's option needs state that a resume cannot carry", counted="maxFailures"
+)
 def test_lightning_is_told_that_what_searches_first_would_lose_the_checkpoint(
     tmp_path: Path,
 ) -> None:

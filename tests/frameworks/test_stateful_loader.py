@@ -71,6 +71,9 @@ def test_data_and_random_numbers_go_on_as_they_would_have(
     assert epochs(again, again) == expected
 
 
+@pytest.mark.case(
+    "script", "A part of trainrun.torch.State cannot be put back", counted="maxFailures"
+)
 def test_an_iterator_that_began_before_the_load_is_an_error_that_says_so(tmp_path: Path) -> None:
     given, taken = (StatefulDataLoader(DATA, batch_size=4) for _ in range(2))
     batches = iter(given)

@@ -93,6 +93,9 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(SCRIPT, tmp_path_factory.mktemp("best"), BEST="1", DISKS="life")
 
 
+@pytest.mark.case(
+    "script", "A framework's option needs state that a resume cannot carry", counted="maxFailures"
+)
 def test_every_rank_ends_with_the_best_weights_also_without_a_disk_that_all_share(
     best: Trained,
 ) -> None:

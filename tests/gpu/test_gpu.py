@@ -47,6 +47,9 @@ def test_memory_of_a_process_that_died_inside_a_kernel_is_free_for_the_next_atte
     assert [incident["attempt"] for incident in ended.incidents] == [1]
 
 
+@pytest.mark.case(
+    "decisions", "A process dies of a known CUDA, NCCL or DataLoader error", counted="its cause"
+)
 @pytest.mark.parametrize(
     ("end", "exception", "remedy"),
     [
@@ -65,6 +68,7 @@ def test_an_error_of_the_gpu_is_told_with_what_helps(
     assert remedy in incident["message"]
 
 
+@pytest.mark.case("decisions", "A process dies or hangs inside a GPU kernel", counted="its cause")
 def test_a_kernel_that_never_ends_is_a_hang_and_its_memory_is_free_afterwards(
     trainings: Trainings,
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_list_may_be_empty(items: str) -> None:
     assert (found, rest["metadata"]) == ([], {})
 
 
+@pytest.mark.case("operator", "Somebody creates hundreds of objects of a megabyte each")
 def test_no_more_than_one_object_is_held_at_a_time() -> None:
     items, held = Items(), 0
     large = json.dumps({"text": "x" * 100_000}).encode()

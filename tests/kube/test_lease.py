@@ -161,6 +161,7 @@ async def test_a_leader_that_cannot_renew_knows_it_before_anybody_else_may_lead(
     assert not lease.is_valid()
 
 
+@pytest.mark.case("operator", "The API server is down")
 async def test_an_api_server_that_is_away_for_a_moment_costs_no_leadership(
     api: KubeApi, namespace: str, apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ REMEDY = (
 )
 
 
+@pytest.mark.case("storage", "The worker's disk is full", counted="maxFailures")
 @pytest.mark.parametrize(
     "failure",
     [

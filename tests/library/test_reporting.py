@@ -55,6 +55,7 @@ def test_a_report_carries_step_and_metrics(agent: AgentStandIn) -> None:
     ]
 
 
+@pytest.mark.case("script", "A metric is larger than 4 KiB")
 def test_a_metric_of_5_mb_is_left_out_by_name_and_its_checkpoint_is_taken(
     agent: AgentStandIn,
 ) -> None:
@@ -335,6 +336,7 @@ def test_a_step_is_not_negative(agent: AgentStandIn) -> None:
         trainrun.report(step=-1)
 
 
+@pytest.mark.case("script", "A report without files goes back to an earlier step")
 def test_a_report_without_files_may_go_back(agent: AgentStandIn) -> None:
     trainrun.report({"loss": 1.0}, step=5)
     trainrun.report({"loss": 2.0}, step=4)
@@ -357,6 +359,9 @@ def test_steps_with_a_checkpoint_grow_strictly(
         trainrun.report(step=step, checkpoint=mine)
 
 
+@pytest.mark.case(
+    "script", "A rank reports a checkpoint below its last step", counted="maxFailures"
+)
 def test_a_checkpoint_below_a_reported_step_is_refused(agent: AgentStandIn, tmp_path: Path) -> None:
     mine = directory_with(tmp_path / "mine", model="weights")
     trainrun.report(step=5)
@@ -454,6 +459,7 @@ def test_a_name_that_would_be_lost_in_the_store_is_refused(
         trainrun.report(step=3, checkpoint=mine)
 
 
+@pytest.mark.case("storage", "The worker's disk is full", counted="maxFailures")
 def test_a_full_disk_is_an_error_with_the_remedy_and_leaves_no_part(
     agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def everything(folder: Path) -> str:
     return " ".join(path.read_text() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+@pytest.mark.case("storage", "A killed process left half a checkpoint in the script's own folder")
 def test_what_a_killed_process_left_half_written_is_not_taken_for_the_newest(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

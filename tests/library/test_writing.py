@@ -55,6 +55,9 @@ def reported(agent: AgentStandIn) -> list[object]:
     return [message["step"] for message in agent.of_type("report")]
 
 
+@pytest.mark.case(
+    "storage", "A script reports a directory that is still being written", counted="maxFailures"
+)
 @pytest.mark.parametrize("kind", ["staging", "own"])
 def test_a_save_of_a_thread_that_is_under_way_is_refused_and_accepted_at_its_end(
     agent: AgentStandIn, tmp_path: Path, kind: str
@@ -273,6 +276,9 @@ def test_a_file_that_grows_while_it_is_copied_is_copied_once_it_rests(
     assert staged(agent, 3) == {"model.pt": "x" * 30}
 
 
+@pytest.mark.case(
+    "storage", "A rank reports a folder into which another rank still writes", counted="maxFailures"
+)
 def test_a_file_that_another_rank_still_writes_is_waited_for(
     agent: AgentStandIn, tmp_path: Path
 ) -> None:

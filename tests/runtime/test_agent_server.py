@@ -194,6 +194,7 @@ async def test_a_malformed_heartbeat_is_told_what_is_wrong(
     assert text.startswith(message)
 
 
+@pytest.mark.case("operator", "The operator cannot read what an agent says")
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.contract.agent_state import Notice, ProcessExit
 from trainrun.contract.evidence import Posted
@@ -36,6 +38,7 @@ class Ear:
         self.heartbeats += 1
 
 
+@pytest.mark.case("operator", "Heartbeats are lost, late, repeated or out of order")
 def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
     ear = Ear()
     ear.agents.hear(a_state(sequence=5, phase="Running"))
@@ -129,6 +132,7 @@ def test_after_an_outage_of_our_own_silence_is_counted_from_its_end() -> None:
     assert ear.agents.listening_for == timedelta(seconds=2)
 
 
+@pytest.mark.case("operator", "The operator is frozen for a while (SIGSTOP)")
 def test_an_operator_that_was_stopped_for_a_while_does_not_find_its_workers_silent() -> None:
     ear = Ear()
     ear.agents.beat()

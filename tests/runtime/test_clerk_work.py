@@ -59,6 +59,7 @@ def test_hours_without_an_operator_in_which_no_trial_reports_are_no_work() -> No
     assert office.counted <= 70
 
 
+@pytest.mark.case("sweeps", "No operator is there for hours during a sweep")
 def test_without_an_operator_time_counts_while_trials_report() -> None:
     office = Office()
     office.hear()
@@ -87,6 +88,7 @@ def test_a_spec_of_another_version_is_told_and_what_is_known_of_the_log_stays() 
     assert office.work.state().trouble is None
 
 
+@pytest.mark.case("sweeps", "The store refuses the clerk")
 @pytest.mark.parametrize("error", [StoreDenied, StoreMisconfigured])
 def test_a_store_that_refuses_the_clerk_is_told_as_refusing_and_not_as_away(
     error: type[StoreError], monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainrun_operator.runtime.door import (
     FRUITLESS_ADDRESSES,
     FRUITLESS_AT_ONCE,
@@ -17,6 +19,7 @@ def after(number: int, *, address: str = "a") -> Fruitless:
     return fruitless
 
 
+@pytest.mark.case("strangers", "A client opens TLS connections and drops them")
 def test_an_address_has_had_its_share_after_so_many_at_once() -> None:
     assert not after(int(FRUITLESS_AT_ONCE) - 1).had_its_share("a", 100.0)
     assert after(int(FRUITLESS_AT_ONCE)).had_its_share("a", 100.0)

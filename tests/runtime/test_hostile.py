@@ -219,6 +219,7 @@ async def test_a_download_that_takes_too_long_is_cut_and_makes_room(port: Port) 
 # ----------------------------------------------------------------------------------------- bodies
 
 
+@pytest.mark.case("strangers", "A client sends large, slow, compressed or deeply nested bodies")
 async def test_who_shows_no_good_token_is_answered_before_his_body_is_read(port: Port) -> None:
     async with port.open():
         reader, writer = await port.connect()
@@ -279,6 +280,7 @@ def nested(levels: int) -> dict[str, object]:
     return {"metrics": value}
 
 
+@pytest.mark.case("strangers", "A hijacked agent sends what no agent sends", counted="maxFailures")
 @pytest.mark.parametrize(
     ("said", "message"),
     [
@@ -312,6 +314,7 @@ async def test_a_worker_that_gives_itself_ever_new_identities_is_remembered_in_s
 # ------------------------------------------------------------------------------------ connections
 
 
+@pytest.mark.case("strangers", "A client opens connections to the agents' port and stays silent")
 async def test_strangers_from_one_address_leave_room_for_everybody_else(port: Port) -> None:
     async with port.open():
         held = [await port.idle("127.0.0.66") for _ in range(STRANGERS_PER_ADDRESS)]
@@ -369,6 +372,7 @@ async def shake_hands(port: Port, times: int) -> None:
         writer.transport.abort()
 
 
+@pytest.mark.case("strangers", "A client opens TLS connections and drops them")
 async def test_who_shakes_hands_again_and_again_is_turned_away_without_one(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:

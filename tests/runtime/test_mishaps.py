@@ -56,6 +56,7 @@ class Trouble:
         return [(event.reason, event.message) for event in happened]
 
 
+@pytest.mark.case("operator", "A pass of the operator fails")
 async def test_a_bug_in_a_pass_is_told_on_the_run_which_is_left_as_it_is() -> None:
     trouble = Trouble(KeyError("slot 7"), KeyError("slot 7"))
     untouched = trouble.world.status
@@ -134,6 +135,7 @@ async def test_what_passes_by_itself_is_told_only_when_it_does_not(
     assert [reason for reason, _ in long.events] == ["OperatorError"]
 
 
+@pytest.mark.case("operator", "The API server refuses a status (403, 422)")
 async def test_a_status_that_is_refused_is_told_by_an_event_for_nothing_else_can() -> None:
     trouble = Trouble(StatusRefused("the status cannot be written: trainruns/status is forbidden"))
     await trouble.over()

@@ -156,6 +156,7 @@ async def test_events_are_told_after_the_write_they_belong_to() -> None:
     assert isinstance(story.news[-1], Passed)
 
 
+@pytest.mark.case("operator", "Two operators act at once")
 async def test_after_a_conflict_the_world_is_observed_again_and_the_event_told_once() -> None:
     story = Story(_start_then_run)
     story.world.conflicts = 2
@@ -164,6 +165,7 @@ async def test_after_a_conflict_the_world_is_observed_again_and_the_event_told_o
     assert story.world.status.attempt == 1
 
 
+@pytest.mark.case("operator", "The answer to a status write is lost")
 async def test_an_event_is_told_once_when_the_answer_to_its_write_gets_lost() -> None:
     story = Story(_start_then_run)
     story.world.unanswered = 1
@@ -172,6 +174,7 @@ async def test_an_event_is_told_once_when_the_answer_to_its_write_gets_lost() ->
     assert story.reasons == ["Started"]
 
 
+@pytest.mark.case("operator", "The operator dies between any two actions")
 @pytest.mark.parametrize(
     ("ago", "told"), [(599, ["Started"]), (600, [])], ids=["lately", "long ago"]
 )

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+import pytest
+
 from tests.support.eventually import eventually
 from trainrun_operator.runtime.written_lines import (
     BACKLOG,
@@ -68,6 +70,7 @@ def test_a_reader_who_keeps_up_gets_every_line_in_order() -> None:
     assert reader.shown(lines) == [f"line {number}" for number in range(1000)]
 
 
+@pytest.mark.case("script", "Processes print faster than their reader reads")
 def test_who_reads_slowly_gets_the_last_lines_of_each_rank_and_is_told_how_many_are_missing() -> (
     None
 ):
@@ -99,6 +102,7 @@ def test_a_reader_who_never_reads_takes_a_bounded_amount_of_memory() -> None:
     assert len(reader.shown(lines)) < 2 * MOST_SPARED + BACKLOG // 500 + 200
 
 
+@pytest.mark.case("script", "The reader of `trainrun run` does not read at all")
 def test_a_reader_who_never_reads_does_not_stop_the_end_for_ever() -> None:
     reader, lines = reading()
     lines.line("x" * (1 << 20))

@@ -41,6 +41,9 @@ def test_a_node_that_reads_wrongly_for_long_before_it_reads_is_found_then() -> N
     assert [i.cause for i in world.status.incidents] == ["AppError", "Misread"]
 
 
+@pytest.mark.case(
+    "storage", "One node reads a checkpoint wrongly", counted="maxFailures after three in a row"
+)
 @pytest.mark.parametrize("slot", [0, 1, 2])
 @pytest.mark.parametrize("seed", some(range(3), quick=1))
 def test_one_node_that_reads_wrongly_costs_its_worker_and_no_checkpoint(
@@ -75,6 +78,11 @@ def test_the_second_reading_survives_a_change_of_leaders() -> None:
     assert [i.cause for i in world.status.incidents] == ["AppError", "Misread"]
 
 
+@pytest.mark.case(
+    "storage",
+    "A bit has flipped in a checkpoint's file",
+    counted="maxFailures after three in a row",
+)
 def test_what_is_damaged_is_set_aside_once_a_second_node_has_read_it() -> None:
     world = a_life()
     world.live(12)
@@ -90,6 +98,7 @@ def test_what_is_damaged_is_set_aside_once_a_second_node_has_read_it() -> None:
     assert world.status.distrusted == ()
 
 
+@pytest.mark.case("storage", "A checkpoint reads wrongly, and no other node can read it")
 @pytest.mark.slow
 def test_with_one_node_one_checkpoint_falls_on_its_word_and_then_the_run_waits_and_says_why() -> (
     None

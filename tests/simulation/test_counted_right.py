@@ -9,6 +9,9 @@ import pytest
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
 
 
+@pytest.mark.case(
+    "nodes", "After a failure the template is edited or a survivor is lost", counted="its cause"
+)
 def test_a_crash_after_which_the_template_is_edited_is_a_crash() -> None:
     world = a_life(config=a_config(limits={"failures": 3, "preemptions": 0}), hang_on_loss=True)
     world.live(12)
@@ -32,6 +35,9 @@ def test_a_crash_stays_one_when_an_idle_survivor_loses_its_node_minutes_later() 
     assert causes(world)[0] == "AppError"
 
 
+@pytest.mark.case(
+    "nodes", "A node is about to go, and nobody deletes its pod", counted="maxPreemptions"
+)
 def test_an_idle_worker_on_a_quarantined_node_makes_room_for_its_replacement() -> None:
     world = a_life(quota=3)
     world.live(12)
@@ -40,6 +46,7 @@ def test_an_idle_worker_on_a_quarantined_node_makes_room_for_its_replacement() -
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.case("operator", "The answer to a status write is lost")
 def test_a_crash_is_told_when_the_answer_to_the_write_that_counts_it_gets_lost() -> None:
     world = a_life()
     world.live(12)

@@ -57,6 +57,9 @@ def test_a_rank_that_stands_still_for_ever_is_charged_where_the_policy_is_to_res
     assert (world.status.phase, world.status.failures.counted) == ("Succeeded", 1)
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.FatalError", counted="maxFailures; the run fails"
+)
 def test_a_script_that_says_that_no_restart_makes_sense_ends_its_run() -> None:
     world = lived(a_life("fatal"))
     failed = world.status.condition("Failed")
@@ -65,12 +68,25 @@ def test_a_script_that_says_that_no_restart_makes_sense_ends_its_run() -> None:
     assert mistake_in(a_life("fatal")) == ""
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.RetryError", counted="maxFailures after five in a row"
+)
 def test_a_script_that_asks_for_a_restart_is_not_charged() -> None:
     world = lived(a_life("retry"))
     assert [(i.cause, i.budget) for i in world.status.incidents] == [("RetryError", "none")]
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.case(
+    "nodes",
+    "A pod ends itself: a probe, a deadline, a limit, SIGTERM from inside",
+    counted="maxFailures",
+)
+@pytest.mark.case(
+    "nodes",
+    "A node shuts down in order or evicts softly: the reason follows SIGTERM",
+    counted="maxPreemptions",
+)
 @pytest.mark.parametrize(
     ("kind", "cause", "budget"),
     [
@@ -105,6 +121,7 @@ ENDS: dict[tuple[str, str], Callable[[Simulation], bool]] = {
 }
 
 
+@pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 @pytest.mark.parametrize(("asked", "before"), ENDS)
 def test_a_storage_that_was_used_is_taken_as_the_spec_says(asked: str, before: str) -> None:
     life = a_life("exception", on_existing=asked, before=before)

@@ -11,6 +11,7 @@ STRICT = a_config(limits={"failures": 0, "preemptions": 0})
 """Nothing may be counted."""
 
 
+@pytest.mark.case("nodes", "The spec is edited while the run trains, starts or waits")
 def test_another_address_of_the_storage_reaches_all_workers_together_and_is_no_failure() -> None:
     world = a_life(config=STRICT)
     world.live(12)
@@ -34,6 +35,11 @@ def test_an_address_edited_while_the_gang_starts_makes_no_mixed_gang(after: floa
     assert world.judge.closing() == []
 
 
+@pytest.mark.case(
+    "nodes",
+    "An edit or a notice comes before a worker reports what happened to it",
+    counted="one incident",
+)
 @pytest.mark.parametrize("after", some([0.1, 0.5, 1.0, 2.0], quick=2))
 def test_an_address_edited_while_one_worker_is_replaced_makes_no_mixed_gang(after: float) -> None:
     """Its replacement would write to another store than its peers."""
@@ -59,6 +65,7 @@ def test_an_address_edited_while_the_run_is_suspended_counts_from_its_resumption
     assert world.judge.closing() == []
 
 
+@pytest.mark.case("nodes", "Somebody asks for a restart by annotation")
 def test_a_restart_that_is_asked_for_loses_no_step_and_keeps_the_workers() -> None:
     world = a_life(config=STRICT)
     world.live(12)

@@ -19,6 +19,11 @@ def killed_and_returning(attempts: int, *, max_failures: int) -> Simulation:
     return world
 
 
+@pytest.mark.case(
+    "script",
+    "All processes end with 0 before a first step, and steps are lost",
+    counted="maxFailures",
+)
 def test_a_script_that_returns_once_without_a_step_is_started_again_and_trains_to_the_end() -> None:
     world = killed_and_returning(1, max_failures=3)
     assert (world.status.phase, causes(world)) == ("Succeeded", ["AppError", "EndedEarly"])

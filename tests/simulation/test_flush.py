@@ -25,6 +25,9 @@ def reported(agent: SimAgent, step: int) -> bool:
     return agent.training is not None and agent.training.passed(step)
 
 
+@pytest.mark.case(
+    "storage", "A process dies right after every rank reported a checkpoint", counted="its cause"
+)
 @pytest.mark.parametrize("seed", some(range(30), quick=3))
 def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     world = killed_after_a_report(seed)
@@ -35,6 +38,9 @@ def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.case(
+    "storage", "A process dies after such a report while the store is away", counted="its cause"
+)
 @pytest.mark.parametrize("seed", some(range(30), quick=3))
 def test_a_step_that_all_ranks_had_reported_outlasts_an_outage_of_the_store(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)
@@ -49,6 +55,9 @@ def test_a_step_that_all_ranks_had_reported_outlasts_an_outage_of_the_store(seed
     assert world.judge.mistakes == []
 
 
+@pytest.mark.case(
+    "nodes", "A worker's pod vanishes, or another pod takes its name", counted="maxPreemptions"
+)
 @pytest.mark.parametrize("seed", some(range(10), quick=2))
 def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)

@@ -31,6 +31,9 @@ def training(world: Simulation) -> bool:
     return runs(world, 1) and all(a.training.step > 3 for a in world.gang(1) if a.training)
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 @pytest.mark.parametrize("seed", some(range(5), quick=2))
 def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     world = a_life(seed=seed, config=watched(), weather=Weather(loss=0.05, delay=0.5))
@@ -47,6 +50,7 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     assert incident.message.startswith("no step for 60 s (spec.health.progressTimeout): rank 1 ")
 
 
+@pytest.mark.case("processes", "A process hangs, and no timeout is set")
 def test_a_hang_without_timeouts_is_told_within_six_minutes_and_left_alone() -> None:
     world = a_life()
     until(world, lambda: training(world))
@@ -62,6 +66,11 @@ def test_a_hang_without_timeouts_is_told_within_six_minutes_and_left_alone() -> 
     assert ": rank 1 " in told.message
 
 
+@pytest.mark.case(
+    "processes",
+    "A process hangs longer than usual, with hangPolicy: Restart",
+    counted="maxFailures",
+)
 @pytest.mark.parametrize("seed", some(range(5), quick=1))
 def test_a_timeout_that_was_learned_ends_an_attempt_where_the_spec_says_so(seed: int) -> None:
     config = a_config(hang_policy="Restart")
@@ -84,6 +93,11 @@ def test_no_life_that_goes_well_is_called_hung(seed: int) -> None:
     assert "Hung" not in {entry.reason for entry in world.status.history}
 
 
+@pytest.mark.case(
+    "processes",
+    "No rank reports a first step within health.firstStepTimeout",
+    counted="maxFailures",
+)
 def test_a_rank_that_never_gets_to_its_first_step() -> None:
     world = a_life(config=watched())
     until(world, lambda: runs(world, 1))

@@ -138,6 +138,26 @@ ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF = Life(
 """Its attempt has begun, and its agent, which does not know that yet, has nothing to end first."""
 
 
+@pytest.mark.case(
+    "processes", "The script fails at the same step again and again", counted="maxFailures"
+)
+@pytest.mark.case("processes", "A process is killed by a signal", counted="maxFailures")
+@pytest.mark.case(
+    "nodes", "A node is lost with health.forceDeletePods: false", counted="maxPreemptions"
+)
+@pytest.mark.case("nodes", "An agent falls silent", counted="maxFailures")
+@pytest.mark.case("nodes", "Several losses in one attempt", counted="one incident")
+@pytest.mark.case("operator", "The operator dies between any two actions")
+@pytest.mark.case("operator", "Two operators act at once")
+@pytest.mark.case("operator", "Heartbeats are lost, late, repeated or out of order")
+@pytest.mark.case("operator", "The operator dies, or the TTL ends, while a limit is raised")
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.FatalError", counted="maxFailures; the run fails"
+)
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.RetryError", counted="maxFailures after five in a row"
+)
+@pytest.mark.case("storage", "A worker that counts as lost comes back and commits")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
     """Counted once, one start record, never a bad resume, finished stays finished, and it ends.
@@ -157,10 +177,14 @@ def test_a_node_dies_before_its_agent_calls() -> None:
     holds(A_NODE_DIES_BEFORE_ITS_AGENT_CALLS)
 
 
+@pytest.mark.case(
+    "nodes", "A worker's pod vanishes, or another pod takes its name", counted="maxPreemptions"
+)
 def test_a_step_is_resumed_that_every_rank_had_reported_but_one_that_had_left() -> None:
     holds(A_RANK_HAD_LEFT_WHEN_A_STEP_WAS_REPORTED)
 
 
+@pytest.mark.case("nodes", "A node is lost", counted="maxPreemptions")
 def test_a_run_fails_for_the_lost_node_and_not_for_what_its_peers_died_of() -> None:
     holds(A_NODE_DIES_WHILE_ANOTHER_OPERATOR_BEGINS)
 

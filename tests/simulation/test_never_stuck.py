@@ -8,6 +8,7 @@ from tests.simulation.one_run import a_config, a_life, until, worker
 from trainrun.contract.agent_state import Problem
 
 
+@pytest.mark.case("script", "Output or exceptions contain half characters or escapes")
 def test_an_exception_with_half_a_character_in_its_text_is_a_crash_like_any_other() -> None:
     world = a_life()
     world.live(12)

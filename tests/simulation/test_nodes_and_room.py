@@ -27,6 +27,12 @@ def a_config(**fields: object) -> RunConfig:
     return builders.a_config(**(defaults | fields))
 
 
+@pytest.mark.case("nodes", "A node falls silent (power, network)", counted="maxPreemptions")
+@pytest.mark.case(
+    "nodes",
+    "Peers report connection errors before the operator learns of the node",
+    counted="one incident",
+)
 @pytest.mark.parametrize("hang", [False, True], ids=["peers fail first", "peers hang"])
 @pytest.mark.parametrize("suspected_after", some([0.0, 4.0, 7.0, 20.0, 30.0], quick=2))
 @pytest.mark.parametrize("seed", some(range(5), quick=1))
@@ -76,6 +82,7 @@ def test_a_worker_without_room_says_nothing(seed: int) -> None:
     assert all(world.operators[0].agents.heard(name).state is None for name in homeless)
 
 
+@pytest.mark.case("nodes", "Only a part of the gang finds room")
 @pytest.mark.parametrize("seed", some(range(10), quick=1))
 def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:
     clock, room = Clock(), Room(capacity=5)
@@ -97,6 +104,9 @@ def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:
         assert world.status.restarts == 0
 
 
+@pytest.mark.case(
+    "nodes", "Somebody deletes a worker with a grace period", counted="maxPreemptions"
+)
 @pytest.mark.parametrize("seed", some(range(5), quick=1))
 def test_a_worker_that_somebody_deletes_costs_at_most_the_step_under_way(seed: int) -> None:
     config = a_config(limits={"failures": 0, "preemptions": -1})

@@ -19,6 +19,7 @@ from tests.support.levels import some
 NONE_LEFT = {"failures": 0, "preemptions": 0}
 
 
+@pytest.mark.case("processes", "Some ranks end with 0 while others work on")
 def test_ranks_that_need_no_other_go_on_when_one_has_ended_with_0() -> None:
     world = a_life(config=a_config(limits=NONE_LEFT), together=False)
     world.live(12)
@@ -31,6 +32,9 @@ def test_ranks_that_need_no_other_go_on_when_one_has_ended_with_0() -> None:
     assert world.judge.closing() == []
 
 
+@pytest.mark.case(
+    "processes", "A rank ends with 0 while others need it in a collective", counted="maxFailures"
+)
 @pytest.mark.parametrize("hang", [False, True], ids=["connections break", "collectives time out"])
 def test_a_rank_that_ends_with_0_while_others_need_it_costs_one_failure(hang: bool) -> None:
     world = a_life(hang_on_loss=hang)
@@ -83,6 +87,11 @@ def test_one_of_several_processes_of_a_worker_that_is_killed_is_named_by_its_ran
     assert world.judge.closing() == []
 
 
+@pytest.mark.case(
+    "processes",
+    "The master port is taken or cannot be reached before the first step",
+    counted="maxFailures after three in a row",
+)
 @pytest.mark.parametrize("hang", [False, True], ids=["others time out", "others hang"])
 def test_ranks_that_do_not_find_each_other_three_times_cost_no_failure(hang: bool) -> None:
     world = a_life(config=a_config(limits=NONE_LEFT), hang_on_loss=hang, unmet=3)
@@ -101,6 +110,11 @@ def test_ranks_that_do_not_find_each_other_a_fourth_time_cost_a_failure() -> Non
     assert world.judge.closing() == []
 
 
+@pytest.mark.case(
+    "processes",
+    "Some ranks meet and others do not find them before the first step",
+    counted="maxFailures after three in a row",
+)
 @pytest.mark.parametrize("seed", some(range(6), quick=2))
 @pytest.mark.parametrize("hang", [False, True], ids=["others fail", "others hang"])
 def test_one_rank_that_the_others_do_not_find_costs_no_failure(hang: bool, seed: int) -> None:

@@ -28,6 +28,7 @@ def lived_well(world: Simulation) -> bool:
     return world.status.phase == "Succeeded"
 
 
+@pytest.mark.case("operator", "A run failed by a limit, and its user raises it")
 @pytest.mark.parametrize("after", [0.0, 0.1, 0.5, 1.0, 3.0, 90.0])
 def test_a_limit_that_is_raised_lets_the_run_go_on_at_any_time(after: float) -> None:
     """Also while the workers of its last attempt still leave."""
@@ -55,6 +56,7 @@ def test_an_operator_that_dies_over_it_leaves_it_to_the_next() -> None:
     assert lived_well(world)
 
 
+@pytest.mark.case("operator", "The operator dies, or the TTL ends, while a limit is raised")
 def test_an_edit_in_the_moment_of_the_deletion_keeps_the_run() -> None:
     config = a_config(limits={"failures": 0}, ttl_after_finished=timedelta(seconds=20))
     world = failed(a_life(config=config, tended=True))

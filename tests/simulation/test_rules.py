@@ -17,6 +17,9 @@ from trainrun_operator.core.run.incidents import ledger
 FAULTS = ("exception", "kill", "oom", "node-loss", "preempt", "vanish", "rendezvous")
 
 
+@pytest.mark.case(
+    "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
+)
 @pytest.mark.parametrize("number", some(range(60), quick=4))
 def test_a_life_with_rules_keeps_the_promises(number: int) -> None:
     holds(drawn_life(number * 7 + 1, kinds=FAULTS))

@@ -44,6 +44,7 @@ def one_that_loses_its_operator(*, asked: int, seed: int) -> Simulation:
     return world
 
 
+@pytest.mark.case("operator", "The operator dies while the agents agree on a should_save() call")
 @pytest.mark.parametrize("asked", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(5))
 def test_ranks_do_not_wait_for_an_operator_that_dies_before_it_has_decided(
@@ -63,6 +64,7 @@ def test_the_next_operator_goes_on_from_what_the_agents_have_decided(seed: int) 
     assert world.judge.mistakes == []
 
 
+@pytest.mark.case("operator", "The operator and the store are away during a should_save() call")
 def test_without_the_store_ranks_wait_until_it_is_back() -> None:
     world = one_that_loses_its_operator(asked=2, seed=1)
     world.store_away(120.0)

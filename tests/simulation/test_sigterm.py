@@ -27,6 +27,11 @@ def resumed(world: Simulation) -> int:
     return point.step if point is not None else 0
 
 
+@pytest.mark.case(
+    "nodes",
+    "A worker gets a notice, and the script never asks should_save()",
+    counted="maxPreemptions",
+)
 @pytest.mark.parametrize("reason", ["notice", "suspension", "rollout"])
 def test_a_script_that_saves_on_sigterm_goes_on_from_there(reason: str) -> None:
     world = a_deaf_life()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.one_run import HOUR, a_config, a_life, runs, until, worker
 
 
+@pytest.mark.case("storage", "Trouble with the store comes, goes and comes back")
 def test_a_store_that_hiccups_after_a_suspended_day_is_waited_for() -> None:
     world = a_life()
     world.live(12)
@@ -29,6 +32,7 @@ def test_a_port_clash_after_three_preemptions_is_tried_again() -> None:
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.case("operator", "A leader's clock is hours ahead, and another one takes over")
 def test_a_leader_whose_clock_was_ahead_does_not_delay_the_next_attempt_of_its_successor() -> None:
     world = a_life()
     first = world.operators[0]

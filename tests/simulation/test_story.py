@@ -24,6 +24,9 @@ def test_the_story_of_nearly_every_life_is_whole() -> None:
     assert len(gaps) <= 1 + lives // 25, f"gaps in lives {gaps}"
 
 
+@pytest.mark.case(
+    "operator", "The operator or an agent dies before a chapter of the story is stored"
+)
 def test_operators_that_crash_and_nodes_that_die_lose_no_chapter() -> None:
     world = a_life()
     for attempt in (1, 2, 3):

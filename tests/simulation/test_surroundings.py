@@ -58,6 +58,7 @@ def test_a_run_that_deletes_itself_at_once_has_marked_its_storage_finished() -> 
     assert world.present() == []
 
 
+@pytest.mark.case("operator", "The status is lost or restored from a backup")
 def test_an_attempt_of_a_status_from_a_backup_is_not_started_a_second_time() -> None:
     world = a_life()
     until(world, lambda: runs(world, 1))
@@ -220,6 +221,7 @@ def test_an_exception_whose_text_is_anything_is_counted_as_one(text: str) -> Non
     assert causes(world) == ["AppError"]
 
 
+@pytest.mark.case("storage", "The store lists late what was written")
 def test_a_commit_that_the_store_does_not_list_yet_is_waited_for() -> None:
     world = a_life()
     world.live(8)

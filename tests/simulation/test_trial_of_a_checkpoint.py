@@ -60,6 +60,11 @@ def test_a_trial_that_is_preempted_is_tried_again(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.case(
+    "storage",
+    "Two attempts in a row die while they open the same good checkpoint",
+    counted="its cause",
+)
 @pytest.mark.parametrize("seed", some(range(40), quick=1))
 def test_operators_that_die_at_any_action_try_it_once(seed: int) -> None:
     world = spoiled(seed)

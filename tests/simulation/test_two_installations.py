@@ -11,6 +11,7 @@ from trainrun_operator.core.run.boundary import Installation, name_of
 ONE, OTHER = Installation(name="one", key="k1"), Installation(name="other", key="k2")
 
 
+@pytest.mark.case("operator", "Two installations of the operator watch one namespace")
 @pytest.mark.parametrize("seed", some(range(5), quick=1))
 def test_the_first_write_wins_and_the_other_one_does_nothing_for_the_whole_life(seed: int) -> None:
     world = a_life(seed=seed, installation=ONE)

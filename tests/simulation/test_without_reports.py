@@ -30,6 +30,7 @@ def a_mute_life() -> Simulation:
     return a_life(config=config, reports=False, total_steps=200)
 
 
+@pytest.mark.case("script", "The script never reports, and its framework posts steps")
 @pytest.mark.slow
 def test_a_script_that_trains_for_minutes_and_reports_nothing_restarts_at_once() -> None:
     world = a_mute_life()

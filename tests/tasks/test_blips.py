@@ -65,6 +65,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "CONNECT_AGAIN", (0.001, 0.01))
 
 
+@pytest.mark.case("tasks", "The connection between two ranks with tasks is lost")
 @pytest.mark.slow
 async def test_cuts_at_any_moment_run_nothing_twice_and_lose_no_result(tmp_path: Path) -> None:
     luck = random.Random(5)
@@ -124,6 +125,7 @@ async def test_a_worker_with_another_key_says_that_it_cannot_reach_the_driver(
     await hub.close(0)
 
 
+@pytest.mark.case("tasks", "The program ends while a worker is away")
 async def test_leave_is_said_until_the_worker_has_it(tmp_path: Path) -> None:
     """A worker that was away when the program ended, and one that is late, would stay for ever."""
     heard = Heard()

@@ -89,6 +89,7 @@ def test_a_folder_in_use_is_not_removed_and_goes_with_its_tar(tmp_path: Path) ->
     assert not folder.exists()
 
 
+@pytest.mark.case("tasks", "A copy of a result on a worker's disk is damaged")
 @pytest.mark.parametrize("flipped", [b"valuE", b"valu"])
 def test_a_copy_that_is_damaged_on_this_disk_is_brought_again(
     tmp_path: Path, flipped: bytes

@@ -39,6 +39,10 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.case("tasks", "`python prepare.py` is killed")
+@pytest.mark.case(
+    "tasks", "The driver of tasks dies (rank 0, its node, the command)", counted="its cause"
+)
 def test_no_committed_task_runs_again_and_budgets_go_on(budgets: Programs) -> None:
     dice = random.Random(7)
     for _ in range(4):

@@ -110,6 +110,19 @@ def ends(tmp_path_factory: pytest.TempPathFactory, no_program: None) -> dict[str
     return asyncio.run(run_all())
 
 
+@pytest.mark.case(
+    "tasks", "A task's process ends before its function has returned", counted="a retry of the task"
+)
+@pytest.mark.case("tasks", "A task uses more memory than its limit", counted="a retry of the task")
+@pytest.mark.case("tasks", "A task takes longer than its timeout", counted="a retry of the task")
+@pytest.mark.case(
+    "tasks",
+    "The function of a task raises an exception in retry_exceptions",
+    counted="a retry of the task",
+)
+@pytest.mark.case(
+    "tasks", "Arguments or results of a task cannot be pickled", counted="the task fails"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_an_end_is_named_by_what_has_happened(name: str, ends: dict[str, End]) -> None:
     case, end = CASES[name], ends[name]
@@ -125,6 +138,7 @@ def test_an_end_is_named_by_what_has_happened(name: str, ends: dict[str, End]) -
     assert case.says in message
 
 
+@pytest.mark.case("tasks", "The kernel kills a task for memory", counted="a retry of the task")
 def test_a_kill_by_the_kernel_for_memory_is_named_once(tmp_path: Path) -> None:
     file = tmp_path / "memory.events"
     file.write_text("oom_kill 3\n")

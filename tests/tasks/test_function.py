@@ -155,6 +155,9 @@ def test_an_option_that_is_none_is_named_with_those_that_are() -> None:
         tasks.task(num_cpus=2)
 
 
+@pytest.mark.case(
+    "tasks", "An option, a function or an argument that no worker could use", counted="refused"
+)
 def test_a_function_that_workers_could_not_find_is_refused_at_its_decorator() -> None:
     """With what to do."""
 

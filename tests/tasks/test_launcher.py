@@ -141,6 +141,9 @@ async def test_a_task_that_is_cancelled_is_gone_when_that_is_known(
     assert is_gone(int(pid.read_text()))
 
 
+@pytest.mark.case(
+    "tasks", "The process that starts a rank's tasks is killed", counted="a retry of the task"
+)
 async def test_a_launcher_that_dies_takes_its_tasks_along_and_another_one_takes_over(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -284,6 +287,7 @@ def test_the_program_is_imported_as_it_was_started(
     assert "Finished" in done.stdout
 
 
+@pytest.mark.case("tasks", "The program of tasks cannot be imported", counted="the program ends")
 def test_a_program_that_cannot_be_imported_is_named(
     program: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -304,6 +308,7 @@ def test_a_program_that_cannot_be_imported_is_named(
     assert 'Put tasks.run(main) below `if __name__ == "__main__":`' in done.stderr
 
 
+@pytest.mark.case("tasks", "Importing the program starts threads or opens a GPU")
 def test_with_threads_each_task_is_a_fresh_interpreter_and_the_module_is_named(
     program: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -327,6 +332,7 @@ def test_with_threads_each_task_is_a_fresh_interpreter_and_the_module_is_named(
     )
 
 
+@pytest.mark.case("tasks", "A rank is killed while its tasks run", counted="its cause")
 def test_no_task_outlives_a_rank_that_is_killed(tmp_path: Path) -> None:
     said, text = tmp_path / "said", PROGRAM.format(top="", call=(), guard="__name__ == '__main__'")
     text = text.replace(

@@ -28,6 +28,11 @@ def begin(graph: Programs, words: str, wanted: str, **env: object) -> None:
     assert graph.ran
 
 
+@pytest.mark.case(
+    "tasks",
+    "A task's result is deleted, truncated, flipped or replaced",
+    counted="max_reconstructions of the task",
+)
 def test_a_chain_whose_results_are_all_lost_runs_once_more_from_its_beginning(
     graph: Programs,
 ) -> None:
@@ -74,6 +79,7 @@ def test_an_ancestor_that_is_lost_during_a_rebuild_is_made_again_once(graph: Pro
     assert graph.ran == ["a", "b", "c", "d"]
 
 
+@pytest.mark.case("tasks", "A lost result may not be computed again", counted="the task fails")
 @pytest.mark.parametrize(
     ("reason", "words", "env"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.tasks.by_hand import CRASH, ByHand, call, finished, raised
 from trainrun.tasks import TaskCancelledError, TaskUnschedulableError
 from trainrun.tasks.records import Began, Cancelled, Dispatched, Stopped, TaskRun
@@ -89,6 +91,9 @@ def test_what_fits_nowhere_now_does_not_hold_up_what_fits() -> None:
     assert hand.started() == ["a"]
 
 
+@pytest.mark.case(
+    "tasks", "A task needs more CPUs or GPUs than any worker has", counted="the task fails"
+)
 def test_what_can_never_fit_is_said_once_all_workers_have_joined() -> None:
     hand = ByHand(workers=2, cpus=2)
     early = ByHand(workers=0)

@@ -86,6 +86,11 @@ def test_a_lost_result_runs_its_task_alone() -> None:
     assert hand.of(Changed) == []
 
 
+@pytest.mark.case(
+    "tasks",
+    "A task's result is deleted, truncated, flipped or replaced",
+    counted="max_reconstructions of the task",
+)
 def test_a_chain_of_lost_results_runs_each_once_ancestors_first() -> None:
     hand = done(*CHAIN)
     hand.lose("c")
@@ -245,6 +250,7 @@ def refused(*calls: Call, key: str = "a", **options: object) -> ObjectLostError:
     return lost(hand, key)
 
 
+@pytest.mark.case("tasks", "A lost result may not be computed again", counted="the task fails")
 def test_bounds_have_reasons_and_remedies() -> None:
     disabled = refused(lineage="off")
     assert (disabled.reason, disabled.key) == ("LineageDisabled", "a")

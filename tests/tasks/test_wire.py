@@ -82,6 +82,7 @@ async def is_thrown_out(reader: asyncio.StreamReader) -> None:
     assert reader.at_eof() or reader.exception()
 
 
+@pytest.mark.case("tasks", "A stranger connects to rank 0's port")
 async def test_a_stranger_with_a_pickle_is_thrown_out_unread(
     driver: Driver, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ async def test_a_worker_does_not_believe_a_driver_that_does_not_know_the_key() -
             await dial("127.0.0.1", server.sockets[0].getsockname()[1], KEY)
 
 
+@pytest.mark.case("tasks", "A message between ranks is changed, repeated or left out")
 @pytest.mark.parametrize(
     "spoil",
     [

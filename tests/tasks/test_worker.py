@@ -148,6 +148,7 @@ async def test_an_input_that_is_absent_or_damaged_is_named(tmp_path: Path) -> No
     assert driver.runner.begun == []
 
 
+@pytest.mark.case("tasks", "The store is away when an input or a result is moved")
 async def test_while_the_store_is_away_results_wait_and_nothing_runs_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +182,7 @@ async def test_a_worker_that_cannot_run_a_task_ends_it_with_the_reason(tmp_path:
     assert ended.end == Crashed(reason="Exited", message="worker 1: out of order")
 
 
+@pytest.mark.case("tasks", "A worker's disk is full of results", counted="a retry of the task")
 async def test_a_full_disk_is_emptied_of_what_is_not_used_then_it_ends_the_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def runs(tmp_path: Path) -> Iterator[LocalRuns]:
     made.close()
 
 
+@pytest.mark.case("processes", "A rank is slower than its peers for some minutes")
 @pytest.mark.slow
 def test_the_rank_that_others_wait_for_is_named_and_nothing_is_ended(runs: LocalRuns) -> None:
     run = runs.start()

@@ -36,6 +36,9 @@ def stuck(gang: LocalRuns, how: str) -> dict[str, Any]:
     return incident
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 @pytest.mark.slow
 def test_the_rank_that_is_not_in_the_collective_is_named(gang: LocalRuns) -> None:
     incident = stuck(gang, "away")

@@ -105,6 +105,9 @@ def test_whole_commits_at_once_without_the_others(
     assert state.committed.id.step == 4
 
 
+@pytest.mark.case(
+    "script", "Two ranks bring one file name with different content", counted="the run fails"
+)
 def test_two_ranks_with_one_file_name_are_a_fatal_problem_that_names_both(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -122,6 +125,7 @@ def test_two_ranks_with_one_file_name_are_a_fatal_problem_that_names_both(
     assert "whole=True" in state.fatal.message
 
 
+@pytest.mark.case("storage", "Another run takes the storage over", counted="the run fails")
 def test_a_run_whose_storage_was_taken_over_does_not_end_as_succeeded(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -187,6 +191,7 @@ def test_steps_that_the_operator_drops_make_room_and_are_never_marked(
     assert not folder(workers, 1).exists()
 
 
+@pytest.mark.case("storage", "A script catches StagingFailed and goes on")
 def test_a_rank_that_swallows_a_failed_staging_yields_no_checkpoint_without_its_part(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -212,6 +217,8 @@ def test_a_rank_that_swallows_a_failed_staging_yields_no_checkpoint_without_its_
     assert not (folder(workers, 5) / "manifest.json").exists()
 
 
+@pytest.mark.case("storage", "The store is unreachable while training")
+@pytest.mark.case("storage", "The store refuses while training")
 def test_an_unreachable_store_is_a_problem_and_not_an_end(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -296,6 +303,11 @@ SAVE_ONCE = (
 )
 
 
+@pytest.mark.case(
+    "storage",
+    "A bit has flipped in a checkpoint's file",
+    counted="maxFailures after three in a row",
+)
 def test_what_reads_wrongly_on_one_node_is_set_aside_once_another_has_read_it(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -90,6 +90,9 @@ async def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     storage.close()
 
 
+@pytest.mark.case(
+    "storage", "One node reads a checkpoint wrongly", counted="maxFailures after three in a row"
+)
 async def test_a_node_that_reads_wrongly_sets_nothing_aside_and_hands_nothing_out(
     reader: Reader,
 ) -> None:
@@ -148,6 +151,11 @@ async def test_keys_that_are_refused_for_a_moment_do_not_end_the_process_that_lo
     assert reader.fetching.problem is None
 
 
+@pytest.mark.case(
+    "storage",
+    "The store refuses while processes load their checkpoint",
+    counted="maxFailures after three in a row",
+)
 async def test_a_process_that_the_store_refuses_for_long_is_told_why_it_ends(
     reader: Reader,
 ) -> None:

@@ -47,6 +47,7 @@ async def test_nothing_is_stored_while_the_next_attempt_starts_and_all_at_the_en
     assert store.written == [1, 2]
 
 
+@pytest.mark.case("operator", "A node dies before the last lines of its processes are stored")
 async def test_after_a_pause_they_are_stored_without_anybody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

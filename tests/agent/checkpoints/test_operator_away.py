@@ -73,6 +73,7 @@ async def until(condition: object) -> None:
     raise AssertionError("not within 10 s")
 
 
+@pytest.mark.case("operator", "`trainrun run` is stopped (Ctrl-Z, SIGSTOP)")
 async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_store(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.agent.checkpoints.steps_of import bring, staging
 from trainrun.agent.checkpoints.staged import overdue_checkpoint
 
@@ -20,6 +22,7 @@ def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
     )
 
 
+@pytest.mark.case("script", "A rank reports a step without files and nothing more")
 def test_a_rank_whose_files_may_still_follow_is_named_with_what_it_can_do() -> None:
     steps = staging()
     bring(steps, 0, 40)

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.storage import AsyncRunStore
@@ -53,6 +55,7 @@ async def test_a_takeover_names_who_has_the_storage_now(tmp_path: Path) -> None:
     assert problem.message.startswith("TrainRun uid uid-2 was the last to claim this run's storage")
 
 
+@pytest.mark.case("operator", "A node with a whole gang is cut off from the operators alone")
 async def test_an_agent_that_looks_tells_of_the_beat_and_claims_once_it_is_asked_to(
     tmp_path: Path,
 ) -> None:

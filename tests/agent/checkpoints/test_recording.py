@@ -39,6 +39,9 @@ def entries(*numbers: int) -> tuple[StoryEntry, ...]:
     return tuple(StoryEntry(number=n, text=f'{{"attempt":{n}}}') for n in numbers)
 
 
+@pytest.mark.case(
+    "operator", "The operator or an agent dies before a chapter of the story is stored"
+)
 async def test_each_chapter_is_stored_once_and_told() -> None:
     store = Store()
     recording, told = a_recording(store)

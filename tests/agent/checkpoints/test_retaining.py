@@ -88,6 +88,7 @@ async def test_what_killed_agents_have_left_goes_although_no_attempt_gets_as_far
         assert own.exists()
 
 
+@pytest.mark.case("storage", "The storage is full")
 async def test_a_store_that_is_full_of_leftovers_has_room_for_the_next_checkpoint(
     tmp_path: Path, retention: Retention
 ) -> None:
@@ -140,6 +141,7 @@ async def test_old_checkpoints_go_as_soon_as_the_store_deletes_again(
         ]
 
 
+@pytest.mark.case("storage", "Old checkpoints cannot be deleted")
 async def test_that_old_checkpoints_stay_is_not_told_as_if_new_ones_were_not_stored(
     tmp_path: Path, retention: Retention
 ) -> None:

@@ -82,6 +82,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     made.storage.close()
 
 
+@pytest.mark.case(
+    "storage",
+    "The worker's disk has no room for the checkpoint to resume from",
+    counted="maxFailures",
+)
 async def test_the_next_resume_point_takes_the_room_of_the_last(node: Node) -> None:
     for checkpoint in (STEP_5, STEP_7):
         folder = await node.downloads.materialize(checkpoint, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.agent.checkpoints.steps_of import bring, staging
 
 
@@ -131,6 +133,7 @@ def test_a_step_whose_marker_is_out_is_not_dropped() -> None:
     assert steps.dropped == ()
 
 
+@pytest.mark.case("storage", "A script catches StagingFailed and goes on")
 def test_a_step_whose_files_could_not_be_staged_is_lost_once_its_rank_goes_on() -> None:
     steps = staging()
     bring(steps, 0, 5)

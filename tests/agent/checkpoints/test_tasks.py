@@ -101,6 +101,7 @@ for number in range(3):
 )
 
 
+@pytest.mark.case("tasks", "The store is away when the task log is read or written")
 @pytest.mark.servers
 def test_a_rank_is_told_what_is_wrong_with_the_store(
     own_s3: S3Server,
@@ -155,6 +156,7 @@ os.kill(os.getpid(), 9)
 )
 
 
+@pytest.mark.case("tasks", "A transfer of results is slow or hangs")
 def test_slow_uploads_hold_up_neither_the_log_nor_the_agent(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -174,6 +176,7 @@ def test_slow_uploads_hold_up_neither_the_log_nor_the_agent(
     assert len(said(worker.output)) == 2
 
 
+@pytest.mark.case("tasks", "The operator gives an attempt no key", counted="the program ends")
 def test_a_rank_without_a_key_is_told_so(operator: OperatorStandIn, workers: Workers) -> None:
     worker = workers.start(SCRIPT + "say(told(attempt_key))")
     operator.order(start())

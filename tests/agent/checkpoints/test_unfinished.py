@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.checkpoints.test_checkpoints import PRELUDE, folder, prepare_storage
 from tests.agent.workers import start
 from tests.support.eventually import eventually
@@ -46,6 +48,9 @@ def set_aside(workers: Workers, step: int) -> str:
     return reason
 
 
+@pytest.mark.case(
+    "storage", "A script reports a directory that is still being written", counted="maxFailures"
+)
 def test_a_checkpoint_whose_second_file_comes_later_is_set_aside_and_the_script_is_told(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -102,6 +107,7 @@ def test_a_part_that_was_torn_before_anything_was_stored_is_never_stored(
     assert not folder(workers, 1).exists()
 
 
+@pytest.mark.case("storage", "Files change after their report")
 def test_files_that_change_after_their_report_are_not_committed(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -133,6 +139,9 @@ def test_files_that_change_after_their_report_are_not_committed(
     assert told(state) == ""
 
 
+@pytest.mark.case(
+    "script", "Two ranks bring one file name with different content", counted="the run fails"
+)
 def test_a_file_of_two_sizes_costs_one_checkpoint_and_the_second_time_the_run(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from trainrun.agent.evidence.meeting import MeetingWatch, see
 from trainrun.agent.processes.procfs import opened_sockets, sockets
@@ -81,6 +83,11 @@ def launcher(folder: Path) -> Path:
     return program
 
 
+@pytest.mark.case(
+    "processes",
+    "A launcher starts a group of its own in several processes",
+    counted="the run fails",
+)
 def test_a_launcher_behind_a_script_file_is_seen_by_the_rank_0_that_it_starts(
     tmp_path: Path,
 ) -> None:

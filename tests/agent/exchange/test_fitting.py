@@ -49,6 +49,7 @@ def test_metrics_go_first() -> None:
     )
 
 
+@pytest.mark.case("script", "A worker's state is larger than a heartbeat")
 @pytest.mark.parametrize("character", ["x", "損", "\x1b", "\U0001f525"])
 def test_the_largest_state_of_a_worker_fits_and_says_who_ended_and_how(character: str) -> None:
     text = fitted(loud(character), LARGEST_HEARTBEAT)

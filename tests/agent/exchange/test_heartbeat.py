@@ -48,6 +48,7 @@ def test_an_answer_that_was_seen_is_repeated_in_the_next_heartbeat(
     operator.until(lambda s: s.seen == answer.digest)
 
 
+@pytest.mark.case("operator", "The operator is down")
 @pytest.mark.parametrize("status", [503, 500, 409])
 @pytest.mark.slow
 def test_training_goes_on_while_the_operator_refuses_and_news_are_told_later(
@@ -127,6 +128,7 @@ def test_a_metric_of_5_mb_fails_no_run_and_is_told(
     assert "left out: metrics." in state.problems[0].message
 
 
+@pytest.mark.case("script", "A worker's state is larger than a heartbeat")
 def test_a_heartbeat_that_is_refused_for_its_size_is_sent_again_with_less(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -286,6 +288,7 @@ async def told_at_the_end(
     return told
 
 
+@pytest.mark.case("strangers", "A TrainRun is deleted with --cascade=orphan")
 @pytest.mark.parametrize(("status", "ends"), [(403, True), (401, False)])
 async def test_an_agent_that_is_none_of_the_operators_workers_for_minutes_ends_and_says_so(
     status: int, ends: bool, operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch

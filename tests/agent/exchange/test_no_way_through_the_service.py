@@ -28,6 +28,7 @@ def another() -> Iterator[OperatorStandIn]:
         yield stand_in
 
 
+@pytest.mark.case("operator", "A node's kube-proxy does not know the next leader")
 @pytest.mark.slow
 def test_a_worker_whose_service_leads_to_the_leader_before_is_heard_by_the_next(
     operator: OperatorStandIn, another: OperatorStandIn, workers: Workers
@@ -126,6 +127,7 @@ def test_an_address_is_verified_against_the_name_of_the_service(
         assert stranger.requests == 0
 
 
+@pytest.mark.case("operator", "Workers cannot resolve the Service, and all operators are replaced")
 @pytest.mark.slow
 def test_a_host_network_worker_is_heard_when_all_operators_were_replaced(
     another: OperatorStandIn, workers: Workers

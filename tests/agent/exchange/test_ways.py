@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainrun.agent.exchange.heartbeat import MOST_OPERATORS, SERVICE, SERVICE_SECONDS, Ways
 
 LATER = SERVICE_SECONDS
@@ -54,6 +56,7 @@ def test_when_that_way_ends_the_service_is_asked_at_once_and_then_the_others() -
     assert round_of(ways, since=103.0, now=103.0) == [SERVICE, "a", "b"]
 
 
+@pytest.mark.case("operator", "A node's kube-proxy does not know the next leader")
 def test_a_standby_says_who_leads_and_that_one_is_asked_next() -> None:
     ways = Ways(("old", "standby"))
     ways.lost(0.0, 5.0)

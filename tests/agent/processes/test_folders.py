@@ -56,6 +56,7 @@ def _stage_and_remove(folder: Path) -> list[str]:
     return [*left, *(path.name for path in (folder / "worker" / "staging").iterdir())]
 
 
+@pytest.mark.case("storage", "A checkpoint directory contains read-only folders")
 def test_copies_of_read_only_folders_go_with_their_checkpoints(tmp_path: Path) -> None:
     """One copy for each checkpoint stayed, without a word, until the disk was full."""
     folder = tmp_path / "pod"

@@ -52,6 +52,9 @@ def test_an_attempt_that_was_started_is_never_started_again_and_lower_ones_are_r
     assert worker.output.count("hello") == 1
 
 
+@pytest.mark.case(
+    "processes", "The command does not exist or cannot be executed", counted="maxStartFailures"
+)
 def test_a_command_that_does_not_exist_is_an_exit_with_a_clear_message(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -100,6 +103,9 @@ def test_a_script_that_does_not_exist_is_told_in_pythons_words(
     assert "no_such_script.py" in end.last_lines[-1]
 
 
+@pytest.mark.case(
+    "processes", "A process ends with an exception or an exit code", counted="maxFailures"
+)
 def test_exit_code_exception_and_last_lines_are_told(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -125,6 +131,7 @@ def test_a_secret_in_colors_is_told_neither_by_the_exception_nor_by_the_last_lin
     assert "hunter2" not in str(end)
 
 
+@pytest.mark.case("script", "A script prints a key, a token or a password")
 def test_keys_and_the_values_of_secret_variables_are_told_by_nobody(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -203,6 +210,7 @@ def test_grandchildren_that_made_their_own_session_are_killed_too(
     assert not any(alive(pid) for pid in helpers)
 
 
+@pytest.mark.case("processes", "Processes leave helper processes behind in sessions of their own")
 def test_helpers_that_outlive_their_process_are_killed_before_the_worker_is_idle(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
@@ -243,6 +251,7 @@ def test_orphans_are_reaped(operator: OperatorStandIn, workers: Workers, tmp_pat
     eventually(lambda: children() == [str(pid)], what="no child but the process itself")
 
 
+@pytest.mark.case("nodes", "The agent is killed", counted="maxFailures")
 def test_a_killed_agent_takes_its_processes_with_it(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:

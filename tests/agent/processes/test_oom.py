@@ -67,6 +67,7 @@ def check(operator: OperatorStandIn, workers: Workers, worker: Worker) -> None:
     worker.kill()
 
 
+@pytest.mark.case("processes", "The kernel kills a process for memory", counted="maxFailures")
 def test_a_process_that_the_kernel_kills_for_memory_is_told_apart_from_one_that_is_killed(
     operator: OperatorStandIn, workers: Workers, group: MemoryCgroup
 ) -> None:

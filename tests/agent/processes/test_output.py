@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from trainrun.agent.processes.output import OutputPump, Sink
 
@@ -94,6 +96,7 @@ async def test_a_slow_reader_gets_the_end_of_the_output() -> None:
     os.close(reading)
 
 
+@pytest.mark.case("script", "Processes print faster than their reader reads")
 async def test_nobody_reads_the_output_and_the_agent_leaves_all_the_same() -> None:
     reading, writing = os.pipe()
     sink = Sink(writing)

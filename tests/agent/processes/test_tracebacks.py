@@ -67,6 +67,9 @@ async def seen(tmp_path: Path, output: bytes, *, piece: int = 1 << 20) -> str:
     return pump.tail.exception
 
 
+@pytest.mark.case(
+    "script", "A library decorates the traceback of an exception", counted="its cause"
+)
 @pytest.mark.parametrize("name", TABLE)
 async def test_the_exception_is_seen_whoever_prints_its_traceback(
     tmp_path: Path, name: str

@@ -259,6 +259,7 @@ def test_a_standby_that_still_loads_at_the_start_goes_on_as_the_rank_after_the_i
     assert standbys_of(worker) == []
 
 
+@pytest.mark.case("processes", "A standby interpreter dies, hangs or fails in an import")
 def test_a_standby_that_fails_after_the_start_is_a_cold_start_and_no_failure(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from trainrun.agent.processes.procfs import Usage
 from trainrun.agent.training.activity import Activity
 
@@ -30,6 +32,7 @@ def test_before_the_first_look_nobody_knows() -> None:
     assert Machine().passes(0.0, 9.0).meter.quiet(9.0) is None
 
 
+@pytest.mark.case("processes", "A gang that never reports stands still")
 def test_processes_that_use_nothing_are_quiet_since_they_were_started() -> None:
     machine = Machine().passes(0.0, 600.0)
     assert machine.meter.quiet(603.0) == 603.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from trainrun.agent.training.activity import Pacing
 from trainrun.contract.agent_state import Pace
 
@@ -78,6 +80,7 @@ def test_what_is_excused_is_no_lap() -> None:
     assert gang.paces == (Pace(step=1.0, busy=0.5), Pace(step=1.0, busy=0.5))
 
 
+@pytest.mark.case("processes", "A rank is slower than its peers for some minutes")
 def test_a_rank_that_gets_slow_is_slow_after_some_minutes_and_well_again_later() -> None:
     gang = Gang().trains(200, each=(1.0, 1.0))
     gang.trains(60, each=(1.0, 2.0))

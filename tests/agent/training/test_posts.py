@@ -101,6 +101,7 @@ async def test_somebody_elses_post_is_not_read(served: Served) -> None:
     assert (server.posted, news) == (None, [])
 
 
+@pytest.mark.case("script", "Somebody posts what is no post")
 @pytest.mark.parametrize(
     ("method", "body", "answer"),
     [

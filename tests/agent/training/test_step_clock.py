@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainrun.agent.training.step_clock import LONGEST_WAIT, StepClock
 from trainrun.contract.agent_state import LongSection
 from trainrun.contract.messages import SectionBegun
@@ -42,6 +44,9 @@ def test_nothing_is_owed_while_the_store_holds_a_report_up() -> None:
     assert started(until=500.0, blocked=True).owes(500.0) is None
 
 
+@pytest.mark.case(
+    "processes", "A rank stays in a long_section() beyond its timeout", counted="maxFailures"
+)
 def test_nothing_is_owed_in_a_long_section_and_it_is_told_how_long_it_lasts() -> None:
     clock = started(until=110.0)
     clock.begun(3, SectionBegun(number=1, name="evaluate", seconds=60.0), 110.0)

@@ -52,6 +52,9 @@ def test_a_worker_starts_as_many_processes_as_its_spec_or_its_torchrun_says(
     assert (found.processes, found.problem) == (processes, "")
 
 
+@pytest.mark.case(
+    "nodes", "The command starts a launcher that TrainRun cannot replace", counted="a new run fails"
+)
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
@@ -253,6 +256,11 @@ def several(*names: str, init: tuple[str, ...] = ()) -> WorkersSpec:
     return WorkersSpec.model_validate({"template": {"spec": spec}})
 
 
+@pytest.mark.case(
+    "nodes",
+    "The template has several containers, and none is called worker",
+    counted="a new run fails",
+)
 def test_of_several_containers_one_has_to_be_called_worker() -> None:
     """The log shipper stood first: it got the agent, and the run succeeded while the container
     pytorch had died."""

@@ -95,6 +95,7 @@ def test_a_folder_without_permission_names_the_user(tmp_path: Path) -> None:
     assert message.endswith("must be readable and writable for user 65534")
 
 
+@pytest.mark.case("storage", "The storage is full")
 def test_a_full_disk_costs_no_commit_and_leaves_no_litter(tmp_path: Path) -> None:
     with mounted(tmp_path / "store", "size=256k") as root:
         bench = Bench(run=RunStore(open_store(f"file://{root}"), "digits"), scratch=tmp_path)
@@ -202,6 +203,7 @@ def test_unfinished_files_are_invisible_and_go_with_their_checkpoint(
     assert not folder.exists()
 
 
+@pytest.mark.case("storage", "Agents are killed while they upload files")
 def test_what_killed_agents_had_under_way_is_deleted_by_the_next_attempt(
     bench: Bench, folder: Path
 ) -> None:

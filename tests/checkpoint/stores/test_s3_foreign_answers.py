@@ -39,6 +39,7 @@ def put_large(store: ObjectStore, path: Path, key: str = "weights/model.bin") ->
     return content
 
 
+@pytest.mark.case("storage", "The store returns a range or version that nobody asked for")
 def test_a_range_that_was_not_asked_for_is_not_taken(
     proxied: ObjectStore, proxy: ForeignAnswers, opened: ObjectStore, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def sent_parts(proxy: ForeignAnswers) -> int:
     return sum(method == "PUT" and "partNumber=" in path for method, path in proxy.seen)
 
 
+@pytest.mark.case("storage", "The answer to the end of a large upload is lost")
 def test_a_large_file_whose_last_answer_was_lost_is_not_sent_again(
     proxied: ObjectStore, proxy: ForeignAnswers, opened: ObjectStore, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_large_file_that_is_there_from_an_earlier_try_is_not_sent_again(
     assert sent_parts(proxy) == 5
 
 
+@pytest.mark.case("storage", "Agents are killed while they upload files")
 def test_what_killed_agents_have_sent_in_part_is_given_up_by_the_next_attempt(
     s3_bench: Bench, s3_server: S3Server
 ) -> None:

@@ -46,6 +46,7 @@ def proxy(s3_server: S3Server, s3_uri: str) -> Iterator[TcpProxy]:
         yield proxy
 
 
+@pytest.mark.case("storage", "The store is unreachable while training")
 def test_a_store_that_is_away_for_a_while_loses_nothing(
     own_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,9 @@ def test_a_store_that_is_away_for_a_while_loses_nothing(
         assert bench.resolve(2).resume == checkpoint_id(1, 20)
 
 
+@pytest.mark.case(
+    "storage", "Wrong credentials or no such bucket at a first start", counted="the run fails"
+)
 def test_wrong_credentials_are_told_from_the_start(
     s3_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +137,7 @@ def test_an_impossible_bucket_name_or_endpoint_is_named(s3_uri: str) -> None:
             store.list("")
 
 
+@pytest.mark.case("storage", "The store is unreachable at a restart")
 def test_an_unreachable_endpoint_is_unavailable(s3_uri: str) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
     with contextlib.closing(open_store(s3_uri, endpoint_url=endpoint)) as store:

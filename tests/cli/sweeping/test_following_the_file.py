@@ -106,6 +106,7 @@ def test_a_new_token_takes_errored_trials_up_while_it_runs(slow: Sweeps) -> None
     assert len(slow.view().sessions) == 2
 
 
+@pytest.mark.case("sweeps", "The sweep's file is half saved, wrong or gone while it runs")
 @pytest.mark.slow
 def test_a_file_that_is_wrong_changes_nothing_and_is_complained_of_once(slow: Sweeps) -> None:
     driver = slow.start()

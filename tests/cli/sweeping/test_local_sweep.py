@@ -21,6 +21,9 @@ def refusal(ended: Ended) -> str:
     return ended.err
 
 
+@pytest.mark.case(
+    "sweeps", "A trial has more failures than its budget allows", counted="maxFailedTrials"
+)
 @pytest.mark.slow
 def test_the_best_trial_is_found_though_one_fails_once_and_one_always(sweeps: Sweeps) -> None:
     sweeps.does = {1: "fails once", 2: "fails"}
@@ -51,6 +54,7 @@ def test_parameters_arrive_as_a_dictionary_as_words_and_as_variables(sweeps: Swe
     assert variable == str(params["width"])
 
 
+@pytest.mark.case("sweeps", "The process that leads the sweep is killed")
 @pytest.mark.slow
 def test_killed_at_any_moment_the_same_command_goes_on_with_the_same_trials(
     sweeps: Sweeps,
@@ -129,6 +133,9 @@ def test_an_errored_trial_is_taken_up_again_with_a_new_token(
     assert [row[2] for row in sweeps.begun()] == [0, first_step]
 
 
+@pytest.mark.case(
+    "sweeps", "budget.activeTime is used up before a trial has a value", counted="the sweep fails"
+)
 @pytest.mark.slow
 def test_time_that_is_used_up_before_a_trial_has_ended_is_a_failure_that_a_script_can_tell(
     sweeps: Sweeps,
@@ -336,6 +343,7 @@ def test_a_field_that_is_wrong_is_named(sweeps: Sweeps) -> None:
     assert "spec.objective.goal" in said
 
 
+@pytest.mark.case("sweeps", "Another search uses the same folder", counted="refused")
 @pytest.mark.slow
 def test_another_search_in_the_same_folder_is_refused_by_its_field(sweeps: Sweeps) -> None:
     sweeps.spec = {"budget": {"trials": 1}}
@@ -351,6 +359,9 @@ def test_another_search_in_the_same_folder_is_refused_by_its_field(sweeps: Sweep
     assert len(sweeps.trials()) == 1
 
 
+@pytest.mark.case(
+    "sweeps", "A record of a sweep's log is missing or damaged", counted="the sweep stops"
+)
 @pytest.mark.slow
 def test_a_damaged_log_is_named_and_nothing_is_guessed(sweeps: Sweeps) -> None:
     sweeps.spec = {"budget": {"trials": 1}}

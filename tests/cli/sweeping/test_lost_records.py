@@ -20,6 +20,7 @@ def lose_records(sweeps: Sweeps, *, trial: int) -> list[Path]:
     return log[asked:]
 
 
+@pytest.mark.case("sweeps", "The newest records of a sweep's log are lost")
 @pytest.mark.slow
 def test_a_trial_that_is_asked_again_runs_in_a_folder_of_its_own(sweeps: Sweeps) -> None:
     """It went on from the checkpoint of the old trial of its number, or succeeded unseen."""
@@ -37,6 +38,9 @@ def test_a_trial_that_is_asked_again_runs_in_a_folder_of_its_own(sweeps: Sweeps)
     assert (sweeps.storage / "lr/trials/00001/run.json").is_file(), "nothing of the old is lost"
 
 
+@pytest.mark.case(
+    "sweeps", "A trial finds the folder of a trial with other parameters", counted="maxFailedTrials"
+)
 @pytest.mark.slow
 def test_a_trial_of_other_parameters_is_not_said_to_have_succeeded(sweeps: Sweeps) -> None:
     """It was told the value of the parameters that the folder is of, and `best` named its own."""

@@ -39,6 +39,7 @@ async def led(api: KubeApi, trainruns: TrainRuns) -> AsyncIterator[Led]:
     yield Led(api=api, namespace=trainruns.namespace, log=KeptLog())
 
 
+@pytest.mark.case("sweeps", "The TrainRun of an open trial is deleted by hand")
 async def test_a_trial_object_deleted_by_hand_comes_back(led: Led) -> None:
     await led.apply()
     async with led.operator():
@@ -111,6 +112,7 @@ async def test_when_all_trials_fail_they_are_counted_the_sweep_fails_and_its_cle
     assert [it.reason for it in led.events].count("TrialErrored") == 2
 
 
+@pytest.mark.case("sweeps", "TrainRuns of trials are refused (quota, policy)")
 async def test_a_quota_that_refuses_runs_is_waited_for_and_told_without_a_storm(led: Led) -> None:
     hard = {"hard": {"count/trainruns.trainrun.dev": "0"}}
     path = f"/api/v1/namespaces/{led.namespace}/resourcequotas"
@@ -149,6 +151,7 @@ async def test_a_parameter_that_does_not_exist_is_named_in_the_status(led: Led) 
     assert await led.trials() == {}
 
 
+@pytest.mark.case("operator", "A TrainRun or TrainSweep is larger than 512 KiB")
 async def test_a_sweep_that_is_too_large_says_so_and_what_runs_goes_on(led: Led) -> None:
     await led.apply()
     path = TRAINSWEEP.path(led.namespace, NAME)
@@ -227,6 +230,7 @@ async def test_a_store_that_is_away_is_told_and_trials_go_on_until_it_is_back(le
         )
 
 
+@pytest.mark.case("sweeps", "The store refuses the clerk")
 async def test_a_clerk_with_a_wrong_secret_is_made_anew_until_the_store_takes_it(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +296,7 @@ async def test_a_clerk_that_waited_long_for_its_node_is_not_deaf_when_it_begins(
         assert [*await led.clerks()] == [first]
 
 
+@pytest.mark.case("sweeps", "A clerk cannot start, runs out of memory or cannot reach the store")
 async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(led: Led) -> None:
     led.log.deaf = True
     await led.apply()
@@ -373,6 +378,7 @@ async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_
     await is_refused_until_its_limits_are(led, why, memory="100Mi")
 
 
+@pytest.mark.case("nodes", "A webhook is away, or the API server refuses a creation for now")
 async def test_a_webhook_that_is_away_refuses_the_clerk_in_the_servers_words(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,6 +446,7 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
     )
 
 
+@pytest.mark.case("nodes", "A scheduling gate holds back workers, e.g. Kueue's")
 async def test_a_clerk_that_kueue_queues_tells_what_kueue_must_know(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:

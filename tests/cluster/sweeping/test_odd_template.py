@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 TWO = [{"name": name, "command": ["train"]} for name in ("logs", "pytorch")]
 
 
+@pytest.mark.case(
+    "nodes",
+    "The template has several containers, and none is called worker",
+    counted="a new run fails",
+)
 @pytest.mark.parametrize(
     ("pod", "problem"),
     [

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.office import surroundings
 from tests.cluster.sweeping.led import watched_runs
 from tests.kube.waiting import until
@@ -63,6 +65,7 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
     await asyncio.gather(*reading, return_exceptions=True)
 
 
+@pytest.mark.case("operator", "A watched namespace, a right or a CRD is missing")
 async def test_the_sweeps_of_the_others_are_led_and_its_own_once_it_can_be_read(
     fake: FakeApi,
 ) -> None:
@@ -81,6 +84,7 @@ async def test_the_sweeps_of_the_others_are_led_and_its_own_once_it_can_be_read(
     await api.close()
 
 
+@pytest.mark.case("operator", "Somebody creates hundreds of objects of a megabyte each")
 async def test_large_sweeps_take_the_memory_of_one(fake: FakeApi) -> None:
     """Each was read as a whole, and held until the API server had answered it."""
     api = await KubeApi.connect()

@@ -130,6 +130,7 @@ def test_every_text_field_of_the_protocol_is_tried() -> None:
         assert fields(cls) - set(CLOSED) <= tried, cls
 
 
+@pytest.mark.case("script", "Output or exceptions contain half characters or escapes")
 @settings(max_examples=examples(700), deadline=None)
 @given(path=st.sampled_from(PLACES), text=ANY_TEXT)
 def test_no_text_of_an_agent_makes_a_pass_raise(path: Path, text: str) -> None:

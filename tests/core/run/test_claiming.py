@@ -50,6 +50,7 @@ def test_one_machine_needs_no_name() -> None:
     assert a_new_run().plan.status.holder == ""
 
 
+@pytest.mark.case("operator", "Two installations of the operator watch one namespace")
 @pytest.mark.parametrize(
     "scene",
     [
@@ -71,6 +72,7 @@ def test_a_run_of_another_installation_is_left_alone(scene: Scene) -> None:
     assert plan.status == scene.status
 
 
+@pytest.mark.case("operator", "The operator moves to another namespace, or its CA Secret is lost")
 def test_a_gang_is_made_anew_by_who_adopts_its_run_and_nothing_is_counted() -> None:
     scene = moved(a_run(max_failures=0).running())
     plan = scene.plan

@@ -28,6 +28,7 @@ REMEDY = (
 )
 
 
+@pytest.mark.case("nodes", "The script's ConfigMap or image tag changes under a gang")
 def test_a_replaced_worker_has_the_edited_script_and_it_is_told_before_the_attempt_starts() -> None:
     """The survivors ran the old code for ever beside the new one's, without a word."""
     scene = a_new_run(replicas=3).waiting().with_all(code=code("old"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import a_run, a_worker
 
 DIED = "container pytorch of worker run-0-1 ended with exit code 1; see kubectl logs"
 
 
+@pytest.mark.case("nodes", "A container beside the training fails")
 def test_the_container_pytorch_died_and_its_user_is_told_while_the_run_goes_on() -> None:
     """The run succeeded: all 1 processes ended with exit code 0."""
     scene = a_run(replicas=3).running().with_worker(0, failed_beside=DIED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerLoss
@@ -28,6 +30,9 @@ def test_a_deletion_is_named_before_it_happens() -> None:
     assert not then.plan.transition
 
 
+@pytest.mark.case(
+    "nodes", "After a failure the template is edited or a survivor is lost", counted="its cause"
+)
 def test_what_becomes_of_deleted_workers_changes_no_cause() -> None:
     """SIGTERM, a notice, an end, and a worker that is gone: seen by whoever leads now."""
     scene = a_crash_and_then_a_new_template()

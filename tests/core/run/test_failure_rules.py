@@ -195,6 +195,9 @@ def test_an_init_container_is_matched_by_its_name_and_its_exit_code() -> None:
 # --------------------------------------------------------------------------------- what is written
 
 
+@pytest.mark.case(
+    "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
+)
 def test_the_verdict_of_a_rule_names_the_rule_and_what_happened() -> None:
     given = rules(
         {"action": "Restart", "exit_codes": (4,)},

@@ -116,6 +116,9 @@ def test_a_grace_shorter_than_the_flush_timeout_changes_nothing() -> None:
     assert told(scene).hold(1).flush_seconds == 30.0
 
 
+@pytest.mark.case(
+    "storage", "A start fails while the attempt before still uploads", counted="maxStartFailures"
+)
 def test_a_failed_start_carries_the_flush_on() -> None:
     scene = crashed(flush_timeout=seconds(100)).with_all(phase="Idle").staged(0, 10).staged(1, 10)
     tries = tuple(
@@ -189,6 +192,9 @@ LOST_STEP = (
 )
 
 
+@pytest.mark.case(
+    "storage", "A process dies right after every rank reported a checkpoint", counted="its cause"
+)
 def test_a_user_is_told_which_step_was_not_stored_in_time_and_why() -> None:
     scene = flushing()
     slow = "its upload did not end in time (checkpoint.flushTimeout)"
@@ -240,6 +246,9 @@ def lasting(scene: Scene, *, lasts: int, every: int = 5) -> Scene:
     return told(scene)
 
 
+@pytest.mark.case(
+    "storage", "A process dies after such a report while the store is away", counted="its cause"
+)
 def test_a_staged_step_outlasts_a_store_that_is_away() -> None:
     scene = outage()
     begun = scene.hold(0)

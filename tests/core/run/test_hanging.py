@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run, a_worker, seconds
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
@@ -26,6 +28,7 @@ def test_slot_0_has_the_start_timeout_to_resolve() -> None:
     assert asking(300).plan.reason == "Resolving"
 
 
+@pytest.mark.case("storage", "A call to the store hangs, or one worker alone does not reach it")
 def test_a_worker_that_does_not_resolve_is_replaced_and_the_store_is_named() -> None:
     scene = asking(301)
     plan = scene.plan

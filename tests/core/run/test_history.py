@@ -25,6 +25,7 @@ def written(scene: Scene, plan: Plan) -> list[Event]:
     return [Event(type=e.type, reason=e.reason, message=e.message) for e in plan.status.history]
 
 
+@pytest.mark.case("operator", "The answer to a status write is lost")
 @pytest.mark.parametrize(
     "scene",
     [

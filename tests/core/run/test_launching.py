@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run
 from trainrun_operator.api.run.status import Condition
 
@@ -14,6 +16,14 @@ def mark(scene: Scene) -> tuple[str, str, str]:
     return found.status, found.reason, found.message
 
 
+@pytest.mark.case(
+    "nodes", "The command starts a launcher that TrainRun cannot replace", counted="a new run fails"
+)
+@pytest.mark.case(
+    "nodes",
+    "The template has several containers, and none is called worker",
+    counted="a new run fails",
+)
 def test_a_new_run_fails_before_any_worker_is_made() -> None:
     scene = a_run(launch_problem=PROBLEM).with_status(start_time=a_run().now)
     plan = scene.plan

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import LongSection
 from trainrun.contract.ages import essence
@@ -27,6 +29,7 @@ def shown(scene: Scene) -> Scene:
     return scene.after(scene.plan)
 
 
+@pytest.mark.case("processes", "A process hangs, and no timeout is set")
 def test_it_says_who_stands_where_what_is_usual_and_that_nothing_is_ended() -> None:
     plan = standing(901.0).plan
     found = plan.status.condition("Hung")

@@ -22,6 +22,7 @@ def mute(posted: Posted | None = AT_120, **fields: Any) -> Scene:
     return scene.with_agent(0, posted=posted)
 
 
+@pytest.mark.case("script", "The script never reports, and its framework posts steps")
 def test_a_script_that_reports_nothing_is_shown_as_its_framework_posts() -> None:
     scene = mute()
     assert scene.plan.status.posted == PostedProgress(

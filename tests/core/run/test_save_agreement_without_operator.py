@@ -144,6 +144,7 @@ def look_at_all_states() -> int:
     return len(seen)
 
 
+@pytest.mark.case("operator", "The operator dies while the agents agree on a should_save() call")
 @pytest.mark.slow
 def test_no_two_ranks_get_different_answers_and_none_waits_for_an_operator() -> None:
     assert look_at_all_states() > 100_000

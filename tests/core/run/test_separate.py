@@ -29,6 +29,11 @@ def lead(*slots: int) -> tuple[Meeting, ...]:
     return tuple(Meeting(leaders=(slot,), launcher="torchrun") for slot in slots)
 
 
+@pytest.mark.case(
+    "processes",
+    "A launcher starts a group of its own in several processes",
+    counted="the run fails",
+)
 def test_two_launchers_in_one_gang_are_told_at_once_and_fail_the_run_at_its_end() -> None:
     """Two trainings wrote the same files, and the run succeeded."""
     scene = ranks(*lead(0, 1), spawned=2.0)
@@ -55,6 +60,7 @@ def test_a_launcher_whose_group_spans_the_workers_is_none_of_several() -> None:
     assert scene.all_done().plan.reason == "Succeeded"
 
 
+@pytest.mark.case("processes", "None of several processes meets another")
 def test_processes_that_never_meet_are_told_so_after_a_minute_and_do_not_just_succeed() -> None:
     scene = ranks(UNMET, UNMET, spawned=59.0)
     assert told(scene) == ("", "")

@@ -36,6 +36,11 @@ def ends(scene: Scene, slot: int, *, code: int | None = 0, signal: int | None = 
     return scene.with_agent(slot, phase="Idle", exits=(end,))
 
 
+@pytest.mark.case(
+    "nodes",
+    "A worker gets a notice, and the script never asks should_save()",
+    counted="maxPreemptions",
+)
 @pytest.mark.parametrize("on_notice", ["Auto", "Signal"])
 def test_a_script_that_never_asked_gets_sigterm_on_all_workers_at_once(on_notice: OnNotice) -> None:
     scene = signalled(on_notice=on_notice)

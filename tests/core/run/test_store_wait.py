@@ -56,6 +56,7 @@ def replaced(scene: Scene, slot: int, created_for: int) -> Scene:
     return scene.without(slot).plus(new)
 
 
+@pytest.mark.case("storage", "The store refuses a run that has trained before")
 @pytest.mark.parametrize("slot", [0, 2])
 def test_a_run_that_has_trained_waits_for_its_secret_to_be_right_again(slot: int) -> None:
     scene = refused(a_lost_worker(), slot)
@@ -156,6 +157,9 @@ def test_without_a_secret_the_template_is_named() -> None:
     assert "Correct the credentials of spec.workers.template, or what the store names" in told
 
 
+@pytest.mark.case(
+    "storage", "Wrong credentials or no such bucket at a first start", counted="the run fails"
+)
 def test_a_first_start_that_is_refused_fails_early() -> None:
     scene = a_run().waiting().resolved(outcome="Misconfigured", message=WRONG_KEY)
     scene = scene.after(scene.plan, passed=31)
@@ -272,6 +276,7 @@ def test_the_only_worker_that_does_not_reach_the_store_is_replaced() -> None:
     )
 
 
+@pytest.mark.case("storage", "A call to the store hangs, or one worker alone does not reach it")
 def test_a_worker_whose_read_hangs_is_replaced() -> None:
     scene = a_lost_worker().resolved(POINT, age=0.0).with_agent(2, resolution=None)
     scene = scene.after(scene.plan, passed=340)
@@ -302,6 +307,7 @@ def test_hours_without_room_do_not_count_as_an_outage_of_the_store() -> None:
     assert one_more.plan.status.phase == "Restarting"
 
 
+@pytest.mark.case("storage", "Trouble with the store comes, goes and comes back")
 def test_an_answer_in_between_ends_the_wait() -> None:
     scene = a_lost_worker()
     wait = StoreWait(reason="StorageUnavailable", since=scene.now, waited=3000.0)

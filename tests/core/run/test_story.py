@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from tests.support.builders import BEGIN, Scene, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
@@ -79,6 +81,9 @@ def test_a_chapter_ends_with_its_incident_and_what_it_cost() -> None:
     assert scene.status.goodput.text.endswith(" %")
 
 
+@pytest.mark.case(
+    "operator", "The operator or an agent dies before a chapter of the story is stored"
+)
 def test_what_an_agent_has_stored_leaves_the_status_and_is_told_no_more() -> None:
     scene = a_life()
     entry = scene.answer(0).story
@@ -178,6 +183,7 @@ def test_a_run_that_has_no_chapter_gets_its_story_from_now_on() -> None:
     assert status.chapter.begun == scene.status.start_record.time  # type: ignore[union-attr]
 
 
+@pytest.mark.case("operator", "The store takes no chapters until their room is used up")
 def test_however_much_happens_the_story_stays_within_its_room() -> None:
     scene = a_life(max_failures=-1)
     for attempt in range(2, 12):

@@ -30,6 +30,7 @@ def shown(scene: Scene) -> Scene:
     return scene.after(scene.plan)
 
 
+@pytest.mark.case("processes", "A rank is slower than its peers for some minutes")
 def test_a_rank_whose_steps_take_longer_is_named_with_its_node_and_factor() -> None:
     plan = working((1.0, 1.0), (1.1, 1.0), (1.0, 1.0), (2.3, 1.0)).plan
     found = plan.status.condition("Straggler")

@@ -55,6 +55,11 @@ def settled(scene: Scene) -> Scene:
 # --------------------------------------------------------------------- while an attempt runs
 
 
+@pytest.mark.case(
+    "storage",
+    "A bit has flipped in a checkpoint's file",
+    counted="maxFailures after three in a row",
+)
 def test_an_agent_on_another_node_reads_again_and_the_run_says_so() -> None:
     scene = suspecting()
     assert [(e.type, e.reason) for e in scene.plan.events] == [("Warning", "CheckpointSuspect")]
@@ -102,6 +107,9 @@ def test_a_suspect_that_nobody_was_handed_is_not_looked_at() -> None:
     assert scene.plan.reason == "Running"
 
 
+@pytest.mark.case(
+    "storage", "One node reads a checkpoint wrongly", counted="maxFailures after three in a row"
+)
 def test_a_worker_whose_node_misreads_is_replaced_and_its_node_remembered() -> None:
     scene = suspecting().with_agent(1, rechecked=Rechecked(recheck=ORDER, good=True))
     plan = scene.plan
@@ -180,6 +188,7 @@ def test_with_one_node_one_checkpoint_falls_on_its_word() -> None:
     assert plan.status.distrusted == scene.status.distrusted
 
 
+@pytest.mark.case("storage", "A checkpoint reads wrongly, and no other node can read it")
 def test_with_one_node_the_second_checkpoint_is_waited_for_with_the_remedy() -> None:
     scene = suspecting(replicas=1).with_status(distrusted=(Distrusted(node="node-0"),))
     assert warning(scene) == (

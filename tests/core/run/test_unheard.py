@@ -66,6 +66,7 @@ def test_the_new_worker_claims_nothing_before_it_has_looked() -> None:
     assert scene.answer(0).order.kind == "Start"
 
 
+@pytest.mark.case("operator", "A node with a whole gang is cut off from the operators alone")
 def test_a_gang_whose_beat_moves_is_not_counted_and_the_new_worker_goes() -> None:
     scene = looking(cut_off(), "Moves")
     assert scene.plan.status.incident is None

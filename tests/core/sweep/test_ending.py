@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.sweeps import (
     a_config,
     a_run,
@@ -54,6 +56,9 @@ def test_work_that_is_spent_ends_the_sweep_and_time_between_sessions_does_not_co
     assert left.wake_after == 30.0
 
 
+@pytest.mark.case(
+    "sweeps", "budget.activeTime is used up before a trial has a value", counted="the sweep fails"
+)
 def test_time_that_is_used_up_is_a_success_only_with_a_trial_that_has_ended_with_a_value() -> None:
     """A script could not tell a search that had found something from one that never got so far."""
     spent, config = Reports(active=60.0), a_config(active_time=60.0)

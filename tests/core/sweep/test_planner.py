@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 
+import pytest
+
 from tests.support.sweeps import (
     SPEC,
     a_config,
@@ -144,6 +146,7 @@ def test_storage_that_somebody_uses_is_waited_for() -> None:
     assert plan.verdict.message == "s3://b/s is in use by TrainSweep uid you"
 
 
+@pytest.mark.case("sweeps", "Another machine takes the search over")
 def test_a_sweep_that_was_taken_over_saves_its_runs_and_says_by_whom() -> None:
     log = a_view(asked(0), begun(uid="new"))
 
@@ -269,6 +272,9 @@ def test_a_sweep_is_not_said_to_be_over_before_its_open_trials_are_saved() -> No
     assert (verdict.phase, verdict.reason, saved.over) == ("Failed", "BudgetExhausted", True)
 
 
+@pytest.mark.case(
+    "sweeps", "A trial has more failures than its budget allows", counted="maxFailedTrials"
+)
 def test_a_sweep_that_has_failed_by_its_errored_trials_goes_on_with_all_others() -> None:
     """Edge case 8."""
     failed = a_view(

@@ -65,6 +65,7 @@ def test_a_clerk_dies_between_the_samplers_answer_and_its_record_or_after_it(whe
     assert len(died) == 1
 
 
+@pytest.mark.case("sweeps", "The operator is killed during a sweep")
 def test_an_operator_dies_when_it_has_created_a_run() -> None:
     life = calm_life()
     life.until(lambda: life.home.cluster.runs)
@@ -165,6 +166,7 @@ def test_an_errored_trial_that_is_resumed_is_not_told_by_the_run_that_failed_bef
     assert (trial.state, trial.opening, trial.incarnation) == ("Succeeded", 2, 1)
 
 
+@pytest.mark.case("sweeps", "The operator is killed once the sweep has ended and trials still work")
 def test_an_operator_dies_once_the_end_is_recorded_and_trials_still_work() -> None:
     """Edge case 20: trials run on after the experiment failed."""
     life = calm_life(seed=69, budget={"trials": 8, "activeTime": "30s"})
@@ -206,6 +208,7 @@ def test_a_clerk_that_was_away_finds_what_a_trial_has_reported_in_its_folder() -
     assert view.trials[0].state == "Succeeded"
 
 
+@pytest.mark.case("sweeps", "The store is away during a sweep")
 def test_the_store_is_away_and_trials_wait_for_it_undisturbed() -> None:
     life = calm_life()
     life.until(lambda: sum(it.working for it in life.home.cluster.runs.values()) == 2)
@@ -247,6 +250,7 @@ def test_a_sweep_that_is_deleted_and_applied_again_goes_on_with_its_trials() -> 
     assert (view.asked, len(view.sessions), len(records(life, Tell))) == (4, 2, 4)
 
 
+@pytest.mark.case("sweeps", "Another machine takes the search over")
 def test_a_sweep_applied_on_another_cluster_is_given_up_by_the_first() -> None:
     life = calm_life()
     life.until(lambda: records(life, Tell))

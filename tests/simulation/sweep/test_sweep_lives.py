@@ -19,6 +19,11 @@ LIVES = 20
 """Of each test."""
 
 
+@pytest.mark.case("sweeps", "The process that leads the sweep is killed")
+@pytest.mark.case("sweeps", "The newest records of a sweep's log are lost")
+@pytest.mark.case(
+    "sweeps", "budget.activeTime is used up before a trial has a value", counted="the sweep fails"
+)
 @pytest.mark.parametrize("first", some(range(0, 500, LIVES), quick=1))
 def test_whatever_breaks_each_number_is_asked_once_told_once_and_the_sweep_ends(first: int) -> None:
     for seed in range(first, first + LIVES):

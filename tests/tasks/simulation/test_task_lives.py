@@ -11,6 +11,8 @@ LIVES = 500
 PORTIONS = 10
 
 
+@pytest.mark.case("tasks", "The answer to a written batch of the task log is lost")
+@pytest.mark.case("tasks", "After a partition two drivers write one task log")
 @pytest.mark.parametrize("portion", range(PORTIONS))
 def test_no_life_breaks_a_promise(portion: int) -> None:
     """One commit per generation, bounds kept, values as in an undisturbed life, and an end."""

@@ -171,6 +171,7 @@ def test_a_budget_of_cluster_policies_lets_one_worker_go_at_a_time(trainruns: Tr
     assert not evicted(trainruns, names[1])
 
 
+@pytest.mark.case("nodes", "A PodDisruptionBudget selects workers or clerks", counted="its cause")
 @pytest.mark.usefixtures("disruptions")
 @pytest.mark.parametrize(
     ("spec", "allowed"),

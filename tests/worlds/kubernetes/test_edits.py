@@ -125,6 +125,7 @@ def test_every_field_is_edited_here() -> None:
     assert list(EDITED) == [edit.path for edit in EDITS]
 
 
+@pytest.mark.case("nodes", "The spec is edited while the run trains, starts or waits")
 @pytest.mark.parametrize("edit", EDITS, ids=by_path)
 def test_the_api_server_refuses_what_a_run_cannot_follow_and_takes_the_rest(
     trainruns: TrainRuns, edit: Edit

@@ -215,6 +215,7 @@ async def other_namespace(api: KubeApi, namespace: str) -> str:
     return name
 
 
+@pytest.mark.case("strangers", "A pod in another namespace has a worker's labels")
 async def test_a_pod_in_another_namespace_ends_nothing_and_hides_nothing(
     led: Led, other_namespace: str
 ) -> None:
@@ -233,6 +234,7 @@ async def test_a_pod_in_another_namespace_ends_nothing_and_hides_nothing(
     )
 
 
+@pytest.mark.case("strangers", "Somebody copies a worker with kubectl")
 async def test_a_copy_of_a_worker_made_with_kubectl_ends_nothing(led: Led) -> None:
     name = await led.create()
     await led.copy_of(await led.get(name), name="digits-0-1-copy")
@@ -258,6 +260,7 @@ async def test_who_knows_the_uid_of_a_run_cannot_fill_its_history(
     assert len(led.told) == MOST_TOLD
 
 
+@pytest.mark.case("strangers", "A foreign pod has the name of the next worker")
 async def test_a_name_that_a_stranger_has_taken_is_told_and_the_stranger_left_alone(
     led: Led,
 ) -> None:
@@ -295,6 +298,9 @@ UNMARKED = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.case(
+    "strangers", "Somebody removes a worker's label, seal or ownerReference", counted="its cause"
+)
 @UNMARKED
 async def test_a_worker_that_somebody_unmarks_does_not_train_on_unseen(
     led: Led, change: Json

@@ -496,6 +496,7 @@ def test_nothing_is_put_beside_the_users_containers() -> None:
     assert len(pod["spec"]["containers"]) == 1
 
 
+@pytest.mark.case("operator", "Workers cannot resolve the Service, and all operators are replaced")
 def test_a_worker_in_its_nodes_network_finds_services_by_name() -> None:
     """The node's DNS, which Kubernetes asks otherwise, knows none."""
 

@@ -162,6 +162,7 @@ async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(
     assert len(fake.bodies) == 1
 
 
+@pytest.mark.case("operator", "The API server refuses a status (403, 422)")
 @pytest.mark.parametrize(
     ("code", "reason", "helps"),
     [(403, "Forbidden", False), (422, "Invalid", False), (503, "Unavailable", True)],
@@ -179,6 +180,7 @@ async def test_a_status_that_waiting_does_not_help_is_told_from_one_that_it_does
     await api.close()
 
 
+@pytest.mark.case("operator", "The answer to a status write is lost")
 async def test_after_a_write_without_an_answer_nothing_is_decided_from_the_status_before(
     fake: FakeApi,
 ) -> None:
@@ -253,6 +255,7 @@ async def test_after_a_backup_was_restored_the_next_conflict_ends_the_standstill
     assert fake.bodies[-1]["metadata"]["resourceVersion"] == "80"
 
 
+@pytest.mark.case("nodes", "A webhook is away, or the API server refuses a creation for now")
 @pytest.mark.parametrize(
     ("code", "reason", "told"),
     [
@@ -321,6 +324,7 @@ def large(version: int, **annotations: str) -> dict[str, Any]:
     return run
 
 
+@pytest.mark.case("operator", "Somebody creates hundreds of objects of a megabyte each")
 async def test_a_large_gang_takes_the_memory_of_one_worker(fake: FakeApi) -> None:
     """Each read all of the run, and held it until the API server had time for its pod: one run of a
     thousand took gigabytes."""
@@ -366,6 +370,7 @@ def creation(slot: int) -> CreateWorker:
     return CreateWorker(name=f"run-{slot}-1", slot=slot, created_for=1, template_hash="h")
 
 
+@pytest.mark.case("nodes", "Ended pods use up a quota on count/pods")
 async def test_what_a_quota_refused_is_tried_at_once_where_an_ended_worker_made_room(
     fake: FakeApi,
 ) -> None:

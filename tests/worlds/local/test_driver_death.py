@@ -10,6 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.stopping import stop
 from tests.worlds.local.local_runs import LocalRuns
@@ -72,6 +74,7 @@ def test_counters_survive_the_driver(runs: LocalRuns) -> None:
     assert causes == [("AppError", True), ("Interrupted", False)]
 
 
+@pytest.mark.case("operator", "`trainrun run` is killed (kill -9)")
 def test_a_driver_killed_at_any_moment_loses_no_commit_and_costs_no_budget(
     runs: LocalRuns,
 ) -> None:
@@ -134,6 +137,7 @@ def stop_between_calls(runs: LocalRuns, process: int) -> None:
                 return  # closing the file unlocks it
 
 
+@pytest.mark.case("operator", "`trainrun run` is stopped (Ctrl-Z, SIGSTOP)")
 def test_ranks_that_agree_on_a_save_do_not_wait_for_a_driver_that_is_stopped(
     runs: LocalRuns,
 ) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
+@pytest.mark.case(
+    "script",
+    "All processes end with 0 before a first step, and steps are lost",
+    counted="maxFailures",
+)
 def test_a_killed_run_whose_script_only_says_that_its_folder_exists_has_failed(
     runs: LocalRuns,
 ) -> None:
@@ -19,6 +26,7 @@ def test_a_killed_run_whose_script_only_says_that_its_folder_exists_has_failed(
     assert "call trainrun.finish() or report a checkpoint of the last step" in ended.out
 
 
+@pytest.mark.case("script", "A run may have ended early, but no lost step proves it")
 def test_a_script_that_reports_nothing_succeeds_with_a_warning(runs: LocalRuns) -> None:
     runs.script, runs.replicas = "returns.py", 1
     runs.spec = {"failurePolicy": {"maxFailures": 2}}

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.case(
+    "storage", "A process dies right after every rank reported a checkpoint", counted="its cause"
+)
 @pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.whole_runs

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from tests.worlds.local.local_runs import LocalRuns
@@ -31,6 +32,7 @@ def checkpoints(runs: LocalRuns, *options: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in shown.output.splitlines()]
 
 
+@pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
     runs: LocalRuns,
 ) -> None:

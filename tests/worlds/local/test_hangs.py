@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 WATCHED = {"heartbeatTimeout": "6s", "progressTimeout": "5s"}
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 def test_a_rank_that_sleeps_in_a_step_is_named_and_the_run_goes_on(runs: LocalRuns) -> None:
     runs.spec = {
         "health": WATCHED,
@@ -34,6 +39,7 @@ def test_a_long_section_is_no_hang(runs: LocalRuns) -> None:
     assert (ended.code, ended.incidents) == (0, [])
 
 
+@pytest.mark.case("processes", "A process hangs, and no timeout is set")
 def test_a_rank_that_stands_still_without_a_timeout_is_told_and_left_alone(runs: LocalRuns) -> None:
     runs.spec = {"failurePolicy": {"maxFailures": 0}}
     runs.script, runs.env = "hanging.py", {"PAUSE_AT": "4"}

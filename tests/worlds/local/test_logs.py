@@ -26,6 +26,7 @@ def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(row) for row in text.splitlines()]
 
 
+@pytest.mark.case("operator", "A node dies before the last lines of its processes are stored")
 def test_a_follower_sees_every_line_of_a_run_that_loses_a_rank_and_a_node(runs: LocalRuns) -> None:
     runs.replicas = 3
     runs.script = "talkative.py"
@@ -55,6 +56,7 @@ def test_a_follower_sees_every_line_of_a_run_that_loses_a_rank_and_a_node(runs: 
     assert {row["attempt"] for row in stored if "missing" in row} >= {2}
 
 
+@pytest.mark.case("script", "Processes print faster than their reader reads")
 def test_the_end_of_a_flood_is_shown_however_slow_its_reader_is(runs: LocalRuns) -> None:
     lines = 60_000
     runs.script, runs.env = "flood.py", {"FLOOD": str(lines)}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
+@pytest.mark.case(
+    "processes", "The script fails at the same step again and again", counted="maxFailures"
+)
 def test_a_bug_at_the_same_step_ends_a_run_without_a_limit_of_failures(runs: LocalRuns) -> None:
     runs.spec = {
         "failurePolicy": {

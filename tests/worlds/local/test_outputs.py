@@ -53,6 +53,7 @@ def reached(runs: LocalRuns, step: int, rank: int = 0) -> bool:
     return any(at >= step for _, at, _ in runs.steps(rank))
 
 
+@pytest.mark.case("script", "The reader of `trainrun run` does not read at all")
 @pytest.mark.parametrize("options", [(), ("--plain", "--verbose")], ids=str)
 def test_a_terminal_that_does_not_read_stops_neither_a_restart_nor_the_end(
     runs: LocalRuns, options: tuple[str, ...]
@@ -79,6 +80,7 @@ def test_a_terminal_that_does_not_read_stops_neither_a_restart_nor_the_end(
         os.close(ours)
 
 
+@pytest.mark.case("script", "The output of `trainrun run` cannot be written")
 @pytest.mark.parametrize(
     ("shell", "why"),
     [
@@ -108,6 +110,7 @@ def test_nothing_that_can_be_written_at_all_does_no_harm(runs: LocalRuns) -> Non
     assert condition(runs, "Complete") is not None
 
 
+@pytest.mark.case("operator", "Ctrl-C, SIGTERM or a closed terminal")
 def test_a_terminal_that_is_closed_saves_and_stops_whatever_else_is_sent(runs: LocalRuns) -> None:
     runs.script, runs.env = "train.py", {"STEPS": "100000", "PAUSE": "0.02"}
     ours, terminal = pty.openpty()

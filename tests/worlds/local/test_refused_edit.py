@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
+@pytest.mark.case("operator", "The file of a run was edited so that it cannot go on")
 def test_other_replicas_of_a_paused_run_end_the_command_with_the_field(runs: LocalRuns) -> None:
     runs.env = {"STEPS": "100000", "PAUSE": "0.02"}
     driver = runs.start()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
+@pytest.mark.case("operator", "A run failed by a limit, and its user raises it")
 def test_a_run_that_failed_goes_on_with_its_budgets_where_the_limit_was_raised(
     runs: LocalRuns,
 ) -> None:

@@ -19,6 +19,9 @@ def ending(runs: LocalRuns, how: str, *, attempts: int = 1, **policy: Any) -> En
     return runs.run()
 
 
+@pytest.mark.case(
+    "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
+)
 def test_a_rule_fails_the_run_at_its_exit_code_whatever_the_budget_has_left(
     runs: LocalRuns,
 ) -> None:
@@ -65,6 +68,9 @@ def test_a_restart_that_avoids_the_node_is_one_on_another_node(runs: LocalRuns) 
     assert started == [1, 2]
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.FatalError", counted="maxFailures; the run fails"
+)
 def test_a_script_that_says_that_no_restart_makes_sense_fails_the_run(runs: LocalRuns) -> None:
     ended = ending(runs, "trainrun.FatalError('the data set is empty')", maxFailures=-1)
     assert ended.code == 1
@@ -76,6 +82,9 @@ def test_a_script_that_says_that_no_restart_makes_sense_fails_the_run(runs: Loca
     assert ended.status["restarts"] == 0
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.RetryError", counted="maxFailures after five in a row"
+)
 def test_a_script_that_asks_for_a_restart_gets_it_and_no_budget_pays(runs: LocalRuns) -> None:
     ended = ending(runs, "trainrun.RetryError('the server is busy')", attempts=2, maxFailures=0)
     assert ended.code == 0, ended.out[-3000:]
@@ -94,6 +103,9 @@ def test_a_rule_with_a_pattern_that_is_none_is_refused_before_anything_starts(
     assert not runs.state.exists()
 
 
+@pytest.mark.case(
+    "script", "A library decorates the traceback of an exception", counted="its cause"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("bar", ["", "bar"])
 def test_rank_1_dies_of_its_batch_is_blamed_and_its_rule_matches(runs: LocalRuns, bar: str) -> None:

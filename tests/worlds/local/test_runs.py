@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.worlds.local.local_runs import LocalRuns
 
@@ -18,6 +20,7 @@ def budget(failures: int, **policy: object) -> dict[str, object]:
     return {"failurePolicy": {"maxFailures": failures, **policy}}
 
 
+@pytest.mark.case("processes", "All ranks end with 0")
 def test_a_run_succeeds_and_its_last_checkpoint_is_committed(runs: LocalRuns) -> None:
     ended = runs.run()
     assert ended.code == 0
@@ -28,6 +31,7 @@ def test_a_run_succeeds_and_its_last_checkpoint_is_committed(runs: LocalRuns) ->
     assert runs.our_processes() == []
 
 
+@pytest.mark.case("processes", "A process is killed by a signal", counted="maxFailures")
 def test_a_killed_rank_is_one_incident_and_the_run_resumes_from_the_newest_checkpoint(
     runs: LocalRuns,
 ) -> None:
@@ -68,6 +72,9 @@ def test_a_culprit_that_takes_its_time_to_end_is_blamed_and_not_the_peer_that_di
     assert incident["message"] == "rank 1 exited with code 3: no exception was seen"
 
 
+@pytest.mark.case(
+    "processes", "A process ends with an exception or an exit code", counted="maxFailures"
+)
 def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> None:
     runs.env = {"FAIL_AT": "3"}
     ended = runs.run(json_lines=False)
@@ -84,6 +91,9 @@ def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> Non
     assert sum("Traceback" in line for line in report) == 1
 
 
+@pytest.mark.case(
+    "nodes", "A worker gets a notice (SIGTERM, eviction, reclaim)", counted="maxPreemptions"
+)
 def test_a_preempted_worker_saves_first_and_hardly_a_step_is_lost(runs: LocalRuns) -> None:
     runs.spec = budget(0, maxPreemptions=1)
     # Steps long enough that a busy machine stops the training within one.
@@ -115,6 +125,7 @@ def test_a_worker_whose_script_never_asks_is_replaced_without_waiting_for_its_gr
     assert runs.begins()[1] >= 5
 
 
+@pytest.mark.case("nodes", "A node is lost", counted="maxPreemptions")
 def test_a_lost_node_is_replaced_and_the_run_resumes(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     runs.env = {**runs.commit_before(12, of=10), "STAY_AT": "14"}
@@ -205,6 +216,7 @@ def test_a_fault_that_never_struck_does_not_hide_that_the_run_failed(runs: Local
     assert '--fault "kill rank=0 step=500" never struck: no rank reported step 500' in ended.err
 
 
+@pytest.mark.case("operator", "Ctrl-C, SIGTERM or a closed terminal")
 def test_ctrl_c_saves_and_stops_and_the_same_command_continues(runs: LocalRuns) -> None:
     runs.env = {"STEPS": "80", "PAUSE": "0.05", "EVERY": "1000"}
     driver = runs.start()
@@ -258,6 +270,7 @@ def test_ctrl_c_twice_stops_at_once_and_nothing_is_counted_later(runs: LocalRuns
     assert [incident["counted"] for incident in again.incidents] in ([], [False])
 
 
+@pytest.mark.case("operator", "`trainrun run` is started twice")
 def test_a_second_driver_is_refused_and_names_the_first(runs: LocalRuns) -> None:
     runs.env = {"STEPS": "2000"}
     driver = runs.start()
@@ -312,6 +325,11 @@ def test_storage_that_is_in_use_already_fails_where_that_was_asked_for(runs: Loc
     assert again.condition("Failed")["reason"] == "StorageNotEmpty"
 
 
+@pytest.mark.case(
+    "processes",
+    "The master port is taken or cannot be reached before the first step",
+    counted="maxFailures after three in a row",
+)
 def test_a_master_port_in_use_costs_nothing_and_another_one_is_taken(runs: LocalRuns) -> None:
     runs.script = "port_in_use.py"
     ended = runs.run()
@@ -320,6 +338,7 @@ def test_a_master_port_in_use_costs_nothing_and_another_one_is_taken(runs: Local
     assert (incident["cause"], incident["counted"]) == ("RendezvousFailed", False)
 
 
+@pytest.mark.case("script", "The script never reports")
 def test_a_script_that_never_reports_is_told_what_it_misses(runs: LocalRuns) -> None:
     runs.env = {"MODE": "silent"}
     ended = runs.run(json_lines=False)
@@ -329,6 +348,7 @@ def test_a_script_that_never_reports_is_told_what_it_misses(runs: LocalRuns) -> 
     assert "calls trainrun.report(step=..., checkpoint=...) in the training loop" in ended.out
 
 
+@pytest.mark.case("script", "The script ignores get_checkpoint()")
 def test_a_script_that_ignores_the_checkpoint_is_told_so(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     committed = runs.storage / "tiny/checkpoints/step-000000005-attempt-1/manifest.json"
@@ -339,6 +359,7 @@ def test_a_script_that_ignores_the_checkpoint_is_told_so(runs: LocalRuns) -> Non
     assert "get_checkpoint()" in told["message"]
 
 
+@pytest.mark.case("script", "Only rank 0 reports, without whole=True")
 def test_when_only_rank_0_reports_the_others_are_named(runs: LocalRuns) -> None:
     runs.env = {"MODE": "rank-0-only", "STEPS": "80", "PAUSE": "0.05"}
     ended = runs.run(env={"TRAINRUN_CHECKPOINT_PATIENCE": "1"})
@@ -371,6 +392,7 @@ def test_a_dumb_terminal_gets_plain_lines_as_they_come(runs: LocalRuns) -> None:
     assert b"\x1b" not in shown
 
 
+@pytest.mark.case("script", "Ranks number their steps differently")
 def test_ranks_that_count_their_own_steps_are_told_so(runs: LocalRuns) -> None:
     runs.env = {"MODE": "own-steps", "STEPS": "80", "PAUSE": "0.05"}
     ended = runs.run(env={"TRAINRUN_CHECKPOINT_PATIENCE": "1"})
@@ -389,6 +411,7 @@ def test_ranks_that_save_under_steps_of_their_own_are_told_that_no_checkpoint_is
     assert "report them with the same step on every rank" in told["message"]
 
 
+@pytest.mark.case("nodes", "The agent is killed", counted="maxFailures")
 def test_processes_of_a_killed_agent_end_with_it_and_the_run_goes_on(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     runs.env = {"STEPS": "60", "PAUSE": "0.05"}

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 
+@pytest.mark.case(
+    "processes",
+    "A launcher starts a group of its own in several processes",
+    counted="the run fails",
+)
 def test_a_launcher_in_a_script_file_does_not_succeed(runs: LocalRuns) -> None:
     runs.launcher, runs.script = ("bash",), "apart.sh"
     ended = runs.run()
@@ -18,6 +25,7 @@ def test_a_launcher_in_a_script_file_does_not_succeed(runs: LocalRuns) -> None:
     assert ended.incidents == []
 
 
+@pytest.mark.case("processes", "None of several processes meets another")
 def test_ranks_that_never_meet_are_no_plain_success(runs: LocalRuns) -> None:
     runs.launcher, runs.script = ("python", "-c", "print('done')"), ""
     ended = runs.run(json_lines=False)

@@ -13,6 +13,11 @@ def saved(runs: LocalRuns, rank: int) -> list[int]:
     return [step for _, step, what in runs.steps(rank) if what == "saved on [15]"]
 
 
+@pytest.mark.case(
+    "nodes",
+    "A worker gets a notice, and the script never asks should_save()",
+    counted="maxPreemptions",
+)
 @pytest.mark.parametrize("end", ["0", "143"])
 def test_a_notice_costs_a_script_that_saves_on_sigterm_no_step_and_nothing_but_a_preemption(
     runs: LocalRuns, end: str

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 GRACE = 3
 
 
+@pytest.mark.case("operator", "`trainrun run` is stopped by a signal while its storage is gone")
 def test_one_sigterm_ends_a_run_whose_storage_is_gone_after_its_grace(runs: LocalRuns) -> None:
     runs.env, runs.pod = {"STEPS": "100000"}, {"terminationGracePeriodSeconds": GRACE}
     driver = runs.start()

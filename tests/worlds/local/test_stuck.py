@@ -45,6 +45,9 @@ def test_a_stopped_process(runs: LocalRuns) -> None:
     assert OTHER in found
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 @pytest.mark.slow
 def test_a_sleep_inside_a_step(runs: LocalRuns) -> None:
     _, incident = stuck(runs, "sleeping")

@@ -64,6 +64,12 @@ def test_tasks_that_die_are_no_incidents_of_the_run(runs: LocalRuns) -> None:
     assert ended.status["progress"]["step"] == SHARDS + 1
 
 
+@pytest.mark.case(
+    "tasks", "A rank, an agent, a pod or a node with tasks is lost", counted="its cause"
+)
+@pytest.mark.case(
+    "tasks", "The driver of tasks dies (rank 0, its node, the command)", counted="its cause"
+)
 def test_a_rank_the_driver_or_an_agent_that_dies_is_one_incident_and_tasks_go_on(
     runs: LocalRuns,
 ) -> None:
@@ -92,6 +98,8 @@ def test_a_task_that_has_failed_for_good_ends_the_run_without_restarts(runs: Loc
     assert "failed on try 1 of 1: exited with code 0" in ended.incidents[0]["message"]
 
 
+@pytest.mark.case("tasks", "A notice comes while tasks run", counted="its cause")
+@pytest.mark.case("tasks", "A notice for rank 0 while tasks run", counted="its cause")
 def test_tasks_that_run_when_a_notice_comes_are_awaited_and_cost_no_retry(runs: LocalRuns) -> None:
     runs.spec = {"failurePolicy": {"maxPreemptions": 1}}
     runs.env = {"PACE": "0.5", "SHARDS": "12"}

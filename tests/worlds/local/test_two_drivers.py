@@ -25,6 +25,7 @@ def of_another_machine(path: Path) -> Leader:
     return there
 
 
+@pytest.mark.case("operator", "The lock of a running `trainrun run` was removed")
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_same_command_does_not_kill_a_live_run_whose_lock_was_removed(
     runs: LocalRuns, whole: bool
@@ -62,6 +63,7 @@ def test_a_lock_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     acquire(path, run="tiny").release()
 
 
+@pytest.mark.case("operator", "`trainrun run` is started twice on machines that do not share locks")
 def test_a_driver_on_another_machine_is_left_alone_while_it_shows_life(tmp_path: Path) -> None:
     path = tmp_path / "driver.lock"
     of_another_machine(path)

@@ -87,6 +87,7 @@ def test_a_node_where_nobody_answers_is_avoided_for_a_minute() -> None:
     assert avoid(scene.silent(1, 91)) == {"run-1-2": ()}
 
 
+@pytest.mark.case("nodes", "A node falls silent (power, network)", counted="maxPreemptions")
 def test_a_lost_node_is_avoided_for_a_minute() -> None:
     scene = after_a_loss()
     begin = scene.status.incident
@@ -281,6 +282,9 @@ def dismissed(scene: Scene) -> list[tuple[str, str]]:
     return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
 
 
+@pytest.mark.case(
+    "decisions", "The same failure ends attempts at the same step", counted="its cause"
+)
 def test_a_worker_leaves_a_node_on_which_alone_the_same_failure_strikes_three_times() -> None:
     why = "the same failure has struck 3 times, and on its node node-1 alone"
     assert dismissed(always_there()) == [("run-1-1", why)]

@@ -51,6 +51,7 @@ def names(scene: Scene) -> list[str]:
     return [name for name, reason in deleted(settled(scene)) if reason == WHY]
 
 
+@pytest.mark.case("nodes", "Ended pods use up a quota on count/pods")
 def test_where_a_quota_counts_ended_pods_the_oldest_one_makes_room() -> None:
     """The ended worker took the place of its own replacement, for ever."""
     scene = one_lost()

@@ -57,6 +57,7 @@ def test_a_run_that_fails_again_and_again_speaks_only_once_to_others() -> None:
     ]
 
 
+@pytest.mark.case("decisions", "Workers of several runs are lost on one node again and again")
 def test_what_strikes_several_runs_at_once_is_one_event_of_the_node() -> None:
     lost = [strike(f"run-{n}", ago=1 + n / 60, cause="NodeLost") for n in range(4)]
     assert bad(*lost) == []

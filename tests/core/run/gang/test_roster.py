@@ -95,6 +95,11 @@ def test_a_worker_of_an_old_template_finishes_its_uploads_first() -> None:
 BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
 
 
+@pytest.mark.case(
+    "nodes",
+    "An edit or a notice comes before a worker reports what happened to it",
+    counted="one incident",
+)
 @pytest.mark.parametrize(
     ("edit", "notice", "reason"),
     [
@@ -147,6 +152,9 @@ def test_nothing_is_waited_for_from_a_worker_that_took_no_part_in_the_attempt() 
     assert dict(deleted(scene))["run-1-2"] == "workers.template has changed"
 
 
+@pytest.mark.case(
+    "nodes", "A node is about to go, and nobody deletes its pod", counted="maxPreemptions"
+)
 def test_a_worker_under_notice_is_replaced_and_makes_room_once_it_has_nothing_left_to_do() -> None:
     scene = a_run(replicas=1).running().ended(kind="Yielded").noticed(0)
     busy = scene.with_agent(0, phase="Flushing")
@@ -207,6 +215,7 @@ def test_a_worker_that_is_well_keeps_its_slot_beside_one_that_was_only_to_look(
     assert (created(gone), deleted(gone)) == ([], [])
 
 
+@pytest.mark.case("processes", "Processes cannot be killed (hung driver, dead NFS server)")
 def test_a_worker_whose_processes_do_not_stop_is_replaced_in_the_end() -> None:
     config = a_run(replicas=1, flush_timeout=seconds(30), start_timeout=seconds(300))
     scene = config.running().ended(ago=330).with_agent(0, phase="Running")
@@ -239,6 +248,9 @@ def test_a_worker_that_ended_before_it_took_part_is_replaced_twice() -> None:
     assert created(failing(2)) == ["run-0-3"]
 
 
+@pytest.mark.case(
+    "nodes", "A worker ends three times before it joins, or never calls", counted="maxStartFailures"
+)
 def test_the_third_worker_that_ends_before_it_took_part_is_an_incident() -> None:
     plan = failing(3, exit_code=2).plan
     assert plan.reason == "StartFailed"
@@ -306,6 +318,11 @@ def test_a_start_cut_short_by_a_notice_is_not_its_own_fault() -> None:
     assert failing(3, notice=Notice(reason="spot")).plan.reason == "Gathering"
 
 
+@pytest.mark.case(
+    "nodes",
+    "A pod ends itself: a probe, a deadline, a limit, SIGTERM from inside",
+    counted="maxFailures",
+)
 def test_starts_that_a_probe_or_a_limit_of_the_pod_cut_short_are_counted_and_told() -> None:
     """36 workers came and went in 75 s, since a SIGTERM was taken for a preemption: failures 0."""
     told = an_agent(attempt=0, notice=Notice(reason="SIGTERM"))
@@ -458,6 +475,11 @@ def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[s
 HOLDS = "its training has ended, and other containers of its pod hold the room"
 
 
+@pytest.mark.case(
+    "nodes",
+    "The training container ends while another container of its pod runs",
+    counted="its cause",
+)
 def test_an_ended_worker_whose_other_containers_hold_its_gpus_makes_room_at_once() -> None:
     """A pool as large as the gang had no room for its replacement, for ever."""
     scene = a_run(replicas=2).running().ended().lost(1, Cause.OUT_OF_MEMORY)
@@ -509,6 +531,9 @@ def test_a_fact_under_another_name_never_takes_the_place_of_a_worker() -> None:
         assert seen.plan.status.ending is None
 
 
+@pytest.mark.case(
+    "nodes", "A node is lost with health.forceDeletePods: false", counted="maxPreemptions"
+)
 def test_without_force_a_lost_nodes_pod_is_deleted_once_and_a_condition_says_what_it_holds() -> (
     None
 ):

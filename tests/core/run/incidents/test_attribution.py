@@ -125,6 +125,11 @@ def test_a_refinement_is_written_before_anything_follows_from_it() -> None:
     assert (incident.cause, incident.node) == ("NodeLost", "node-1")
 
 
+@pytest.mark.case(
+    "processes",
+    "Other ranks die of broken collectives; they do not hide the culprit",
+    counted="one incident",
+)
 def test_ranks_may_end_by_themselves_for_a_moment_while_only_consequences_are_known() -> None:
     scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN)
     scene = scene.after(scene.plan)
@@ -201,6 +206,11 @@ def test_broken_collectives_are_explained_by_what_comes_soon_and_not_by_what_com
     assert later.without(1).plan.reason == "Gathering"
 
 
+@pytest.mark.case(
+    "processes",
+    "Some ranks meet and others do not find them before the first step",
+    counted="maxFailures after three in a row",
+)
 def test_a_rendezvous_that_failed_is_free_though_what_broke_for_it_is_heard_first() -> None:
     """The run failed with MaxFailuresExceeded for what costs nothing."""
     scene = a_run(max_failures=0).running().with_all(steps=(None,)).with_exit(0, exception=BROKEN)
@@ -310,6 +320,11 @@ def test_a_failing_verdict_waits_for_a_worker_that_was_not_heard_yet() -> None:
     assert scene.after(scene.plan).unheard(1).plan.reason == "Attributing"
 
 
+@pytest.mark.case(
+    "nodes",
+    "Peers report connection errors before the operator learns of the node",
+    counted="one incident",
+)
 def test_a_failing_verdict_waits_until_a_silent_rank_is_judged() -> None:
     """Of a gang that lost most of its workers at once none is judged before three timeouts."""
     scene = a_run(replicas=3, max_preemptions=-1).running().with_exit(0, exception=BROKEN)

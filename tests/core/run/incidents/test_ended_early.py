@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run
 from trainrun_operator.api.run.status_parts import Cause
 
@@ -31,6 +33,11 @@ def warnings(scene: Scene) -> list[str]:
 # ------------------------------------------------------------------------------- steps are lost
 
 
+@pytest.mark.case(
+    "script",
+    "All processes end with 0 before a first step, and steps are lost",
+    counted="maxFailures",
+)
 def test_a_killed_run_whose_script_finds_its_old_folder_and_returns_has_not_succeeded() -> None:
     plan = ended_without_a_step(second_attempt(reached=20, resume=(1, 10))).plan
     assert (plan.reason, plan.status.phase) == ("EndedEarly", "Restarting")
@@ -118,6 +125,7 @@ def test_a_run_that_starts_with_nothing_left_to_do_has_succeeded() -> None:
 # ------------------------------------------------------------------ nobody knows: it is only said
 
 
+@pytest.mark.case("script", "A run may have ended early, but no lost step proves it")
 def test_a_much_shorter_attempt_of_a_script_that_reports_nothing_is_told_with_its_last_line() -> (
     None
 ):

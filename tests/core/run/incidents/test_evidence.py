@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.support.builders import Scene, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Evidence, EvidenceRequest, Frame, RankEvidence
@@ -39,6 +41,9 @@ def ended(scene: Scene) -> Incident:
     return incident
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 def test_it_is_asked_first_and_a_status_says_so() -> None:
     plan = standing(5, 4).plan
     assert (plan.reason, plan.transition, plan.status.incident) == ("StandsStill", True, None)
@@ -212,6 +217,9 @@ def test_of_several_that_were_late_the_place_of_the_first_is_told() -> None:
     assert (incident.rank, incident.evidence) == (1, "hangs/000001-1/")
 
 
+@pytest.mark.case(
+    "processes", "A rank reaches a collective or the rendezvous too late", counted="its cause"
+)
 def test_a_rank_that_was_late_to_meet_the_others_is_named_as_well() -> None:
     text = "DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined."
     scene = in_vain(exception=text).with_all(steps=(None,))

@@ -107,6 +107,9 @@ def failing(scene: Scene, attempt: int, *, step: int | None = 7) -> Scene:
     return scene.after(scene.plan)
 
 
+@pytest.mark.case(
+    "decisions", "The same failure ends attempts at the same step", counted="its cause"
+)
 def test_the_condition_is_there_from_the_third_time_on_until_the_run_gets_further() -> None:
     scene, shown = a_run(max_failures=-1), []
     for attempt in (1, 2, 3):

@@ -97,11 +97,19 @@ def test_without_timeouts_nothing_is_ever_hung() -> None:
         )
 
 
+@pytest.mark.case(
+    "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
+)
 def test_until_the_timeout_and_while_one_rank_reports_nothing_is_hung() -> None:
     assert said(standing(5, 4, owes=120.0)) == ""
     assert said(standing(5, 400).with_agent(1, owes=3.0)) == ""
 
 
+@pytest.mark.case(
+    "processes",
+    "No rank reports a first step within health.firstStepTimeout",
+    counted="maxFailures",
+)
 def test_a_first_step_that_does_not_come() -> None:
     assert said(standing(None, None, owes=600.0)) == ""
     scene = standing(None, None, owes=601.0)
@@ -155,6 +163,9 @@ def section(rank: int, *, lasts: float, name: str = "evaluate") -> LongSection:
     return LongSection(rank=rank, name=name, timeout=60.0, lasts=lasts)
 
 
+@pytest.mark.case(
+    "processes", "A rank stays in a long_section() beyond its timeout", counted="maxFailures"
+)
 def test_a_long_section_excuses_the_gang_until_its_own_timeout() -> None:
     scene = standing(5, 5, owes=1000.0)
     assert said(scene.with_agent(1, owes=None, section=section(1, lasts=60.0))) == ""

@@ -33,6 +33,7 @@ def said(scene: Scene) -> str:
     return "" if loss is None else loss.message
 
 
+@pytest.mark.case("processes", "A process hangs, and no timeout is set")
 def test_the_rank_that_is_behind_is_named_with_what_is_usual() -> None:
     scene = standing(128, 127, 128, owes=901.0)
     loss = suspected_hang(scene.view)
@@ -120,6 +121,7 @@ def test_ranks_that_ended_well_are_not_judged() -> None:
     assert said(both) == ""
 
 
+@pytest.mark.case("processes", "A gang that never reports stands still")
 def test_a_gang_that_never_reports_is_judged_by_its_cpu_and_io() -> None:
     assert said(standing(None, None, owes=9000.0)) == "", "nobody knows"
     assert said(standing(None, None, owes=9000.0, quiet=600.0)) == ""
@@ -135,6 +137,11 @@ def test_a_gang_that_never_reports_is_judged_by_its_cpu_and_io() -> None:
     assert said(waited) == "", "the spec says how long a first step may take"
 
 
+@pytest.mark.case(
+    "processes",
+    "A process hangs longer than usual, with hangPolicy: Restart",
+    counted="maxFailures",
+)
 def test_what_was_learned_ends_an_attempt_only_where_the_spec_says_so() -> None:
     scene = standing(5, 4, owes=5000.0)
     assert (learned_hang(scene.view), scene.plan.status.incident) == (None, None)

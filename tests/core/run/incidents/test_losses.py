@@ -19,6 +19,7 @@ def the_loss(scene: Scene) -> Loss:
     return loss
 
 
+@pytest.mark.case("processes", "The kernel kills a process for memory", counted="maxFailures")
 @pytest.mark.parametrize(
     ("end", "cause", "message", "exit_code"),
     [
@@ -150,6 +151,9 @@ def test_a_worker_that_was_deleted_by_force_was_taken_away_like_any_other() -> N
     assert loss.message == "worker run-1-1 was deleted or replaced by somebody"
 
 
+@pytest.mark.case(
+    "nodes", "A worker's pod vanishes, or another pod takes its name", counted="maxPreemptions"
+)
 def test_a_worker_that_somebody_recreated_under_its_name_is_a_loss() -> None:
     scene = a_run().running().with_agent(1, agent="another one", attempt=0)
     assert the_loss(scene).message == "worker run-1-1 was deleted or replaced by somebody"
@@ -225,6 +229,7 @@ def test_a_new_operator_listens_for_the_whole_timeout_before_it_misses_a_worker(
     assert losses_of(scene.view) == ()
 
 
+@pytest.mark.case("operator", "Workers do not reach the operators that took over")
 def test_a_worker_that_ran_before_this_operator_led_may_train_though_it_is_never_heard() -> None:
     scene = a_run(start_timeout=seconds(20)).running().listening(900).unheard(0)
     assert losses_of(scene.view) == ()
@@ -316,6 +321,9 @@ def test_the_node_is_known_from_the_agent_where_the_world_does_not_tell_it() -> 
     assert the_loss(scene.with_agent(1, node="elsewhere")).node == "node-1"
 
 
+@pytest.mark.case(
+    "processes", "A rank ends with 0 while others need it in a collective", counted="maxFailures"
+)
 def test_a_collective_that_breaks_after_a_rank_has_left_names_that_rank() -> None:
     broken = "RuntimeError: Connection closed by peer"
     scene = a_run(replicas=3).running().with_exit(0, code=1, exception=broken, age=2.0)
@@ -335,6 +343,11 @@ def test_a_rank_that_failed_before_a_collective_broke_has_not_left_well() -> Non
     assert "had ended" not in broken.message
 
 
+@pytest.mark.case(
+    "processes",
+    "Other ranks die of broken collectives; they do not hide the culprit",
+    counted="one incident",
+)
 @pytest.mark.parametrize(
     "victim",
     [
@@ -371,6 +384,11 @@ def test_a_worker_that_vanishes_while_the_gang_is_gathered_is_a_loss() -> None:
     assert the_loss(a_run().running().ended().without(0)).slot == 0
 
 
+@pytest.mark.case(
+    "storage",
+    "The store refuses while processes load their checkpoint",
+    counted="maxFailures after three in a row",
+)
 def test_a_process_that_the_store_has_refused_is_not_to_blame() -> None:
     text = "AgentRefused: checkpoint step-3 cannot be read: 403"
     told = Problem(type="StorageUnavailable", reason="Refused", message="403")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.api.run.status import Condition
 
@@ -12,6 +14,7 @@ def shown(scene: Scene) -> Condition | None:
     return scene.plan.status.condition("OperatorError")
 
 
+@pytest.mark.case("operator", "The operator cannot read what an agent says")
 def test_a_worker_that_cannot_be_read_is_no_incident_and_the_run_says_so() -> None:
     scene = a_run(replicas=3).running().with_worker(1, unreadable=WHY)
     told = shown(scene)

@@ -98,6 +98,11 @@ def failing(scene: Scene) -> str:
     return f"{shown.reason}: {shown.message}" if shown is not None else ""
 
 
+@pytest.mark.case(
+    "storage",
+    "Two attempts in a row die while they open the same good checkpoint",
+    counted="its cause",
+)
 def test_the_second_death_while_opening_a_checkpoint_has_the_one_before_tried() -> None:
     once = dies(a_life().with_status(attempt=1))
     assert once.status.incident is not None

@@ -16,6 +16,9 @@ def the_loss(scene: Scene) -> Loss:
     return loss
 
 
+@pytest.mark.case(
+    "decisions", "A process dies of a known CUDA, NCCL or DataLoader error", counted="its cause"
+)
 @pytest.mark.parametrize(
     ("exception", "remedy"),
     [

@@ -28,6 +28,9 @@ def failed(scene: Scene) -> tuple[str, str]:
     return (mark.reason, mark.message) if mark is not None else ("", "")
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.FatalError", counted="maxFailures; the run fails"
+)
 def test_a_fatal_error_fails_the_run_with_its_message_whatever_is_left_of_the_budget() -> None:
     scene = a_run(max_failures=-1).running().with_exit(1, exception=FATAL)
     assert failed(scene) == (
@@ -95,6 +98,9 @@ def test_a_rule_that_names_it_decides(matcher: dict[str, Any]) -> None:
     assert failed(scene) == ("", "")
 
 
+@pytest.mark.case(
+    "decisions", "The script raises trainrun.RetryError", counted="maxFailures after five in a row"
+)
 def test_a_restart_that_the_script_asks_for_is_not_counted_five_times_in_a_row() -> None:
     scene, counted = a_run(max_failures=1), []
     for attempt in range(1, 8):

@@ -51,6 +51,11 @@ def test_no_verdict_before_the_end_of_the_pod_tells_who_sent_it() -> None:
     assert (incident.message, incident.budget, incident.counted) == (OWN, "failures", True)
 
 
+@pytest.mark.case(
+    "nodes",
+    "A node shuts down in order or evicts softly: the reason follows SIGTERM",
+    counted="maxPreemptions",
+)
 @pytest.mark.parametrize(
     ("cause", "message"),
     [
@@ -193,6 +198,11 @@ def test_who_deletes_a_worker_after_its_end_has_not_ended_it() -> None:
     assert not known.without(1).plan.transition
 
 
+@pytest.mark.case(
+    "nodes",
+    "A pod ends itself: a probe, a deadline, a limit, SIGTERM from inside",
+    counted="maxFailures",
+)
 def test_a_pod_that_ends_itself_again_and_again_does_not_go_on_for_ever() -> None:
     """A liveness probe that fails was a preemption each time: with maxPreemptions -1 for ever."""
     scene = a_run(max_failures=-1, max_preemptions=-1, no_progress_limit=2, on_notice="Stop")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.api.run.status_parts import Cause
 
@@ -136,6 +138,7 @@ def test_the_incident_of_a_silent_worker_flushes_only_what_others_have() -> None
     assert ending.flush == (10,)
 
 
+@pytest.mark.case("nodes", "An agent falls silent", counted="maxFailures")
 def test_the_cause_of_silence_is_unknown_and_charged_to_failures() -> None:
     incident = a_run(replicas=3).running().silent(1, 31).plan.status.incident
     assert incident is not None
@@ -153,6 +156,7 @@ def suspected(scene: Scene, *slots: int) -> Scene:
     return scene
 
 
+@pytest.mark.case("nodes", "A node falls silent (power, network)", counted="maxPreemptions")
 def test_a_silent_worker_on_a_suspect_node_is_lost_with_its_node() -> None:
     plan = suspected(a_run(replicas=3).running(), 1).silent(1, 31).plan
     assert plan.message == (
@@ -223,6 +227,7 @@ def unreachable(scene: Scene) -> str:
     return found.message if found is not None else ""
 
 
+@pytest.mark.case("operator", "Workers do not reach the operators that took over")
 def test_a_healthy_run_that_cannot_reach_the_new_operators_is_not_charged_but_told() -> None:
     """Pods with hostNetwork and no dnsPolicy: all operators were replaced at once."""
     scene = a_run(replicas=3).running().listening(3000)

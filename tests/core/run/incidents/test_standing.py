@@ -188,6 +188,7 @@ def test_what_waits_for_input_or_storage(
     assert (verdict.kind, verdict.message) == ("WaitingForInput", f"rank 0 {text}")
 
 
+@pytest.mark.case("decisions", "A process dies or hangs inside a GPU kernel", counted="its cause")
 @pytest.mark.parametrize(
     ("stack", "fields", "text"),
     [

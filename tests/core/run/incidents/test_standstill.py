@@ -49,6 +49,9 @@ def warning(scene: Scene) -> Condition | None:
     return scene.plan.status.condition("NoProgress")
 
 
+@pytest.mark.case(
+    "processes", "The script fails at the same step again and again", counted="maxFailures"
+)
 def test_the_same_step_again_and_again_ends_the_run() -> None:
     scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 128, 128, 128)
     assert (verdict(scene), scene.status.without_progress) == ("", 2)

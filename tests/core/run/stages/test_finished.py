@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit
 from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker
@@ -56,6 +58,11 @@ def test_workers_that_do_not_leave_are_deleted_and_ended_ones_stay_for_their_log
     assert late.with_worker(1, deleting=True).plan.actions == ()
 
 
+@pytest.mark.case(
+    "nodes",
+    "The training container ends while another container of its pod runs",
+    counted="its cause",
+)
 def test_other_containers_that_run_on_after_the_end_of_the_run_give_back_their_gpus() -> None:
     """A log shipper kept eight GPUs until somebody deleted the TrainRun."""
     scene = succeeded().with_worker(0, phase="Ended", holds_room=True)

@@ -297,6 +297,7 @@ def test_attempts_that_only_agents_know_are_skipped() -> None:
     assert (scene.plan.reason, scene.plan.status.attempt) == ("AttemptSkipped", 4)
 
 
+@pytest.mark.case("operator", "The status is lost or restored from a backup")
 @pytest.mark.parametrize("scene", [a_run().waiting(), a_run().running(3)])
 def test_an_attempt_that_was_ordered_is_not_given_out_again_by_an_old_status(scene: Scene) -> None:
     """Its agents may have begun it, and tell of it any moment."""
@@ -313,6 +314,7 @@ def test_a_status_that_was_set_back_does_not_wait_for_ever() -> None:
     assert scene.after(scene.plan).plan.reason == "Gathering"
 
 
+@pytest.mark.case("storage", "The store is unreachable at a restart")
 @pytest.mark.parametrize(
     ("outcome", "reason", "attempt", "grace"),
     [

@@ -125,6 +125,7 @@ def test_a_suspended_run_has_no_workers_and_says_why() -> None:
 # ---------------------------------------------------------------------------- refused
 
 
+@pytest.mark.case("nodes", "A quota or an admission policy refuses workers")
 @pytest.mark.parametrize("reason", ["QuotaExceeded", "Forbidden"])
 def test_a_refused_worker_is_asked_for_again_for_ever(reason: RefusedReason) -> None:
     scene = refused(a_run().waiting(), 1, reason, QUOTA, since=1e6)
@@ -161,6 +162,7 @@ def test_a_name_that_somebody_else_has_taken_is_left_to_them() -> None:
 INVALID = 'Pod "run-0-1" is invalid: spec.containers[0].image: Required value'
 
 
+@pytest.mark.case("nodes", "The API server calls the template invalid", counted="a new run fails")
 def test_a_template_that_the_server_refuses_fails_a_new_run_after_a_moment() -> None:
     scene = refused(a_run(replicas=1), 0, "Invalid", INVALID, since=1)
     assert told(scene, "TemplateValid") == ("False", "InvalidTemplate", INVALID)
@@ -194,6 +196,7 @@ def test_a_template_from_which_workers_were_made_is_valid() -> None:
 # ---------------------------------------------------------------------------- deadlines
 
 
+@pytest.mark.case("nodes", "There is no room for any worker")
 def test_waiting_for_room_is_never_counted() -> None:
     scene = waiting(a_run(replicas=1), 0, "Unschedulable", NO_GPU, since=1e6)
     scene = scene.after(scene.plan)
@@ -201,6 +204,9 @@ def test_waiting_for_room_is_never_counted() -> None:
     assert scene.plan.status.failures.text == "0/0"
 
 
+@pytest.mark.case(
+    "nodes", "An image, a Secret, a ConfigMap or a volume is missing", counted="maxStartFailures"
+)
 @pytest.mark.parametrize(("kind", "message"), [("ImagePull", NO_IMAGE), ("ConfigError", NO_SECRET)])
 def test_what_stays_missing_for_the_start_timeout_is_a_failed_start(
     kind: PendingKind, message: str

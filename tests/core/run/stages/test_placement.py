@@ -52,6 +52,7 @@ def given_back(scene: Scene) -> Scene:
     return scene.after(scene.plan)
 
 
+@pytest.mark.case("nodes", "Only a part of the gang finds room")
 def test_a_half_placed_gang_gives_all_its_pods_back_after_the_placement_timeout() -> None:
     plan = half_placed().plan
     held = plan.status.placement
@@ -99,6 +100,7 @@ def test_pods_that_a_gate_lets_through_one_by_one_are_given_back_for_that_reason
     assert deleted(given_back(scene)) == ["run-0-1", "run-1-1", "run-2-1"]
 
 
+@pytest.mark.case("nodes", "A scheduling gate holds back workers, e.g. Kueue's")
 @pytest.mark.parametrize("since", [601, 1e6])
 def test_a_gang_that_a_gate_holds_back_as_a_whole_waits_for_it(since: float) -> None:
     scene = a_run(replicas=2).plus(gated(0, since=since), gated(1, since=since))

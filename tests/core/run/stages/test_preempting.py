@@ -28,6 +28,9 @@ def suspended(scene: Scene) -> Scene:
 # ---------------------------------------------------------------------------- asking
 
 
+@pytest.mark.case(
+    "nodes", "A worker gets a notice (SIGTERM, eviction, reclaim)", counted="maxPreemptions"
+)
 def test_a_notice_makes_the_run_ask_for_a_checkpoint() -> None:
     plan = a_run().running().noticed(1).plan
     reason = "worker of slot 1 will be taken away (spot)"
@@ -551,6 +554,9 @@ def test_of_very_many_leaving_workers_enough_are_remembered() -> None:
     assert not scene.after(scene.plan).plan.transition
 
 
+@pytest.mark.case(
+    "nodes", "Somebody deletes a worker with a grace period", counted="maxPreemptions"
+)
 def test_a_worker_that_somebody_deletes_is_asked_to_save_first() -> None:
     leaving = Notice(reason="the pod was deleted", remaining=30.0)
     scene = a_run().running().with_worker(1, deleting=True, notice=leaving)
@@ -568,6 +574,7 @@ def test_a_worker_that_somebody_deletes_is_asked_to_save_first() -> None:
     assert asked.without(1).plan.reason == "Preempted"
 
 
+@pytest.mark.case("nodes", "Somebody asks for a restart by annotation")
 def test_a_new_value_of_the_annotation_restarts_the_gang_once_and_counts_nothing() -> None:
     scene = a_run(restart="v2").running().with_status(restart="v1")
     scene = scene.voted(0, calls=5).voted(1, calls=5)

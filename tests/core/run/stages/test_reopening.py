@@ -26,6 +26,7 @@ def reason(scene: Scene) -> str:
     return mark.reason if mark.status == "True" else ""
 
 
+@pytest.mark.case("operator", "A run failed by a limit, and its user raises it")
 def test_a_run_whose_limit_is_raised_goes_on_with_what_it_has_used() -> None:
     scene = failed(max_failures=1, used=Failures(counted=1))
     assert (reason(scene), scene.status.failures.counted) == ("MaxFailuresExceeded", 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Damaged, Problem
 from trainrun.contract.answer import Exit, Start
@@ -202,6 +204,7 @@ def test_damage_without_end_uses_up_the_budget() -> None:
 # ---------------------------------------------------------------------------- the end
 
 
+@pytest.mark.case("processes", "All ranks end with 0")
 def test_a_run_whose_processes_all_ended_well_has_succeeded() -> None:
     plan = a_run().running().all_done().plan
     assert (plan.reason, plan.message) == (
@@ -216,6 +219,7 @@ def test_a_worker_that_is_done_may_leave_when_all_are_done() -> None:
     assert a_run().running().all_done().with_worker(1, phase="Ended").plan.reason == "Succeeded"
 
 
+@pytest.mark.case("processes", "Some ranks end with 0 while others work on")
 def test_a_rank_that_is_done_waits_for_the_others_for_any_length_of_time() -> None:
     assert a_run().running().with_exit(0, code=0, age=1e6).plan.reason == "Running"
 
@@ -243,6 +247,11 @@ def test_a_last_checkpoint_that_cannot_be_committed_fails_the_run_in_the_end() -
     assert told.endswith("after training ended: s3://b: timeout")
 
 
+@pytest.mark.case(
+    "processes",
+    "A notice or an edit comes after all ranks ended, before the last commit",
+    counted="its cause",
+)
 def test_nothing_is_stopped_for_a_notice_once_training_has_ended() -> None:
     scene = a_run(max_failures=0).running().noticed(1).asked_to_save(leaving=(1,))
     saved = scene.voted(0, calls=24, committed=24).staged_by_all(24, after_save=True)

@@ -47,6 +47,7 @@ def test_the_time_before_a_break_counts_and_the_break_does_not() -> None:
     assert refused_by_the_store(later, ago=9, waited=20).plan.status.phase == "Pending"
 
 
+@pytest.mark.case("storage", "Trouble with the store comes, goes and comes back")
 def test_a_trouble_that_this_operator_has_not_seen_does_not_count() -> None:
     scene = refused_by_the_store(a_run(), ago=24 * HOURS)
     assert scene.listening(29).plan.status.phase == "Pending"
@@ -87,6 +88,7 @@ def test_a_worker_that_is_being_started_does_not_end_the_wait_for_the_store() ->
     assert storage(scene).reason == "StorageUnavailable"
 
 
+@pytest.mark.case("operator", "A leader's clock is hours ahead, and another one takes over")
 @pytest.mark.parametrize(("ahead", "reason"), [(71.0, "BackingOff"), (6 * HOURS, "Resolving")])
 def test_a_backoff_of_a_clock_that_was_hours_ahead_is_over(ahead: float, reason: str) -> None:
     scene = a_run(max_failures=1).running().ended(an_incident()).waiting()

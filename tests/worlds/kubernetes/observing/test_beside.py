@@ -45,6 +45,7 @@ RESTARTED = (
 )
 
 
+@pytest.mark.case("nodes", "A container beside the training fails")
 @pytest.mark.parametrize(
     ("raw", "text"),
     [

@@ -301,6 +301,11 @@ def test_a_deadline_in_the_template_is_told_as_such() -> None:
     assert lost(fact(early, a_node())) == (Cause.TERMINATED, text)
 
 
+@pytest.mark.case(
+    "nodes",
+    "A pod ends itself: a probe, a deadline, a limit, SIGTERM from inside",
+    counted="maxFailures",
+)
 @pytest.mark.parametrize(
     ("probes", "likely"),
     [

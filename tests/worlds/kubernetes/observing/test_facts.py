@@ -35,6 +35,11 @@ RUNS = status("log-shipper", running={"startedAt": before(40)})
 OVER = status("log-shipper", terminated={"exitCode": 0, "finishedAt": before(2)})
 
 
+@pytest.mark.case(
+    "nodes",
+    "The training container ends while another container of its pod runs",
+    counted="its cause",
+)
 @pytest.mark.parametrize(
     ("phase", "other", "holds"),
     [
@@ -132,6 +137,7 @@ def gated(*gates: str) -> Raw:
     return pod
 
 
+@pytest.mark.case("nodes", "A scheduling gate holds back workers, e.g. Kueue's")
 def test_a_pod_that_a_gate_holds_back_names_it() -> None:
     assert waiting(fact(gated("example.com/a", "example.com/b"))) == (
         "SchedulingGated",

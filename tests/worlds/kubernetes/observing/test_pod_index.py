@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import pytest_asyncio
 
 from tests.worlds.kubernetes.raw_objects import (
@@ -121,6 +122,7 @@ async def test_a_worker_that_is_marked_again_is_not_missed(api: KubeApi) -> None
     assert watched.index.vanished(RUN_UID) == ()
 
 
+@pytest.mark.case("strangers", "A pod in another namespace has a worker's labels")
 async def test_a_pod_of_another_namespace_hides_no_worker_and_is_none(api: KubeApi) -> None:
     watched = Watched(api)
     watched.index.learn(running())
