@@ -18,7 +18,7 @@ from trainrun.tasks.calls import ProgramOptions, TaskOptions
 from trainrun_operator.api.run.spec import TrainRunSpec
 
 DOCUMENT = ROOT / "docs" / "coming-from-ray-core.md"
-SAME, RENAMED, MISSING, _ENDS = tables(DOCUMENT.read_text())
+SAME, RENAMED, MISSING = tables(DOCUMENT.read_text())
 NAMES = (Path(__file__).parent / "ray_core_2.60.txt").read_text().split()
 """What Ray's pages on the fault tolerance of tasks and objects name, all of `ray.exceptions`, and
 the options of functions, in Ray 2.60."""
