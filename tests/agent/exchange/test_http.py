@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,7 +21,7 @@ class Server:
         self.answers = list(answers)
         self.heads: list[str] = []
         self.connections = 0
-        self.url = ""
+        self.netloc = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -43,8 +44,8 @@ class Server:
 async def serving(*answers: bytes) -> AsyncIterator[tuple[Server, HttpClient]]:
     server = Server(*answers)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    client = HttpClient(f"http://127.0.0.1:{port}/base/", token=lambda: "t")
+    server.netloc = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    client = HttpClient(f"http://{server.netloc}/base/", token=lambda: "t")
     try:
         yield server, client
     finally:
@@ -82,6 +83,16 @@ async def test_one_connection_serves_many_requests() -> None:
         assert server.connections == 1
         assert server.heads[0].startswith("POST /base/v1/x?wait=1 HTTP/1.1\r\n")
         assert "Authorization: Bearer t\r\n" in server.heads[0]
+
+
+async def test_what_is_small_is_sent_at_once_also_to_a_given_address() -> None:
+    async with serving(OK) as (server, _):
+        client = HttpClient("http://operator.example", address=server.netloc)
+        await client.post("/", b"{}", 5.0)
+        assert client._streams is not None
+        connection = client._streams[1].get_extra_info("socket")
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        client.close()
 
 
 async def test_chunked_answers_and_empty_ones_are_read() -> None:

@@ -37,8 +37,8 @@ whole exchange, since the next look-up may find another."""
 ADDRESS_TIMEOUT = 3.0
 """The same where the address is given, and there are others."""
 REACH_TIMEOUT = 1.0
-"""Seconds of it for TCP, which the kernel accepts at once, however busy its operator is. Addresses
-of operators that died stay known for a while, and the agent tries them one by one."""
+"""Seconds for TCP before that, which the kernel accepts at once, however busy its operator is.
+Addresses of operators that died stay known for a while, and the agent tries them one by one."""
 
 
 class HttpError(OSError):
@@ -148,7 +148,8 @@ class HttpClient:
 
     async def _reach(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        # With its protocol asyncio sends at once what is small, as on connections that it makes.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.settimeout(0)
         try:
             await asyncio.get_running_loop().sock_connect(sock, (self._host, self._port))
