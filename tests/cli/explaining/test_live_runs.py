@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
 from trainrun.checkpoint.notes import write_hang
-from trainrun.checkpoint.records import HangRecord
+from trainrun.checkpoint.records import AttemptRecord, HangRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_parts import EvidenceAsked, Progress
 from trainrun_operator.api.run.story import Chapter
@@ -128,6 +130,17 @@ def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
 def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
     life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
     assert headline(life)[0] == "Run llama goes on after 60 min: 2 attempts, step 5000."
+
+
+def test_claims_that_a_store_away_has_not_shown_were_said_to_be_damaged(tmp_path: Path) -> None:
+    source = a_local_run(tmp_path, locked=False)
+    run = RunStore(open_store(tmp_path.as_uri()), "llama")
+    run.write_once(layout.attempt_key(1), AttemptRecord(attempt=1, uid="u"))
+    story = tmp_path / "llama" / "story"
+    shutil.rmtree(story)
+    story.symlink_to(story)
+    (remark,) = life_of(source, now=at(3600)).remarks
+    assert remark.startswith("the storage cannot be read: ")
 
 
 def test_of_a_run_that_hangs_it_was_said_that_it_goes_on_and_wants_a_compile_cache(

@@ -136,8 +136,9 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     try:
         at = generation_of(run, generation)
         uri = at.uri if at.generation > 1 else uri
-        claimed = at.attempts()[-MOST_CHAPTERS:]
+        numbers = at.attempts()[-MOST_CHAPTERS:]
         records, attempts = read_story(at), read_attempts(at)
+        claimed = numbers  # only now: of a claim that no answer came for nobody knows the state
         checkpoints = list_checkpoints(at)
     except StoreError as error:
         if status is None:
