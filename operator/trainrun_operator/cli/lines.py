@@ -207,7 +207,9 @@ class Timeline:
             return
         now = self._clock() - self._began
         for rank, state, _ in ranks_of(news, per_worker=self._per_worker):
-            changes = self._ranks[rank] if rank < len(self._ranks) else []
+            if rank >= len(self._ranks):
+                continue
+            changes = self._ranks[rank]
             if not changes or changes[-1].state != state:
                 changes.append(_Change(now, state))
 

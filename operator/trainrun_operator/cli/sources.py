@@ -55,7 +55,7 @@ class Source:
     """Where this machine keeps what it knows."""
 
     def known_state(self) -> RunState | None:
-        """The same, or None where nothing is known of it. Raises StatusUnreadable."""
+        """How the run fares; None where nothing is known of it. Raises StatusUnreadable."""
         try:
             return self.state()
         except UnknownRun:

@@ -7,7 +7,6 @@ it, and however often.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -83,11 +82,15 @@ class SweepLog:
         """Put a record without points in the place of a damaged one that held nothing else; what
         is left of that is kept beside it. Returns where.
 
-        Raises StoreError, and SweepLogDamaged where nothing tells that it held only points.
+        Raises StoreError, and SweepLogDamaged where it can be read, or nothing tells that it held
+        only points.
         """
         data, key = self._log.get(position) or b"", self._log.key(position)
-        with suppress(CheckpointDamaged):
+        try:
             unseal(LogEntry, data, name=key)
+        except CheckpointDamaged:
+            pass
+        else:
             raise SweepLogDamaged(
                 f"{self.folder.uri}/{key}: it can be read, and stays. Give the number of the "
                 "record that `trainrun sweep trials` names as damaged, if it names one"

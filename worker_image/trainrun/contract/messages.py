@@ -193,9 +193,9 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
     """Read the reply to a request. Raises MalformedLine."""
     try:
         given = json.loads(line)
-        return (
-            wire.decode(Failed, given) if "error" in given else wire.decode(question.reply, given)
-        )
+        if "error" in given:
+            return wire.decode(Failed, given)
+        return wire.decode(question.reply, given)
     except (ValueError, TypeError) as error:
         raise MalformedLine(f"not a reply of the agent: {line[:200]!r} ({error!r})") from error
 

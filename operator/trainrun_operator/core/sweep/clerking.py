@@ -33,6 +33,8 @@ ROOM = LARGEST_HEARTBEAT - 8 * 1024
 
 
 class _Message:
+    __slots__ = ()
+
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
