@@ -16,6 +16,9 @@ from trainrun.contract.ages import Changing, Remaining, essence
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
 
+POLL_INTERVAL = 10.0
+"""Seconds after which an agent with no news sends the next heartbeat, at the latest; a third of the
+heartbeat timeout where that is less."""
 PROGRESS_INTERVAL = 1.0
 """Seconds between two heartbeats that only carry steps and metrics, and between two passes that
 only look at them, where the operator does not ask for fewer; never less."""
@@ -243,7 +246,7 @@ class Answer:
     begun: int = 0
     """The run has done steps, in this attempt or later ones: a store that shows none up to this one
     is not that of before. 0: nothing is known of steps."""
-    poll: float = 10.0
+    poll: float = POLL_INTERVAL
     """Seconds after which the agent asks again at the latest."""
     progress: Changing[float] = PROGRESS_INTERVAL
     """Seconds between two heartbeats that carry only steps and metrics; what the operator waits for

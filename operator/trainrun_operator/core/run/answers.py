@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Literal
 
 from trainrun.contract.agent_state import AgentState, Resolution
 from trainrun.contract.answer import (
+    POLL_INTERVAL,
     PROGRESS_INTERVAL,
     Answer,
     Exit,
@@ -37,17 +37,13 @@ from trainrun_operator.core.run.storage import has_worked
 from trainrun_operator.core.run.unheard import looker
 from trainrun_operator.core.run.view import View
 
-MAX_POLL = timedelta(seconds=10)
-"""An agent asks again after this time at the latest, or after a third of the heartbeat timeout."""
-
-
 LOST = 16
 """Ranks that were lost last and that agents are told of."""
 
 
 def poll(view: View) -> float:
     """Seconds until an agent should ask again."""
-    return min(MAX_POLL, view.config.heartbeat_timeout / 3).total_seconds()
+    return min(POLL_INTERVAL, (view.config.heartbeat_timeout / 3).total_seconds())
 
 
 def start_order(record: StartRecord) -> Start:

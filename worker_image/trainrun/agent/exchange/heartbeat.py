@@ -29,7 +29,7 @@ from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Response
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
-from trainrun.contract.answer import PROGRESS_INTERVAL, Answer
+from trainrun.contract.answer import POLL_INTERVAL, PROGRESS_INTERVAL, Answer
 from trainrun.contract.evidence import RankEvidence
 from trainrun.contract.wire import (
     HEARTBEAT_PATH,
@@ -55,7 +55,6 @@ GONE_PAUSE, GONE_SECONDS = 1.0, 2.0
 EARLY_PAUSE = 0.5
 """Seconds after a second poll in a row that was answered early and with nothing new."""
 TOO_LARGE = 413
-LONGEST_POLL = 10.0
 EARLIER = (0.8, 0.95)
 """Part of a poll's time after which it ends, drawn anew for each: agents that came to a new leader
 together do not stay together, and one that is well is heard before the operator wonders."""
@@ -133,14 +132,14 @@ class Heartbeat:
     """Called once the operator has said for good that this worker is not of the run any more."""
     run_gone: Callable[[str], None] = lambda _message: None
     """Called once the operator has said for good that the run is gone as a whole."""
-    heartbeat_timeout: float = 3 * LONGEST_POLL
+    heartbeat_timeout: float = 3 * POLL_INTERVAL
     """Seconds after which the operator takes us for lost."""
     ways: Ways = field(default_factory=Ways)
     last_answer: float = field(default_factory=time.monotonic)
     """When the operator last answered, on the monotonic clock."""
     _limit: int = LARGEST_HEARTBEAT
     """Bytes of a heartbeat that the operator, and what stands before it, takes."""
-    _poll: float = LONGEST_POLL
+    _poll: float = POLL_INTERVAL
     _progress_interval: float = PROGRESS_INTERVAL
     _applied: int = 0
     """Answers that brought something new."""
@@ -215,7 +214,7 @@ class Heartbeat:
 
     @property
     def _wait(self) -> float:
-        longest = min(self._poll, LONGEST_POLL, self.heartbeat_timeout / 3)
+        longest = min(self._poll, POLL_INTERVAL, self.heartbeat_timeout / 3)
         return longest * random.uniform(*EARLIER)
 
     @property

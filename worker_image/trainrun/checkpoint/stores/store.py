@@ -1,4 +1,4 @@
-"""What the checkpoint code asks of object storage: eight calls, on keys relative to one URI.
+"""What the checkpoint code asks of object storage: a few calls, on keys relative to one URI.
 
 Layer: the bottom of `trainrun.checkpoint`; `file.py` and `s3.py` implement the protocol. Invariants
 that every implementation keeps:
