@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tools.reference import cases, chart, commands, editing, library, metrics, resource
+from tools.reference import cases, chart, commands, editing, library, metrics, modules, resource
 from trainrun_operator.api.crd import RESOURCES
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -16,5 +16,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics.page,
     "chart.md": chart.page,
     "failure-cases.md": cases.page,
+    "modules.md": modules.page,
 }
 """By file name: what makes its text."""
