@@ -1,4 +1,4 @@
-"""What goes on, redrawn in place: for a terminal. Here a run; a sweep in `sweeping/table.py`.
+"""What goes on, redrawn in place: for a terminal. Here a run; a sweep in `cli/sweeping/table.py`.
 
 Layer: cli. Drawn at most twice a second and only after news, so that it takes no time from the
 training.
