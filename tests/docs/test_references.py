@@ -55,23 +55,6 @@ def test_each_walk_through_the_code_counts_its_files() -> None:
         assert len(named) == int(files), walk
 
 
-def test_files_that_the_map_names_beside_others_are_there() -> None:
-    text = section((ROOT / "docs" / "architecture.md").read_text(), "## Where to find what")
-    for cell in (cell for table in tables(text) for row in table for cell in row):
-        beside = {find(name).parent for name in _FILE.findall(cell)} or {find("tasks")}
-        for name in re.findall(r"`(\w+\.py)`", cell):
-            assert any((at / name).exists() for at in (*PLACES, *beside)), f"{name} in {cell}"
-
-
-def test_every_module_of_the_core_has_its_place_in_the_map() -> None:
-    text = section((ROOT / "docs" / "architecture.md").read_text(), "## Where to find what")
-    cells = [row[1] for table in tables(text) for row in table]
-    named = {name for cell in cells for name in re.findall(r"core/[\w/]+\.py", cell)}
-    operator = ROOT / "operator" / "trainrun_operator"
-    modules = (operator / "core").rglob("[a-z]*.py")
-    assert {str(path.relative_to(operator)) for path in modules} == named
-
-
 def test_the_verbs_that_are_named_are_in_the_makefile() -> None:
     verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in DOCUMENTS:
