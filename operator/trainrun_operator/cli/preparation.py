@@ -198,18 +198,16 @@ def _anew(status: TrainRunStatus) -> str:
 
 
 def _remark(status: TrainRunStatus, *, why: str) -> str:
+    point = " from its newest good checkpoint" if wording.has_checkpoint(status) else ""
     failed = status.condition("Failed")
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
         if why:
             how = f"with what it has used of its budgets, since {why}"
-        return (
-            f"the run failed before ({failed.reason}); it continues from its newest good "
-            f"checkpoint {how}"
-        )
+        return f"the run failed before ({failed.reason}); it continues{point} {how}"
     if status.attempt == 0:
         return ""
-    return f"continuing after attempt {status.attempt} from the newest good checkpoint"
+    return f"continuing after attempt {status.attempt}{point}"
 
 
 def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:

@@ -79,7 +79,8 @@ def test_a_search_with_a_trial_that_errored_is_told_from_its_folder_alone(sweeps
         "2 trials succeeded: loss from ",
         "Best: trial ",
         "1 trial errored: mend what failed, set spec.resume.resumeErrored: true and "
-        "spec.resume.token: 1, then `trainrun run` of the sweep's file",
+        "spec.resume.token: 1, then `trainrun run` of the sweep's file; they go on from what they "
+        "have saved, with fresh failure budgets",
     ):
         assert part in found, found
     (_, second) = as_json(folder)["told"]

@@ -10,7 +10,7 @@ import pytest
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
-from trainrun_operator.core.run.incidents.ledger import KEPT
+from trainrun_operator.core.run.incidents.ledger import GOES_ON, KEPT
 from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.core.sweep.config import displaced, in_sweep, trial_run, trials_uri
 
@@ -107,8 +107,12 @@ def test_arguments_and_variables_can_refer_to_parameters() -> None:
         ("spec.suspend is true", "spec.suspend is true"),
         (
             KEPT,
-            "Committed checkpoints are kept: the trial goes on from them with "
+            ". Committed checkpoints are kept: the trial goes on from them with "
             "resume.resumeErrored: true and 1 more in resume.token",
+        ),
+        (
+            GOES_ON,
+            "; the trial goes on with resume.resumeErrored: true and 1 more in resume.token",
         ),
         ("loads a.spec.health, checkpoint.pt", "loads a.spec.health, checkpoint.pt"),
     ],

@@ -307,10 +307,24 @@ def test_a_run_that_failed_continues_with_fresh_budgets(runs: LocalRuns) -> None
     runs.env = {}
     again = runs.run()
     assert again.code == 0
-    assert "the run failed before (MaxFailuresExceeded); it continues" in again.err
+    assert (
+        "the run failed before (MaxFailuresExceeded); it continues from its newest good checkpoint "
+        "with fresh budgets"
+    ) in again.err
     assert runs.begins() == [0, 5]
     assert again.incidents == []
     assert again.status["attempt"] == 2
+
+
+def test_a_run_that_failed_without_a_checkpoint_is_promised_none(runs: LocalRuns) -> None:
+    runs.env = {"FAIL_AT": "1"}
+    failed = runs.run()
+    message = failed.condition("Failed")["message"]
+    assert message.endswith("; the run goes on once the limit is raised")
+    runs.env = {}
+    again = runs.run()
+    assert "(MaxFailuresExceeded); it continues with fresh budgets" in again.err
+    assert runs.begins() == [0, 0]
 
 
 def test_storage_that_is_in_use_already_fails_where_that_was_asked_for(runs: LocalRuns) -> None:

@@ -23,8 +23,8 @@ MEANING: dict[Effect, str] = {
 }
 
 
-ONCE_RAISED = "the run goes on from them once the limit is raised"
-"""What a larger limit does to a run that has failed by it; `them` are its checkpoints."""
+ONCE_RAISED = "once the limit is raised"
+"""When a run goes on that has failed by a limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,7 +278,7 @@ def _how(silent: int, errored: int) -> str:
         return "they begin again from nothing, since their checkpoints are beyond what is missing"
     why = ", which those with NoObjective need" if silent else ""
     return (
-        "they go on from their newest good checkpoints with fresh failure budgets "
+        "they go on from what they have saved, with fresh failure budgets "
         f"(restartErrored: true instead: from nothing{why})"
     )
 

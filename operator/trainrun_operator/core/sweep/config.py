@@ -51,7 +51,7 @@ SHARED = ("endpointURL", "region", "credentialsSecretRef")
 """What the storage of a trial has from that of the sweep."""
 METRICS_INTERVAL = 2.0
 """Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
-REOPENED = "the trial goes on from them with resume.resumeErrored: true and 1 more in resume.token"
+REOPENED = r"the trial \1 with resume.resumeErrored: true and 1 more in resume.token"
 """An errored trial stays as it is when a limit is raised: only a session takes it up."""
 TRIALS = layout.SWEEP_TRIALS.rstrip("/")
 """Folder of the trials' folders, below that of the sweep."""
@@ -229,7 +229,8 @@ def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
 def in_sweep(message: str) -> str:
     """What is said of a trial's run, with the paths of the user's file: `spec.run.health` where the
     TrainRun has `spec.health`. What its user would do to a run is done to the sweep."""
-    return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message.replace(ONCE_RAISED, REOPENED))
+    message = re.sub(f"the run (goes on(?: from them)?) {ONCE_RAISED}", REOPENED, message)
+    return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message)
 
 
 def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:

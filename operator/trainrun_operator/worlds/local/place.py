@@ -140,7 +140,7 @@ class StatusFile:
         except (ValueError, KeyError, TypeError) as error:
             raise StatusUnreadable(
                 f"{self.path}: cannot be read ({error}). The checkpoints do not depend on it: move "
-                "it away, and the run continues from the newest one with fresh budgets"
+                "it away, and the run continues from the newest one, if any, with fresh budgets"
             ) from error
 
     def create(self, spec: dict[str, Any]) -> StoredRun:

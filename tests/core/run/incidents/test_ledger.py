@@ -12,9 +12,6 @@ from trainrun_operator.api.run.status_parts import Cause, Failures
 from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.incidents import ledger
 
-KEPT = "Committed checkpoints are kept: the run goes on from them once the limit is raised"
-
-
 def with_incidents(scene: Scene, causes: list[Cause]) -> Scene:
     """Live through these incidents, one attempt without a step each, until a verdict."""
     for attempt, cause in enumerate(causes, start=1):
@@ -76,8 +73,20 @@ def test_the_message_of_an_exceeded_budget_says_what_happened_and_what_to_do() -
     assert failed is not None
     assert failed.message == (
         "loss 2 (AppError); spec.failurePolicy.maxFailures is 1 and 1 was used before: read the "
-        f"last lines of the rank named. {KEPT}"
+        "last lines of the rank named; the run goes on once the limit is raised"
     )
+
+
+def test_committed_checkpoints_are_promised_only_to_a_run_that_has_one() -> None:
+    scene = with_incidents(a_run(max_failures=1), [FAILURE]).running(2)
+    for saved in (scene.committed(0, 30), scene.running(2, resume=(30, 1))):
+        ended = saved.ended(an_incident(attempt=2))
+        failed = ended.plan.status.condition("Failed")
+        assert failed is not None
+        assert failed.message.endswith(
+            "read the last lines of the rank named. Committed checkpoints are kept: the run goes "
+            "on from them once the limit is raised"
+        )
 
 
 def test_the_message_of_exceeded_preemptions_names_their_own_budget() -> None:
@@ -118,7 +127,7 @@ def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_n
         "x (RendezvousFailed); spec.failurePolicy.maxFailures is 0 and 0 were used before: see "
         "what else listens on slot 0's node, and whether the other workers reach it (a "
         "NetworkPolicy must let workers reach each other on all ports); each attempt uses another "
-        f"port. {KEPT}"
+        "port"
     )
 
 
@@ -128,8 +137,7 @@ def test_the_verdict_over_a_worker_that_reads_wrongly_says_what_to_do() -> None:
     assert verdict is not None
     assert verdict.message == (
         "x (Misread); spec.failurePolicy.maxFailures is 0 and 0 were used before: have memory and "
-        "network of the node checked; a worker on another node takes the place of this one. "
-        f"{KEPT}"
+        "network of the node checked; a worker on another node takes the place of this one"
     )
 
 
@@ -364,6 +372,6 @@ def test_the_message_of_exceeded_start_failures_names_their_own_budget() -> None
     assert failed is not None
     assert failed.message == (
         "loss 2 (StartFailed); spec.failurePolicy.maxStartFailures is 1 and 1 was used before: "
-        "do what the message says, or check command, image and mounts in workers.template. "
-        f"{KEPT}"
+        "do what the message says, or check command, image and mounts in workers.template; "
+        "the run goes on once the limit is raised"
     )

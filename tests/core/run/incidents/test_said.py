@@ -33,12 +33,14 @@ def failed(scene: Scene) -> tuple[str, str]:
 )
 def test_a_fatal_error_fails_the_run_with_its_message_whatever_is_left_of_the_budget() -> None:
     scene = a_run(max_failures=-1).running().with_exit(1, exception=FATAL)
-    assert failed(scene) == (
+    reason, message = failed(scene)
+    assert (reason, message) == (
         "FatalError",
         "rank 1 exited with code 1: trainrun.FatalError: the data set is empty: do what the "
-        "message asks for; the script says that no restart makes sense. Committed checkpoints are "
-        "kept; a run on the same storage continues from them",
+        "message asks for; the script says that no restart makes sense",
     )
+    kept = ". Committed checkpoints are kept; a run on the same storage continues from them"
+    assert failed(scene.committed(0, 30)) == (reason, f"{message}{kept}")
 
 
 def test_a_class_made_from_it_says_the_same() -> None:

@@ -409,9 +409,10 @@ def test_agents_ask_again_within_a_third_of_the_heartbeat_timeout() -> None:
 def test_the_deadline_ends_a_run_that_is_being_gathered() -> None:
     scene = a_run(active_deadline=seconds(3599)).waiting()
     assert (scene.plan.reason, scene.plan.status.phase) == ("DeadlineExceeded", "Failed")
-    assert scene.plan.message == (
-        "spec.activeDeadline (3599 s) is over; committed checkpoints are kept: apply the run with "
-        "a longer deadline to go on"
+    longer = "apply the run with a longer deadline to go on"
+    assert scene.plan.message == f"spec.activeDeadline (3599 s) is over: {longer}"
+    assert scene.running().committed(0, 30).plan.message == (
+        f"spec.activeDeadline (3599 s) is over; committed checkpoints are kept: {longer}"
     )
 
 

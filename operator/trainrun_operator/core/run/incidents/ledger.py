@@ -58,8 +58,11 @@ UNCOUNTED = "RestartUncounted"
 SHORT_MESSAGE = 200
 """Characters of the message that an older incident keeps."""
 
-KEPT = f"Committed checkpoints are kept: {ONCE_RAISED}"
-"""The end of every sentence about a limit that has ended a run."""
+KEPT = f". Committed checkpoints are kept: the run goes on from them {ONCE_RAISED}"
+GOES_ON = f"; the run goes on {ONCE_RAISED}"
+"""The ends of a message about a limit that has ended a run: where it has a checkpoint, and where
+none is known."""
+FOR_ANOTHER = ". Committed checkpoints are kept; a run on the same storage continues from them"
 
 UNCOUNTED_TRIES = 5
 """Restarts in a row without a new step that a rule, or the script, may keep from being counted."""
@@ -74,6 +77,14 @@ class Verdict:
 
     reason: str
     message: str
+    of_limit: bool = True
+    """A larger limit lets the run go on."""
+
+    def told(self, *, saved: bool) -> str:
+        """The message, and what becomes of the run; `saved`: it is known to have a checkpoint."""
+        if self.of_limit:
+            return self.message + (KEPT if saved else GOES_ON)
+        return self.message + (FOR_ANOTHER if saved else "")
 
 
 def decided(incident: Incident, rules: tuple[FailureRule, ...]) -> Incident:
@@ -162,8 +173,7 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
         reason=exceeded(budget),
         message=(
             f"{incident.message} ({incident.cause}); spec.failurePolicy.{budget.field} is {limit}"
-            f"{_within(config)} and {used} {'was' if used == 1 else 'were'} used before: {advice}. "
-            f"{KEPT}"
+            f"{_within(config)} and {used} {'was' if used == 1 else 'were'} used before: {advice}"
         ),
     )
 
@@ -206,15 +216,12 @@ def _within(config: RunConfig) -> str:
 
 def _failing(incident: Incident) -> Verdict:
     """A rule says so, or the script itself."""
-    kept = "Committed checkpoints are kept; a run on the same storage continues from them"
     if not incident.rule:
-        message = f"{incident.message}: {_advice(incident)}. {kept}"
-        return Verdict(reason=incident.cause, message=message)
-    message = (
-        f"{incident.message} ({incident.cause}); spec.failurePolicy.{incident.rule} says FailRun. "
-        f"{kept}"
-    )
-    return Verdict(reason="FailedByRule", message=message)
+        message = f"{incident.message}: {_advice(incident)}"
+        return Verdict(reason=incident.cause, message=message, of_limit=False)
+    what = f"{incident.message} ({incident.cause})"
+    message = f"{what}; spec.failurePolicy.{incident.rule} says FailRun"
+    return Verdict(reason="FailedByRule", message=message, of_limit=False)
 
 
 def settle(
@@ -334,7 +341,7 @@ def too_many(view: View, incident: Incident) -> Verdict | None:
         message=(
             f"{incident.message} ({incident.cause}); {counted(number, 'incident')} in a row "
             f"without {_what(view)}, and spec.{NO_PROGRESS_LIMIT} is {limit}: "
-            f"{_advice(incident)}. {KEPT}"
+            f"{_advice(incident)}"
         ),
     )
 

@@ -33,6 +33,7 @@ from trainrun_operator.core.run.stages.placement import PLACED, missing
 from trainrun_operator.core.run.stages.resting import suspend
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
+from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.storage import (
     AWAY,
     REFUSES,
@@ -98,7 +99,8 @@ def _judged(view: View) -> Plan | None:
             why = "its node may explain it; waiting for news of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
     again = repeats.opened_again(view.status.told_incidents)
-    message = f"{verdict.message}. {again}" if again else verdict.message
+    message = verdict.told(saved=newest_known(view) is not None)
+    message = f"{message}. {again}" if again else message
     return transitions.fail(view, verdict.reason, message)
 
 

@@ -183,9 +183,10 @@ def past_deadline(view: View) -> Plan | None:
     limit, begin = view.config.active_deadline, view.status.start_time
     if limit is None or begin is None or view.observation.now - begin <= limit:
         return None
+    kept = "; committed checkpoints are kept" if steps.newest_known(view) is not None else ""
     message = (
-        f"spec.activeDeadline ({limit.total_seconds():.0f} s) is over; committed checkpoints are "
-        f"kept: apply the run with a longer deadline to go on"
+        f"spec.activeDeadline ({limit.total_seconds():.0f} s) is over{kept}: apply the run with a "
+        "longer deadline to go on"
     )
     return transitions.fail(view, "DeadlineExceeded", message)
 
