@@ -6,19 +6,26 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.cluster.office import Office, raw
 from tests.kube.fake_api import Answer, status
 from tests.kube.waiting import until
+from tests.support.eventually import eventually
+from tests.support.kstatus import kstatus
+from tests.support.trainruns import CRD
 from trainrun_operator.cluster import neighbours
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes import run_object
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from tests.kube.fake_api import FakeApi
+    from tests.support.trainruns import TrainRuns
     from trainrun_operator.api.resources import TrainRun
 
 
@@ -79,6 +86,57 @@ async def test_an_edit_that_cannot_be_read_is_told_once_and_the_spec_before_hold
     assert office.max_failures() == [3]
     office.sees(raw(version=4, failurePolicy={"maxFailures": "many"}))
     assert [event.reason for event in office.events] == ["InvalidSpec"] * 2
+
+
+async def stored(fake: FakeApi, *seen: dict[str, Any]) -> dict[str, Any]:
+    """What an operator that leads has made of the newest of these runs, seen one after another."""
+    office, api = Office(), await KubeApi.connect()
+    office.manager.lead(office.around(api))
+    for number, it in enumerate(seen, start=1):
+        office.sees(it)
+        await until(lambda number=number: len(fake.bodies) == number)
+        office.sees(newest := {**it, "status": fake.bodies[-1]["status"]})
+    await office.manager.stop()
+    await api.close()
+    assert len(fake.of("put")) == len(seen), "it is told once"
+    assert [event.reason for event in office.events] == ["InvalidSpec"] * len(seen)
+    return newest
+
+
+async def test_a_run_that_cannot_be_read_needs_its_user_as_gitops_tools_see_it(
+    fake: FakeApi,
+) -> None:
+    """It was in progress for ever."""
+    broken = raw(failurePolicy={"maxFailures": "many"})
+    waits = {"type": "Reconciling", "status": "True", "message": "waiting for the first workers"}
+    running = {"type": "Running", "status": "False"}
+    broken["status"] = {"observedGeneration": 1, "conditions": [running, waits]}
+    edited = raw(version=2, failurePolicy={"maxFailures": "few"})
+    edited["status"] = {"conditions": [running, {**waits, "type": "Stalled"}]}
+
+    told = await stored(fake, broken, edited)
+
+    word, message = kstatus(told)
+    assert word == "Failed"
+    assert 'spec.failurePolicy.maxFailures: "few" is a string' in message
+    assert [it["type"] for it in told["status"]["conditions"]] == ["Running", "Stalled"]
+    assert (told["status"]["reason"], told["status"]["observedGeneration"]) == ("InvalidSpec", 2)
+
+
+async def test_a_run_that_has_ended_needs_nobody_though_its_spec_cannot_be_read(
+    fake: FakeApi,
+) -> None:
+    office, api = Office(), await KubeApi.connect()
+    office.manager.lead(office.around(api))
+    done = raw(failurePolicy={"maxFailures": "many"})
+    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    office.sees(done)
+    other = raw("other", uid="other", failurePolicy={"maxFailures": "many"})
+    office.sees(other)
+    await until(lambda: fake.bodies)
+    await office.manager.stop()
+    await api.close()
+    assert [it["metadata"]["name"] for it in fake.bodies] == ["other"]
 
 
 async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_sent_away() -> None:
@@ -256,3 +314,26 @@ def test_a_run_whose_status_was_lost_is_led_by_whoever_sees_it() -> None:
     assert len(list(office.manager.states())) == 1
     office.watch.forget("team", "uid-1")
     assert office.uids() == set()
+
+
+async def test_a_run_that_was_stored_before_a_rule_is_told_on_a_real_api_server(
+    trainruns: TrainRuns, api: KubeApi, tmp_path: Path
+) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["failurePolicy"]["properties"]["maxFailures"]["minimum"]
+    before = tmp_path / "before.yaml"
+    before.write_text(yaml.safe_dump(crd))
+    trainruns.install(before)
+    try:
+        trainruns.create(failurePolicy={"maxFailures": -7})
+    finally:
+        trainruns.install(CRD)
+    change = {"spec": {"failurePolicy": {"maxFailures": -8}}}
+    eventually(lambda: trainruns.refusal_of_edit(change), timeout=30, what="the rule is in force")
+    office = Office()
+    office.manager.lead(office.around(api))
+    office.sees(trainruns.get())
+    await until(lambda: kstatus(trainruns.get())[0] == "Failed")
+    await office.manager.stop()
+    assert "spec.failurePolicy.maxFailures" in kstatus(trainruns.get())[1]

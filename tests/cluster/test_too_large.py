@@ -11,8 +11,11 @@ import pytest
 
 from tests.cluster.office import Office, raw
 from tests.cluster.test_installations import SOON, TEMPLATE, Place
+from tests.kube.waiting import until
 from tests.support.eventually import eventually
+from tests.support.kstatus import kstatus
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict
 from trainrun_operator.worlds.kubernetes.kept import LARGEST, PACKED
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
@@ -20,8 +23,8 @@ from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_versio
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.kube.fake_api import FakeApi
     from tests.support.trainruns import TrainRuns
-    from trainrun_operator.kube.api import KubeApi
 
 
 def with_text(
@@ -66,6 +69,23 @@ def test_a_run_that_is_too_large_from_the_first_is_not_led_and_comes_back_when_i
     office.sees(raw(version=2), raw("other", uid="other"))
 
     assert len(office.max_failures()) == 2
+
+
+async def test_gitops_tools_see_that_a_run_that_is_too_large_needs_its_user(fake: FakeApi) -> None:
+    """It was in progress for ever."""
+    office, api = Office(), await KubeApi.connect()
+    office.manager.lead(office.around(api))
+    large = with_text(LARGEST)
+    office.sees(large)
+    await until(lambda: fake.bodies)
+    told = {**large, "status": fake.bodies[0]["status"]}
+    office.sees(told)
+    await office.manager.stop()
+    await api.close()
+    assert kstatus(told)[0] == "Failed"
+    assert [it["type"] for it in told["status"]["conditions"]] == ["TooLarge", "Stalled"]
+    assert [it.reason for it in office.events] == ["TooLarge"]
+    assert len(fake.bodies) == 1, "it is told once"
 
 
 def test_of_a_large_template_nothing_is_kept() -> None:

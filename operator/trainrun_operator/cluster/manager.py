@@ -21,7 +21,7 @@ from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.node_memory import NodeMemory, Tell
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.display import TOO_LARGE
+from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import PASSING
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -239,13 +239,13 @@ class RunManager:
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
         known, self._refused[uid] = self._refused.get(uid), generation
-        if isinstance(why, TooLarge) and uid not in self._runs:
-            # Where its condition does not tell it yet.
-            self._neighbours.note(raw, TOO_LARGE, TOO_LARGE, str(why))
+        if uid not in self._runs:  # else whoever leads it tells it by its conditions
+            reason = TOO_LARGE if isinstance(why, TooLarge) else INVALID_SPEC
+            self._neighbours.refused(raw, reason, str(why))
         if known == generation:
             return False
         if not isinstance(why, TooLarge):
-            event = Event(type="Warning", reason="InvalidSpec", message=str(why))
+            event = Event(type="Warning", reason=INVALID_SPEC, message=str(why))
             self._record(raw, event, datetime.now(UTC))
         if uid not in self._runs and uid not in self._unreadable:
             agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)

@@ -1,10 +1,11 @@
-"""Runs that we do not lead, told so once: those of another installation, too large ones, and those
-that were deleted and are kept.
+"""Runs that we do not lead, told so once: those of another installation, those that cannot be read,
+and those that were deleted and are kept.
 
 Layer: cluster. Two installations that watch the same namespace are a mistake, or one of them is
 gone; who looks at the run learns of both, and what to do. Invariant: nothing of such a run is
-changed but the list of its conditions, which gets one more, and of a deleted one what its columns
-show; the rest of its status is written back as it was read, whatever version has written it.
+changed but the list of its conditions, which gets one more, and of one that is not read or deleted
+what its columns show; the rest of its status is written back as it was read, whatever version has
+written it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from trainrun_operator.api.base import RECONCILING, STALLED
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.core.run.boundary import Event, name_of
-from trainrun_operator.core.run.display import CONTESTED
+from trainrun_operator.core.run.display import CONTESTED, TOO_LARGE
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
-from trainrun_operator.kube.raw import mapping, named
+from trainrun_operator.kube.raw import mapping, named, objects
 from trainrun_operator.worlds.kubernetes.run_object import Raw, holder_of
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
@@ -41,11 +43,11 @@ Record = Callable[[Mapping[str, Any], Event, datetime], None]
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """A condition that a run has to get, and what its status is without it."""
+    """Conditions that a run has to get, and what its status is without them."""
 
     head: Raw
     status: Raw
-    type: str
+    types: tuple[str, ...]
     reason: str
     message: str
 
@@ -69,7 +71,7 @@ class Neighbours:
             f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
             f"other one with --set adopt={{{other}}}"
         )
-        self.note(raw, CONTESTED, REASON, message)
+        self._note(raw, (CONTESTED,), REASON, message)
 
     def deleted(self, raw: Raw) -> None:
         """This run is being deleted; somebody's finalizer may keep its object."""
@@ -83,15 +85,27 @@ class Neighbours:
         status, workers = mapping(raw, "status"), mapping(raw, "status", "workers")
         none = {**workers, "ready": 0, "text": f"0/{workers.get('total', 0)}"}
         shown = {**status, "phase": "Terminating", "reason": DELETED, "workers": none}
-        self.note({**raw, "status": shown}, DELETED, "Finalizers", message)
+        self._note({**raw, "status": shown}, (DELETED,), "Finalizers", message)
 
-    def note(self, raw: Raw, type_: str, reason: str, message: str) -> None:
-        """This run has to get the condition of this type, unless it has it."""
+    def refused(self, raw: Raw, reason: str, message: str) -> None:
+        """Nobody can lead this run until its user changes it."""
+        generation, status = raw["metadata"].get("generation", 0), mapping(raw, "status")
+        types = (TOO_LARGE, STALLED) if reason == TOO_LARGE else (STALLED,)
+        found = objects(status, "conditions")
+        known = {it.get("type"): it.get("observedGeneration") for it in found}
+        if known.get(STALLED) == generation:
+            return
+        rest = [it for it in found if it.get("type") not in (TOO_LARGE, RECONCILING, STALLED)]
+        shown = {**status, "reason": reason, "observedGeneration": generation, "conditions": rest}
+        self._note({**raw, "status": shown}, types, reason, message[:2000])
+
+    def _note(self, raw: Raw, types: tuple[str, ...], reason: str, message: str) -> None:
+        """This run has to get the conditions of these types, unless it has them."""
         metadata, status = raw["metadata"], {"internal": {}, **mapping(raw, "status")}
         self._untold.pop(metadata["uid"], None)
-        if not _settled(status, type_):
+        if not _settled(status, types[0]):
             head = {**TRAINRUN.head(), **named(raw)}
-            self._untold[metadata["uid"]] = _Untold(head, status, type_, reason, message)
+            self._untold[metadata["uid"]] = _Untold(head, status, types, reason, message)
             self._more.set()
 
     def gone(self, uid: str) -> None:
@@ -121,21 +135,22 @@ class Neighbours:
 
     async def _tell_one(self, around: Surroundings, untold: _Untold) -> None:
         now = datetime.now(UTC)
-        condition = {
-            "type": untold.type,
+        told = {
             "status": "True",
             "reason": untold.reason,
             "message": untold.message,
             "lastTransitionTime": now.isoformat(),
             "observedGeneration": untold.head["metadata"].get("generation", 0),
         }
-        conditions = [*untold.status.get("conditions", []), condition]
+        new = ({"type": type_, **told} for type_ in untold.types)
+        conditions = [*untold.status.get("conditions", []), *new]
         # What is not the status stays as it is, whatever stands here.
         body = {**untold.head, "status": {**untold.status, "conditions": conditions}}
         path = f"{_path(untold.head)}/status"
         await around.api.put(path, body, guard=around.check_leadership)
-        event = Event(type="Warning", reason=untold.type, message=untold.message)
-        self._record(untold.head, event, now)
+        if untold.types[0] != STALLED:  # whose event was told when it was found
+            event = Event(type="Warning", reason=untold.types[0], message=untold.message)
+            self._record(untold.head, event, now)
 
 
 def _settled(status: Raw, type_: str) -> bool:

@@ -89,6 +89,16 @@ def test_an_object_that_is_too_large_to_be_read_needs_its_user() -> None:
     assert seen(replace(scene, generation=2), plan) == ("Failed", "it has 600 KiB")
 
 
+def test_an_edit_that_cannot_be_read_needs_its_user_while_what_runs_goes_on() -> None:
+    scene = a_run().running()
+    broken = replace(scene.observation, invalid="spec.suspend: ...", generation=2)
+    plan = decide(broken, scene.config)
+    assert seen(replace(scene, generation=2), plan) == ("Failed", "spec.suspend: ...")
+    stalled = plan.status.condition("Stalled")
+    assert stalled is not None
+    assert (stalled.reason, plan.status.phase, plan.events) == ("InvalidSpec", "Running", ())
+
+
 def test_nothing_of_it_is_told_as_an_event() -> None:
     scene = a_run().running()
     failed = scene.ended(an_incident()).with_config(max_failures=0)

@@ -72,20 +72,22 @@ def test_a_spec_that_cannot_be_read_is_refused_and_the_one_before_stays(run: Run
     before, begun = run.current, replace(run.current.status, attempt=3)
     odd = {"storage": {"uri": "file:///runs"}}
     assert run.learn(raw(2, spec=odd, status=json_object(begun)))
-    assert "spec.workers: is missing" in str(run.refusal)
+    assert "spec.workers: is missing" in run.invalid
     assert (run.current.kept, run.current.config) == (before.kept, before.config)
     assert run.current.status == begun
 
     assert run.learn(suspended(3))
-    assert (run.refusal, run.current.config.suspend) == (None, True)
+    assert (run.refusal, run.invalid, run.current.config.suspend) == (None, "", True)
 
 
 def test_under_a_spec_that_cannot_be_read_the_versions_go_on(run: RunObject) -> None:
     """Every write was refused with a conflict from then on, and nobody led the run."""
     odd = {"storage": {"uri": "file:///runs"}}
-    run.written = replace(run.current.status, attempt=3)
-    assert not run.learn(raw(2, spec=odd, status=json_object(run.written)))
-    assert run.current.number == 2
+    begun = replace(run.current.status, attempt=3)
+    for number, is_news in ((2, True), (3, False)):
+        run.written = begun
+        assert run.learn(raw(number, spec=odd, status=json_object(begun))) is is_news
+        assert run.current.number == number
 
 
 def test_a_status_that_cannot_be_read_is_refused_and_the_version_before_stays(

@@ -208,6 +208,8 @@ class Observation:
     most 60 s), so the core may ask for them in every pass."""
     too_large: str = ""
     """Why the newest version of the object was not read, and `config` is of one before."""
+    invalid: str = ""
+    """Why the newest spec cannot be used, where it was read; `config` is of the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

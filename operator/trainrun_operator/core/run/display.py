@@ -60,6 +60,9 @@ CONTESTED = "Contested"
 CONTESTED_FOR = timedelta(hours=1)
 """Nobody tells us that the other one has gone: while it is there, it writes its condition again."""
 
+INVALID_SPEC = "InvalidSpec"
+"""What its user has written cannot be used; what runs goes on by the spec before."""
+
 TOO_LARGE = "TooLarge"
 """The object has more than is read of one; what runs goes on by the spec before."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from trainrun_operator.api.base import RECONCILING, STALLED
 from trainrun_operator.api.run.status import Condition, PhaseName, TrainRunStatus
-from trainrun_operator.core.run.display import TOO_LARGE, condition, with_marks
+from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE, condition, with_marks
 from trainrun_operator.core.run.view import View
 
 AS_ASKED: tuple[PhaseName, ...] = ("Running", "Finishing", "Suspended", "Succeeded")
@@ -22,7 +22,7 @@ def with_health(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """`status`, with the one of the two conditions that holds."""
     others = tuple(c for c in status.conditions if c.type not in (RECONCILING, STALLED))
     status = replace(status, conditions=others)
-    if (why := _stalled(status)) is not None:
+    if (why := _stalled(view, status)) is not None:
         return with_marks(status, condition(view, STALLED, "True", why.reason, why.message))
     if status.phase in AS_ASKED:
         return status
@@ -32,7 +32,7 @@ def with_health(view: View, status: TrainRunStatus) -> TrainRunStatus:
     return with_marks(status, condition(view, RECONCILING, "True", reason, message))
 
 
-def _stalled(status: TrainRunStatus) -> Condition | None:
+def _stalled(view: View, status: TrainRunStatus) -> Condition | None:
     for kind, said in (("Failed", "True"), ("TemplateValid", "False"), (TOO_LARGE, "True")):
         found = status.condition(kind)
         if found is None or found.status != said:
@@ -40,4 +40,5 @@ def _stalled(status: TrainRunStatus) -> Condition | None:
         # What was said of an earlier spec is not known of this one.
         if kind == "Failed" or found.observed_generation == status.observed_generation:
             return found
-    return None
+    invalid = view.observation.invalid
+    return condition(view, STALLED, "True", INVALID_SPEC, invalid) if invalid else None

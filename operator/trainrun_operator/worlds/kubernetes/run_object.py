@@ -144,7 +144,7 @@ class RunObject:
         before = self.current
         if raw["metadata"]["uid"] != before.uid:
             return False
-        too_large = self.too_large
+        refusal = str(self.refusal)
         try:
             same = kept(raw).digest == before.kept.digest
             self.current = _with_spec_of(before, raw) if same else led_version(raw)
@@ -152,7 +152,7 @@ class RunObject:
         except InvalidSpec as error:
             # Its status is known all the same, and can be written over.
             self.current, self.refusal = _with_spec_of(before, raw), bare(error)
-        same = self.current.kept is before.kept and self.too_large == too_large
+        same = self.current.kept is before.kept and str(self.refusal) == refusal
         if same and self.current.status == self.written:
             return False
         self.written = None
@@ -162,6 +162,11 @@ class RunObject:
     def too_large(self) -> str:
         """Why the newest version was not read, where that is its size; else ""."""
         return str(self.refusal) if isinstance(self.refusal, TooLarge) else ""
+
+    @property
+    def invalid(self) -> str:
+        """Why the newest spec cannot be used, where it was read; else ""."""
+        return "" if self.too_large else str(self.refusal or "")
 
     @property
     def path(self) -> str:

@@ -174,6 +174,7 @@ class KubernetesWorld:
             installation=self._around.installation,
             refused=self._refusals.facts(),
             too_large=self._run.too_large,
+            invalid=self._run.invalid,
         )
         self._sightings.keep({pod.uid for pod in self._pods()})
         self._observed = version

@@ -12,6 +12,7 @@ from trainrun_operator.api.run.status_parts import Cause, Failures
 from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.incidents import ledger
 
+
 def with_incidents(scene: Scene, causes: list[Cause]) -> Scene:
     """Live through these incidents, one attempt without a step each, until a verdict."""
     for attempt, cause in enumerate(causes, start=1):
