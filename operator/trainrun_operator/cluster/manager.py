@@ -74,7 +74,7 @@ class RunManager:
         `nodes` tells what runs have met on them.
         """
         self._installation = installation
-        self._neighbours = Neighbours(installation.name, record)
+        self._neighbours = Neighbours(record, TRAINRUN)
         self._telling: asyncio.Task[None] | None = None
         self._server = server
         self._record = record
@@ -114,7 +114,7 @@ class RunManager:
             return
         if not self._installation.may_lead(holder_of(raw)):
             self._lead_no_more(uid)
-            self._neighbours.seen(raw)
+            self._neighbours.seen(raw, by=self._installation.name)
             return
         self._neighbours.gone(uid)
         led = self._runs.get(uid)

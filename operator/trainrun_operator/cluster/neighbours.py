@@ -1,5 +1,5 @@
 """Runs that we do not lead, told so once: those of another installation, those that cannot be read,
-and those that were deleted and are kept.
+and those that were deleted and are kept. So are sweeps of the last kind.
 
 Layer: cluster. Two installations that watch the same namespace are a mistake, or one of them is
 gone; who looks at the run learns of both, and what to do. Invariant: nothing of such a run is
@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from trainrun._common.text import cut
 from trainrun_operator.api.base import RECONCILING, STALLED
-from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.resources import Resource
+from trainrun_operator.api.sweep.status import MAX_MESSAGE
 from trainrun_operator.core.run.boundary import Event, name_of
 from trainrun_operator.core.run.display import CONTESTED, TOO_LARGE
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
@@ -43,7 +45,7 @@ Record = Callable[[Mapping[str, Any], Event, datetime], None]
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """Conditions that a run has to get, and what its status is without them."""
+    """Conditions that a run or a sweep has to get, and what its status is without them."""
 
     head: Raw
     status: Raw
@@ -53,20 +55,19 @@ class _Untold:
 
 
 class Neighbours:
-    """Those runs, by uid."""
+    """Those runs, or sweeps, by uid."""
 
-    def __init__(self, name: str, record: Record) -> None:
-        """`name` is our installation's."""
-        self._name = name
+    def __init__(self, record: Record, kind: Resource[Any]) -> None:
         self._record = record
+        self._kind = kind
         self._untold: dict[str, _Untold] = {}
         self._more = asyncio.Event()
 
-    def seen(self, raw: Raw) -> None:
-        """This run, in this version, is led elsewhere."""
+    def seen(self, raw: Raw, *, by: str) -> None:
+        """This run, in this version, is led elsewhere; `by` is our installation's name."""
         other = name_of(holder_of(raw))
         message = (
-            f"the operator in namespace {other} leads this run; the one in namespace {self._name} "
+            f"the operator in namespace {other} leads this run; the one in namespace {by} "
             "watches it, too, and leaves it alone. Set watchNamespaces so that each namespace has "
             f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
             f"other one with --set adopt={{{other}}}"
@@ -75,16 +76,29 @@ class Neighbours:
 
     def deleted(self, raw: Raw) -> None:
         """This run is being deleted; somebody's finalizer may keep its object."""
-        keepers = [it for it in raw["metadata"].get("finalizers", ()) if it not in OF_THE_COLLECTOR]
-        if not keepers:
+        if not (keepers := _keepers(raw)):
             return
         message = (
             "the TrainRun was deleted: its workers are sent away, and nothing more is done about "
-            f"it. The object stays until these finalizers are removed: {', '.join(keepers)[:500]}"
+            f"it. The object stays until these finalizers are removed: {keepers}"
         )
         status, workers = mapping(raw, "status"), mapping(raw, "status", "workers")
         none = {**workers, "ready": 0, "text": f"0/{workers.get('total', 0)}"}
         shown = {**status, "phase": "Terminating", "reason": DELETED, "workers": none}
+        self._note({**raw, "status": shown}, (DELETED,), "Finalizers", message)
+
+    def deleted_sweep(self, raw: Raw, finalizers: Raw) -> None:
+        """The same of this sweep, whose metadata has these `finalizers`."""
+        if not (keepers := _keepers(finalizers)):
+            return
+        # Its runs are its dependents: in the background they are deleted after it is gone.
+        message = cut(
+            "the TrainSweep was deleted: it begins, pauses and stops no trial any more. The object "
+            f"goes, with the TrainRuns that are left, once these finalizers are removed: {keepers}",
+            MAX_MESSAGE,
+        )
+        told = {"phase": "Terminating", "reason": DELETED, "message": message}
+        shown = {**mapping(raw, "status"), **told}
         self._note({**raw, "status": shown}, (DELETED,), "Finalizers", message)
 
     def refused(self, raw: Raw, reason: str, message: str) -> None:
@@ -100,11 +114,11 @@ class Neighbours:
         self._note({**raw, "status": shown}, types, reason, message[:2000])
 
     def _note(self, raw: Raw, types: tuple[str, ...], reason: str, message: str) -> None:
-        """This run has to get the conditions of these types, unless it has them."""
-        metadata, status = raw["metadata"], {"internal": {}, **mapping(raw, "status")}
+        """This one has to get the conditions of these types, unless it has them."""
+        metadata, status = raw["metadata"], mapping(raw, "status")
         self._untold.pop(metadata["uid"], None)
         if not _settled(status, types[0]):
-            head = {**TRAINRUN.head(), **named(raw)}
+            head = {**self._kind.head(), **named(raw)}
             self._untold[metadata["uid"]] = _Untold(head, status, types, reason, message)
             self._more.set()
 
@@ -124,7 +138,7 @@ class Neighbours:
                 except (Conflict, NotFound):
                     continue  # the watch brings what it has become
                 except KubeError as error:
-                    where = _path(untold.head)
+                    where = self._path(untold)
                     _log.warning("%s: the condition cannot be written: %s", where, error)
                     asyncio.get_running_loop().call_later(RETRY, self._again, untold)
 
@@ -146,11 +160,15 @@ class Neighbours:
         conditions = [*untold.status.get("conditions", []), *new]
         # What is not the status stays as it is, whatever stands here.
         body = {**untold.head, "status": {**untold.status, "conditions": conditions}}
-        path = f"{_path(untold.head)}/status"
+        path = f"{self._path(untold)}/status"
         await around.api.put(path, body, guard=around.check_leadership)
         if untold.types[0] != STALLED:  # whose event was told when it was found
             event = Event(type="Warning", reason=untold.types[0], message=untold.message)
             self._record(untold.head, event, now)
+
+    def _path(self, untold: _Untold) -> str:
+        metadata = untold.head["metadata"]
+        return self._kind.path(metadata["namespace"], metadata["name"])
 
 
 def _settled(status: Raw, type_: str) -> bool:
@@ -158,5 +176,7 @@ def _settled(status: Raw, type_: str) -> bool:
     return any(c.get("type") in (*SETTLED, type_) and c.get("status") == "True" for c in conditions)
 
 
-def _path(raw: Raw) -> str:
-    return TRAINRUN.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
+def _keepers(raw: Raw) -> str:
+    """The finalizers of others than Kubernetes itself."""
+    found = mapping(raw, "metadata").get("finalizers", ())
+    return ", ".join(it for it in found if it not in OF_THE_COLLECTOR)[:500]

@@ -26,6 +26,7 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict, Forbidden, KubeError
 from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.worlds.kubernetes.observing.facts import KUEUE
+from trainrun_operator.worlds.kubernetes.sweep_objects import sweep_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,6 +177,33 @@ async def test_a_sweep_that_is_too_large_says_so_and_what_runs_goes_on(led: Led)
         await edit("x" * 100_000)
         status = await becomes(led.status, lambda it: it["reason"] != "TooLarge", "it is led again")
         assert "TooLarge" not in [it["type"] for it in status["conditions"]]
+
+
+async def test_a_sweep_that_was_deleted_under_somebodys_finalizer_says_so_once(led: Led) -> None:
+    """It stayed `Running`, and nobody led it."""
+    await led.apply()
+    path = TRAINSWEEP.path(led.namespace, NAME)
+    keepers = ["example.com/archive", "example.com/audit"]
+    await patch(led.api, path, {"metadata": {"finalizers": keepers}})
+    async with led.operator():
+        await becomes(led.trials, len, "the first trial is there")
+        await led.api.delete(path)
+        await becomes(led.status, lambda it: it["phase"] == "Terminating", "it is told")
+    message = (
+        "the TrainSweep was deleted: it begins, pauses and stops no trial any more. The object "
+        "goes, with the TrainRuns that are left, once these finalizers are removed: "
+        "example.com/archive, example.com/audit"
+    )
+    assert await led.condition("Deleted") == ("True", "Finalizers", message)
+    written = await led.api.get(path)
+    told = sweep_version(written).status
+    assert (told.reason, told.message) == ("Deleted", message)
+
+    async with led.operator():
+        await patch(led.api, path, {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(1)
+    assert [it.message for it in led.events if it.reason == "Deleted"] == [message]
+    await patch(led.api, path, {"metadata": {"finalizers": []}})
 
 
 async def test_a_large_sweep_is_led_with_the_rights_that_the_chart_gives(

@@ -17,7 +17,8 @@ from trainrun_operator.api.base import MapList
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import StatusPart, as_json
 
-SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
+SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Terminating"]
+"""Terminating: it was deleted, and somebody's finalizer keeps it."""
 
 MAX_RUNNING = 32
 MAX_LAST_ENDED = 10

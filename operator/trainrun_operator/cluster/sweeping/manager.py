@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainrun_operator.cluster.neighbours import Record
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
+from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings, SweepTelling
 from trainrun_operator.cluster.watch import RunWatch, SweepIndex
@@ -50,6 +51,8 @@ class SweepManager:
         """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
         self._desks = desks
         self._record = record
+        self._neighbours = Neighbours(record, TRAINSWEEP)
+        self._telling: asyncio.Task[None] | None = None
         self._sweeps: dict[str, Raw] = {}
         """By uid, as they were seen last."""
         self._led: dict[str, _LedSweep] = {}
@@ -68,6 +71,7 @@ class SweepManager:
             clerks=clerks,
             led_elsewhere=self._led_elsewhere,
         )
+        self._telling = asyncio.create_task(self._neighbours.tell(cluster))
         for raw in tuple(self._sweeps.values()):
             self._see(raw)
 
@@ -75,6 +79,7 @@ class SweepManager:
         """Decide nothing any more; what runs goes on."""
         self._around = None
         tasks = [led.task for led in self._led.values()]
+        tasks += [self._telling] if self._telling is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -97,10 +102,12 @@ class SweepManager:
             return
         if not self._around.cluster.installation.may_lead(holder_of(raw)):
             return  # sweeps of a neighbour: what it does with them is its own business
-        uid = raw["metadata"]["uid"]
+        uid, is_deleted = raw["metadata"]["uid"], "deletionTimestamp" in raw["metadata"]
+        if is_deleted:
+            self._neighbours.deleted_sweep(raw, raw["kept"].raw or {})
         if (led := self._led.get(uid)) is not None:
             led.world.seen(raw)
-        elif not is_settled(raw) and "deletionTimestamp" not in raw["metadata"]:
+        elif not is_settled(raw) and not is_deleted:
             self._begin(raw, self._around)
 
     def _begin(self, raw: Raw, around: SweepSurroundings) -> None:
@@ -128,6 +135,7 @@ class SweepManager:
 
     def _gone(self, uid: str) -> None:
         self._sweeps.pop(uid, None)
+        self._neighbours.gone(uid)
         if (led := self._led.get(uid)) is not None:
             led.task.cancel()
 
