@@ -9,7 +9,16 @@ import pytest
 from tests.support.builders import a_run, an_incident
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.status_parts import BudgetName, Cause, Failures
-from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Budget, budget_of, limits_of, row_of
+from trainrun_operator.core.run.causes import (
+    BUDGETS,
+    CAUSES,
+    Budget,
+    advice_on,
+    budget_of,
+    limits_of,
+    row_of,
+    signal_of,
+)
 from trainrun_operator.core.run.incidents.ledger import judge
 
 
@@ -47,21 +56,60 @@ def test_an_open_silence_of_the_version_before_still_waits_for_its_node() -> Non
     assert "its node may explain it; waiting for news of the node" in plan.message
 
 
+NOT_ITS_OWN = "its own output cannot tell who sent"
+
+
 @pytest.mark.parametrize(
     ("end", "told"),
     [
-        (137, "its own output cannot tell who sent SIGKILL: look for the OOM killer in the kernel"),
+        (129, f"{NOT_ITS_OWN} SIGHUP"),
+        (130, f"{NOT_ITS_OWN} SIGINT"),
+        (137, f"{NOT_ITS_OWN} SIGKILL: look for the OOM killer in the kernel's log of its machine"),
+        (138, f"{NOT_ITS_OWN} SIGUSR1"),
+        (140, f"{NOT_ITS_OWN} SIGUSR2"),
+        (143, f"{NOT_ITS_OWN} SIGTERM"),
         (139, "read the last lines of the rank named"),
         (134, "read the last lines of the rank named"),
         (1, "read the last lines of the rank named"),
         (None, "read the last lines of the rank named"),
     ],
 )
-def test_after_a_sigkill_nobody_is_sent_to_read_the_last_lines(end: int | None, told: str) -> None:
+def test_after_a_signal_that_others_send_nobody_is_sent_to_read_the_last_lines(
+    end: int | None, told: str
+) -> None:
     scene = a_run(max_failures=0)
     verdict = judge(scene.status, an_incident(rank=0, exit_code=end), scene.config)
     assert verdict is not None
     assert f"0 were used before: {told}" in verdict.message
+
+
+def test_a_kill_for_memory_is_told_with_what_helps_against_that() -> None:
+    told = advice_on(Cause.OUT_OF_MEMORY, rank=0, exit_code=137)
+    assert told == "raise the memory limit or use less memory per process"
+
+
+@pytest.mark.parametrize(
+    ("rank", "code", "signal"),
+    [(0, 128, None), (0, 129, 1), (0, 192, 64), (0, 193, None), (None, 137, None)],
+)
+def test_an_exit_code_tells_the_signal_that_ended_a_rank(
+    rank: int | None, code: int, signal: int | None
+) -> None:
+    assert signal_of(an_incident(rank=rank, exit_code=code)) == signal
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        Cause.RENDEZVOUS_FAILED,
+        Cause.STORAGE_REFUSED,
+        Cause.CHECKPOINT_DAMAGED,
+        Cause.MISREAD,
+    ],
+)
+def test_what_another_try_cures_is_free_three_times_in_a_row(cause: Cause) -> None:
+    charged = [budget_of(cause, {"failures": 0}, in_a_row=number) for number in (0, 3, 4)]
+    assert charged == ["none", "none", "failures"]
 
 
 def test_a_word_of_another_version_is_treated_like_unknown() -> None:

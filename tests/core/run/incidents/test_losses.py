@@ -10,7 +10,6 @@ from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
-from trainrun_operator.core.run.causes import budget_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 
@@ -384,16 +383,32 @@ def test_a_worker_that_vanishes_while_the_gang_is_gathered_is_a_loss() -> None:
     assert the_loss(a_run().running().ended().without(0)).slot == 0
 
 
+REFUSED, AWAY, OTHER = (
+    Problem(type=type_, reason=reason, message="m")
+    for type_, reason in (
+        ("StorageUnavailable", "Refused"),
+        ("StorageUnavailable", "Away"),
+        ("SaveWaiting", "Refused"),
+    )
+)
+
+
 @pytest.mark.case(
     "storage",
     "The store refuses while processes load their checkpoint",
     counted="maxFailures after three in a row",
 )
-def test_a_process_that_the_store_has_refused_is_not_to_blame() -> None:
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ((OTHER, REFUSED), Cause.STORAGE_REFUSED),
+        ((AWAY,), Cause.STORAGE_ERROR),
+        ((OTHER,), Cause.STORAGE_ERROR),
+    ],
+)
+def test_a_process_that_the_store_has_refused_is_not_to_blame(
+    told: tuple[Problem, ...], cause: Cause
+) -> None:
     text = "AgentRefused: checkpoint step-3 cannot be read: 403"
-    told = Problem(type="StorageUnavailable", reason="Refused", message="403")
     scene = a_run().running().with_exit(1, code=1, exception=text)
-    loss = the_loss(scene.with_agent(1, problems=(told,)))
-    assert loss.cause is Cause.STORAGE_REFUSED
-    assert budget_of(loss.cause, {"failures": 0}, in_a_row=3) == "none"
-    assert budget_of(loss.cause, {"failures": 0}, in_a_row=4) == "failures"
+    assert the_loss(scene.with_agent(1, problems=told)).cause is cause

@@ -134,11 +134,10 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     if dismissed:
         return _silent(worker) if view.is_cut_off(worker) else None
     agent = view.joined(worker)
-    failed = _worst_exit(agent) if agent is not None else None
-    if worker.phase == "Ended":
-        return _ended(worker, agent, failed, view)
-    if failed is not None and agent is not None:
+    if agent is not None and (failed := _worst_exit(agent)) is not None:
         return _failed(worker, agent, failed, view)
+    if worker.phase == "Ended":
+        return _ended(worker)
     if view.is_silent(worker) or view.is_cut_off(worker):
         return _silent(worker)
     return _never_joined(view, worker)
@@ -198,18 +197,15 @@ def _gone(view: View, slot: int) -> Loss:
     return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message, known_by=seen)
 
 
-def _ended(
-    worker: WorkerFact, agent: AgentState | None, failed: ProcessExit | None, view: View
-) -> Loss:
-    if failed is not None and agent is not None:
-        return _failed(worker, agent, failed, view)
+def _ended(worker: WorkerFact) -> Loss:
+    """No process of it has failed."""
+    if worker.notice is not None:
+        return taken_away(worker, worker.notice)
     notice = notice_of(worker)
     if notice is None and worker.exit_code == SIGTERMED:
         notice = Notice(reason="SIGTERM")
-    if notice is not None and worker.notice is None:
-        return got_sigterm(worker, notice)
     if notice is not None:
-        return taken_away(worker, notice)
+        return got_sigterm(worker, notice)
     code = "" if worker.exit_code is None else f" with exit code {worker.exit_code}"
     message = f"worker {worker.name} ended{code} without an order"
     return loss_at(worker, Cause.UNKNOWN, message, exit_code=worker.exit_code)
@@ -267,7 +263,7 @@ def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
         return Cause.APP_ERROR
     if end.exception.startswith("StartFailed:"):
         return Cause.START_FAILED
-    if _matches(end.exception.split(":", 1)[0], STORAGE_ERRORS):
+    if _matches(end.exception.partition(":")[0], STORAGE_ERRORS):
         refused = any(p.type == STORE_AWAY and p.reason == REFUSED for p in agent.problems)
         return Cause.STORAGE_REFUSED if refused else Cause.STORAGE_ERROR
     if not has_stepped(view) and _did_not_meet(end, agent, view):
