@@ -406,7 +406,7 @@ REFUSED, AWAY, OTHER = (
         ((OTHER,), Cause.STORAGE_ERROR),
     ],
 )
-def test_a_process_that_the_store_has_refused_is_not_to_blame(
+def test_a_store_that_refuses_a_process_is_told_from_one_that_is_away(
     told: tuple[Problem, ...], cause: Cause
 ) -> None:
     text = "AgentRefused: checkpoint step-3 cannot be read: 403"
