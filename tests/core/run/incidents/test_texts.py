@@ -71,6 +71,23 @@ def test_ranks_that_do_not_find_each_other_have_failed_to_meet(text: str) -> Non
     assert (loss.cause, loss.collateral) == (Cause.RENDEZVOUS_FAILED, False)
 
 
+@pytest.mark.parametrize(
+    ("text", "step", "waited"),
+    [
+        ("RuntimeError: Timed out waiting 1800000ms for send operation to complete", 4, True),
+        ("torch.distributed.DistBackendError: Socket Timeout", 4, True),
+        ("RuntimeError: 301 seconds gone waiting for clients; 1/2 joined", None, True),
+        ("RuntimeError: Connection reset by peer", 4, False),
+        ("RuntimeError: the client socket has failed to connect to any address", None, False),
+        ("ValueError: the download of shard 7 timed out", 4, False),
+    ],
+)
+def test_only_who_waited_for_a_peer_until_its_patience_was_over_may_have_a_late_peer(
+    text: str, step: int | None, *, waited: bool
+) -> None:
+    assert the_loss(text, step=step).waited is waited
+
+
 @pytest.mark.parametrize("text", [*WENT_AWAY[:1], "ValueError: bad batch"])
 def test_another_error_before_the_first_step_is_the_scripts(text: str) -> None:
     assert the_loss(text, step=None).cause is Cause.APP_ERROR
