@@ -180,6 +180,12 @@ def test_a_worker_that_ended_after_a_notice_was_preempted() -> None:
     assert loss.message == "worker run-0-1 was taken away after a notice (spot)"
 
 
+def test_a_worker_that_ended_after_a_sigterm_was_lost_when_it_got_it() -> None:
+    scene = a_run().running().got_sigterm(0).with_worker(0, phase="Ended", exit_code=143)
+    loss = the_loss(scene)
+    assert (loss.cause, loss.age) == (Cause.TERMINATED, seconds(2))
+
+
 def test_a_process_killed_under_notice_was_preempted() -> None:
     assert the_loss(a_run().running().noticed(0).with_exit(0, signal=9)).cause is Cause.PREEMPTED
 
