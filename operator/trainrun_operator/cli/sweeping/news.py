@@ -103,7 +103,7 @@ class SweepLines:
                 self._say(number, event.reason, event.message, color="yellow")
             case OfTrial(trial=number, news=Output(line=line)) if self._verbose:
                 self._lines.line(f"[{number}] {line}", source=source_of(str(number), line))
-            case _:
+            case OfTrial() | SweepLooked():
                 pass
 
     def say(self, text: str) -> None:
