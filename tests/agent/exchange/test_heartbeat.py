@@ -306,3 +306,23 @@ async def test_an_outage_is_not_part_of_the_minutes_for_which_an_agent_is_refuse
     operator.status = 403
     places = (operator.url, "http://127.0.0.1:1")
     assert await told_at_the_end(operator, monkeypatch, *places, answers=8) == []
+
+
+async def test_an_agent_that_is_soon_taken_for_lost_does_not_pause_for_long() -> None:
+    """Pauses of five seconds cost a worker with a timeout of ten: the next leader had begun between
+    two tries, and did not hear it."""
+    tries = 0
+
+    def connect(_way: str) -> HttpClient:
+        nonlocal tries
+        tries += 1
+        return HttpClient("http://127.0.0.1:1")
+
+    beats = heartbeat.Heartbeat(
+        connect=connect, state=a_state, apply=lambda _: False, heartbeat_timeout=0.3
+    )
+    beats.start()
+    async with asyncio.timeout(20):
+        while tries < 20:
+            await asyncio.sleep(0.05)
+    await beats.stop()

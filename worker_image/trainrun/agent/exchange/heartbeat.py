@@ -41,7 +41,8 @@ from trainrun.contract.wire import (
 LOG = logging.getLogger("trainrun.agent")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between tries while the operator cannot be reached."""
+"""Seconds between tries while the operator cannot be reached; the longest is at most a sixth of the
+time after which the operator takes us for lost, so that the next leader is found in time."""
 UNWANTED_PAUSE = 10.0
 """Seconds after an operator said that it cannot accept this agent."""
 FINAL_ANSWERS = 3
@@ -241,7 +242,9 @@ class Heartbeat:
     def _lost(self, backoff: Backoff, since: float | None = None) -> float:
         """No leader on this way, since then or now; returns the pause before the next try."""
         now = time.monotonic()
-        return 0.0 if self.ways.lost(now if since is None else since, now) else backoff.next()
+        if self.ways.lost(now if since is None else since, now):
+            return 0.0
+        return min(backoff.next(), self.heartbeat_timeout / 6)
 
     def _body(self) -> bytes:
         return fitted(self.state(), self._limit).encode()
