@@ -193,11 +193,11 @@ def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **opt
 def drill(**options: Any) -> None:
     """Rehearse what becomes of the TrainRun in FILE when something breaks.
 
-    Two undisturbed runs on this machine are compared with five others: a rank is killed after a
-    checkpoint, while it saves, before the first checkpoint and in mid-epoch, and a worker gets a
-    notice. All in temporary storage, under another name, trackers offline. Exit code: 0 all is
-    well, 4 something was found, 3 nothing was found but not everything was rehearsed, 1 the script
-    fails without any fault.
+    Two undisturbed runs on this machine are compared with others in which something breaks: a rank
+    is killed after a checkpoint, while it saves, before the first checkpoint, in mid-epoch and at
+    the end, and a worker gets a notice. All in temporary storage, under another name, trackers
+    offline. Exit code: 0 all is well, 4 something was found, 3 nothing was found but not everything
+    was rehearsed, 1 the script fails without any fault.
     """
     from trainrun_operator.cli.drill import DrillOptions
     from trainrun_operator.cli.drill import drill as hold_drill
