@@ -166,6 +166,7 @@ def test_a_worker_beside_the_leader_trains_on_when_only_the_api_server_cannot_re
         installation.lead_elsewhere(installation.leader_node())
     node, leader = installation.leader_node(), installation.leader()
     assert node in here, "the two others have the workers"
+    installation.stand_by_elsewhere(node)
     installation.wait_until_each_replica_knows_both()
     nodes.partition_from_api_server(run.bed.cluster, node)
     installation.wait_for_leader(other_than=leader, seconds=60)

@@ -128,15 +128,21 @@ class Installation:
         if self.leader_node() != node:
             return
         leader = self.wait_for_leader()
-        replicas = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods()}
-        if set(replicas.values()) == {node}:
-            nodes.cordon(self.cluster, node)
-            standby = next(name for name in replicas if name != leader)
-            self.kubectl("delete", "pod", standby, "--wait", "--timeout=60s")
-            self.kubectl("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s")
-            nodes.uncordon(self.cluster, node)
+        self.stand_by_elsewhere(node)
         self.kubectl("delete", "pod", leader, "--wait=false")
         self.wait_for_leader(other_than=leader, seconds=90)
+
+    def stand_by_elsewhere(self, node: str) -> None:
+        """Let one replica be on another node, where all of them are on this one."""
+        leader = self.wait_for_leader()
+        replicas = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods()}
+        if set(replicas.values()) != {node}:
+            return
+        nodes.cordon(self.cluster, node)
+        standby = next(name for name in replicas if name != leader)
+        self.kubectl("delete", "pod", standby, "--wait", "--timeout=60s")
+        self.kubectl("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s")
+        nodes.uncordon(self.cluster, node)
 
     def leader_node(self) -> str:
         """The node from which it is led now."""
