@@ -107,11 +107,11 @@ class Trial:
         pids = [pid for pid in map(self._pid, targets) if pid is not None]
         attempt = self._attempt()
         trains = self._begun(attempt) == RANKS and attempt not in {k.attempt for k in self.kills}
-        kill = Kill(targets, attempt, trains and len(pids) == len(targets), self._committed())
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        if pids:
-            self.kills.append(kill)
+        committed = self._committed()
+        struck = sum(map(_is_killed, pids))
+        if struck:
+            surely = trains and struck == len(targets)
+            self.kills.append(Kill(targets, attempt, surely, committed))
             print(f"  killed {' and '.join(targets)} in attempt {attempt}", flush=True)
         if "driver" in targets:
             self.drivers[-1].process.wait()
@@ -254,6 +254,15 @@ def _name(pid: int) -> str:
 def parent_of(pid: int) -> int:
     """The process that has started it."""
     return _stat(pid, 4)
+
+
+def _is_killed(pid: int) -> bool:
+    """False: it has ended by itself since it was chosen, as the ranks of a run that restarts do."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _started(pid: int) -> int:
