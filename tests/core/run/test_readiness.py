@@ -83,7 +83,7 @@ def test_a_longer_gap_is_no_news_of_an_agent() -> None:
 
 def uneven(pause: float, *, calls: int = 100, **config: object) -> Scene:
     """Slot 0 asks in every step, slot 1 has not asked for so long."""
-    scene = asking(0.0, **config).with_all(fewest_calls=100, ask_pause=0.5)
+    scene = asking(0.0, **config).with_all(fewest_calls=100, ask_pause=0.5, first_step=60.0)
     for slot in (0, 1):
         scene = scene.voted(slot, calls=100)
     return scene.with_agent(1, fewest_calls=calls, ask_pause=pause)
@@ -108,3 +108,11 @@ def test_ranks_that_pause_together_or_need_not_agree_do_not_ask_unevenly() -> No
     assert told(uneven(29.0, calls=50, independent_ranks=True)) == ""
     assert told(uneven(29.0, calls=50).with_exit(1, code=0)) == "", "it has ended"
     assert told(uneven(29.0, calls=0)) != "", "it never asks, and the others do"
+
+
+def test_ranks_that_begin_or_evaluate_together_were_said_to_ask_unevenly() -> None:
+    """What the others told was some seconds older: a slow start in a fresh clone, an evaluation."""
+    begun = uneven(29.0, calls=0).with_all(first_step=0.6)
+    assert told(begun.with_agent(1, fewest_calls=0, ask_pause=20.0)) == ""
+    evaluated = uneven(29.0, calls=80).with_agent(0, ask_gap=28.0)
+    assert "while other ranks did" not in told(evaluated)

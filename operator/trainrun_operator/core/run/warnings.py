@@ -348,11 +348,20 @@ def hears_too_late(view: View, status: TrainRunStatus) -> str:
 
 
 def _left_behind(view: View) -> AgentState | None:
-    """A worker of which a rank has stopped asking, while others go on: all save at one call."""
+    """A worker of which a rank has stopped asking, while others go on: all save at one call.
+
+    What agents tell is up to ten seconds old. So nothing is said where the one that is ahead may
+    itself have paused for so long: before its first steps, or in an evaluation of all ranks.
+    """
     agents = [agent for agent in view.heard if not done(agent)]
-    most = max((agent.save.calls for agent in agents), default=0)
+    lead = max(agents, key=lambda agent: agent.save.calls, default=None)
+    if lead is None or view.config.independent_ranks or lead.ask_gap > PAUSE:
+        return None
+    if (lead.first_step or 0.0) <= 2 * PAUSE:
+        return None
+    most = lead.save.calls
     behind = (it for it in agents if it.fewest_calls + AHEAD <= most and it.ask_pause > PAUSE)
-    return None if view.config.independent_ranks else next(behind, None)
+    return next(behind, None)
 
 
 def _at_stake(status: TrainRunStatus) -> str:
