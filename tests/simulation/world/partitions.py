@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.simulation import Simulation
-from trainrun.agent.exchange.heartbeat import SERVICE, Ways
+from trainrun.agent.exchange.heartbeat import FIRST_PAUSE, LONGEST_PAUSE, SERVICE, Ways
+from trainrun.agent.exchange.http import CONNECT_TIMEOUT, REACH_TIMEOUT
 from trainrun_operator.runtime.agents import silence_grace
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ OUTAGE = 5.0
 """Seconds without the API server that a replica takes for an outage."""
 HOLD = 3.0
 """Seconds that an answer without news is held back."""
-SERVICE_TIMEOUT, ADDRESS_TIMEOUT = 5.0, 3.0
-"""Seconds until an agent gives up to connect."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between two rounds of an agent that finds no leader."""
 LOST_PACKETS, SENT_AGAIN = 0.3, 0.2
 """Of a bad network; and the seconds until a packet is sent again, doubled each time."""
 LATE_KUBELET, LATE_PROXY = 10.0, 90.0
@@ -287,9 +284,7 @@ class PartitionedLife(Simulation):
         replica = self.replicas[service if way == SERVICE else way]
         there, back = (talk.node, replica.node), (replica.node, talk.node)
         if talk.connection is not replica:
-            await self._connect(
-                talk, replica, SERVICE_TIMEOUT if way == SERVICE else ADDRESS_TIMEOUT
-            )
+            await self._connect(talk, replica, CONNECT_TIMEOUT if way == SERVICE else REACH_TIMEOUT)
         state, patience = next_state(talk.agent), self._patience
         if not await self._travel(*there):
             await self._give_up(patience)
