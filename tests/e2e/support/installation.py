@@ -90,8 +90,7 @@ class Installation:
 
     def leader(self) -> str:
         """Name of the pod that holds the Lease; empty when nobody does, or one that is gone."""
-        text = self.kubectl("get", "lease", "trainrun-operator", "--output", "json")
-        holder = str(json.loads(text)["spec"].get("holderIdentity") or "")
+        holder = str(self._lease()["spec"].get("holderIdentity") or "")
         return holder if holder in {pod["metadata"]["name"] for pod in self.pods()} else ""
 
     def wait_for_leader(self, *, other_than: str = "", seconds: float = 30.0) -> str:
