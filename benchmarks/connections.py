@@ -28,7 +28,7 @@ from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.wire import HEARTBEAT_PATH
 from trainrun_operator.cluster.ca import issue, new_ca
-from trainrun_operator.runtime.agent_server import AgentServer, Refusal, Speaker
+from trainrun_operator.runtime.agent_server import AgentServer, AuthenticatedCaller, Refusal
 from trainrun_operator.runtime.agents import RunAgents
 
 AGENTS = 500
@@ -43,8 +43,8 @@ ANSWER = Answer(order=Hold(attempt=1))
 async def serve(folder: Path, agents: int) -> None:
     """The server's process; writes its port, then its memory whenever it is asked on stdin."""
 
-    async def authenticate(token: str, _address: str) -> Speaker | Refusal:
-        return Speaker(name=token, share=RUN_UID, objection=lambda _state: None)
+    async def authenticate(token: str, _address: str) -> AuthenticatedCaller | Refusal:
+        return AuthenticatedCaller(name=token, share=RUN_UID, objection=lambda _state: None)
 
     server = AgentServer(authenticate=authenticate)
     run = RunAgents(run_uid=RUN_UID, on_news=lambda: None, on_progress=lambda: None)

@@ -25,7 +25,7 @@ import optuna
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import machine
-from tests.clerk.desks import Bureau, session
+from tests.clerk.exchanges import Bureau, session
 from tests.support.s3_server import running_server
 from trainrun._samplers.optuna_study import frozen, places
 from trainrun.checkpoint.run_store import RunStore, open_store
@@ -44,7 +44,7 @@ from trainrun.sweep.records import (
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.search import FloatRange, Objective, Parameter, SamplerName, Search
 from trainrun_operator.core.sweep.clerking import ClerkState, piece
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.clerk_work import suggest_of
 
 TRIALS = 1_000
@@ -157,10 +157,10 @@ def operator() -> None:
         bodies.append(state.to_json())
         known += len(sent)
     tracemalloc.start()
-    desk = ClerkDesk(sweep_uid="bench", on_news=lambda: None)
+    exchange = ClerkExchange(sweep_uid="bench", on_news=lambda: None)
     begun = time.process_time()
     for body in bodies:
-        desk.hear(ClerkState.from_json(json.loads(body)))
+        exchange.hear(ClerkState.from_json(json.loads(body)))
     used = time.process_time() - begun
     gc.collect()
     kept, _ = tracemalloc.get_traced_memory()

@@ -26,7 +26,7 @@ from trainrun.contract.wire import MalformedMessage
 from trainrun.errors import StoreError
 from trainrun_operator.core.sweep.clerking import CLERK, ClerkConfig, ClerkOrders, ClerkState
 from trainrun_operator.runtime.clerk_work import ClerkWork
-from trainrun_operator.runtime.written_lines import unhurried
+from trainrun_operator.runtime.line_writers import non_blocking
 
 PATIENCE = 10.0
 """Seconds for an answer, besides what the operator was asked to wait."""
@@ -145,7 +145,7 @@ async def _serve(config: ClerkConfig, folder: RunStore) -> None:
             _log.info("%s", gone)
 
 
-@unhurried(patience=1.0)
+@non_blocking(patience=1.0)
 def main() -> int:
     """Be the clerk of this environment; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from tests.clerk.desks import UID, Bureau, session
+from tests.clerk.exchanges import UID, Bureau, session
 from tests.kube.waiting import until
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
@@ -29,7 +29,7 @@ async def bureau(tmp_path: Path) -> AsyncIterator[Bureau]:
 
 async def test_what_is_wanted_of_the_log_stands_in_it_and_is_known_here(bureau: Bureau) -> None:
     bureau.start_clerk()
-    assert isinstance(bureau.desk.log(), ClerkUnknown)
+    assert isinstance(bureau.exchange.log(), ClerkUnknown)
     bureau.order(asked=2)
     view = await bureau.view(lambda it: it.asked == 2, "two trials are asked for")
     assert [it.uid for it in view.sessions] == [UID]
@@ -75,7 +75,7 @@ async def test_a_store_that_refuses_the_clerk_is_told_and_written_to_once_it_tak
     log.write_text("no folder")
     bureau.order(asked=2)
     await until(lambda: _reason(bureau) == "StorageMisconfigured")
-    assert str(log) in bureau.desk.log().message
+    assert str(log) in bureau.exchange.log().message
 
     log.unlink()
     log.with_name("elsewhere").rename(log)
@@ -159,7 +159,7 @@ async def test_a_sampler_that_its_image_lacks_is_named(bureau: Bureau, tmp_path:
     bureau.start_clerk(pythonpath=str(blocked.parent))
     bureau.order(asked=1, spec_changes={"sampler": {"name": "TPE"}})
     await until(lambda: _reason(bureau) == "ClerkUnable")
-    log = bureau.desk.log()
+    log = bureau.exchange.log()
     assert isinstance(log, ClerkUnknown)
     assert "TPE needs Optuna" in log.message
 
@@ -172,7 +172,7 @@ async def test_a_log_with_a_hole_is_named_and_nothing_is_written(bureau: Bureau)
     bureau.order(asked=5)
     bureau.start_clerk()
     await until(lambda: _reason(bureau) == "LogDamaged")
-    assert "000000002.json" in bureau.desk.log().message
+    assert "000000002.json" in bureau.exchange.log().message
     names = sorted(it.name for it in (bureau.folder / "storage" / "search" / "log").iterdir())
     assert names == ["000000001.json", "000000003.json"]
 
@@ -193,5 +193,5 @@ def _folder(bureau: Bureau) -> RunStore:
 
 
 def _reason(bureau: Bureau) -> str:
-    log = bureau.desk.log()
+    log = bureau.exchange.log()
     return log.reason if isinstance(log, ClerkUnknown) else ""

@@ -30,8 +30,8 @@ from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.report.terminal import lines as report_lines
 from trainrun_operator.cli.status import report_of
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact, WorkerLoss
-from trainrun_operator.runtime.news import Happened, Output, Passed
-from trainrun_operator.runtime.written_lines import WrittenLines
+from trainrun_operator.runtime.line_writers import BlockingWriter
+from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOST = WorkerLoss(cause=Cause.NODE_LOST, message="gone")
@@ -58,9 +58,9 @@ def running(slot: int = 0, **fields: Any) -> WorkerFact:
     return a_worker(slot, agent=state)
 
 
-def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> Passed:
+def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> PassEnded:
     plan = Plan(reason="Running", message="attempt 1 is running", status=status)
-    return Passed(time=NOW, plan=plan, workers=workers)
+    return PassEnded(time=NOW, plan=plan, workers=workers)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_ou
     news = passed(running(0, steps=(12,)), running(1), status=replace(STATUS, checkpoint=saved))
     timeline.emit(news)
     view.remember(news)
-    view.remember(Happened(time=NOW, event=Event(type="Warning", reason="NodeLost", message="m")))
+    view.remember(RunEvent(time=NOW, event=Event(type="Warning", reason="NodeLost", message="m")))
     view.remember(Output(worker="run-0-1", line="[rank 0] epoch 1"))
     view.remember(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
     console.print(view.render())
@@ -184,7 +184,7 @@ def test_a_low_terminal_shows_the_newest_lines_of_output() -> None:
 
 def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
     stream = io.StringIO()
-    lines = PlainLines(WrittenLines(stream), color=False, verbose=False)
+    lines = PlainLines(BlockingWriter(stream), color=False, verbose=False)
     lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
     lines.emit(Output(worker="run-0-1", line="[agent] WARNING no room"))
     lines.emit(Output(worker="run-0-1", line="[rank 0] hello"))
@@ -193,7 +193,7 @@ def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
 
 def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
     stream = io.StringIO()
-    lines = PlainLines(WrittenLines(stream), color=False, verbose=True)
+    lines = PlainLines(BlockingWriter(stream), color=False, verbose=True)
     lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
     lines.emit(passed())
     lines.emit(passed())
@@ -274,7 +274,7 @@ def test_the_live_view_shows_what_a_framework_posts_where_the_script_reports_not
 def test_plain_lines_tell_of_posts_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainrun_operator.cli.lines.PROGRESS_EVERY", 0.0)
     stream = io.StringIO()
-    lines = PlainLines(WrittenLines(stream), color=False, verbose=False)
+    lines = PlainLines(BlockingWriter(stream), color=False, verbose=False)
     for status in (MUTE, MUTE, replace(MUTE, posted=replace(POSTED, text="121/500"))):
         lines.emit(passed(status=status))
     assert [line.partition("s  ")[2] for line in stream.getvalue().splitlines()] == [
@@ -334,7 +334,7 @@ def test_the_time_left_in_words(left: int | None, told: str) -> None:
 
 def test_lines_for_programs_keep_posts_apart_from_reports() -> None:
     stream = io.StringIO()
-    JsonLines(WrittenLines(stream)).emit(passed(status=MUTE))
+    JsonLines(BlockingWriter(stream)).emit(passed(status=MUTE))
     state = json.loads(stream.getvalue())
     assert (state["step"], state["metrics"]) == (None, {})
     assert state["posted"] == {
@@ -425,7 +425,7 @@ def test_the_summary_tells_nothing_of_a_recovery_that_is_not_over() -> None:
 
 def test_lines_for_programs_tell_of_each_recovery_once() -> None:
     stream = io.StringIO()
-    lines = JsonLines(WrittenLines(stream))
+    lines = JsonLines(BlockingWriter(stream))
     for status in (STATUS, recovered(recovery_seconds=None), recovered(), recovered()):
         lines.emit(passed(running(), status=status))
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -438,5 +438,5 @@ def test_lines_for_programs_tell_of_each_recovery_once() -> None:
 
 def test_a_recovery_before_this_program_is_not_told_again() -> None:
     stream = io.StringIO()
-    JsonLines(WrittenLines(stream)).emit(passed(running(), status=recovered()))
+    JsonLines(BlockingWriter(stream)).emit(passed(running(), status=recovered()))
     assert "recovery" not in stream.getvalue()

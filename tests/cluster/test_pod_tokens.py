@@ -22,7 +22,7 @@ from trainrun_operator.cluster.pod_tokens import (
     pod_tokens,
 )
 from trainrun_operator.kube.errors import Unavailable
-from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
+from trainrun_operator.runtime.agent_server import AuthenticatedCaller, Authenticator, Refusal
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, seal_of
 
 KEY = b"only the operator has it"
@@ -109,18 +109,18 @@ class Cluster:
         )
 
 
-def refused(found: Speaker | Refusal) -> tuple[int, str]:
+def refused(found: AuthenticatedCaller | Refusal) -> tuple[int, str]:
     assert isinstance(found, Refusal)
     return found.status, found.message
 
 
 async def accepted(authenticate: Authenticator, token: str = TOKEN, address: str = ADDRESS) -> bool:
-    return isinstance(await authenticate(token, address), Speaker)
+    return isinstance(await authenticate(token, address), AuthenticatedCaller)
 
 
 async def test_a_worker_speaks_for_itself_with_the_token_of_its_pod() -> None:
     speaker = await Cluster().authenticator()(TOKEN, ADDRESS)
-    assert isinstance(speaker, Speaker)
+    assert isinstance(speaker, AuthenticatedCaller)
     assert speaker.objection(STATE) is None
     assert (speaker.name, speaker.share) == ("pod-uid", "run-uid")
 
@@ -221,7 +221,7 @@ async def test_a_token_that_belongs_to_another_pod_than_it_claims_is_refused() -
 
 async def test_a_worker_cannot_speak_for_another_one() -> None:
     speaker = await Cluster().authenticator()(TOKEN, ADDRESS)
-    assert isinstance(speaker, Speaker)
+    assert isinstance(speaker, AuthenticatedCaller)
     for other in (replace(STATE, worker="run-1-1"), replace(STATE, run_uid="other")):
         refusal = speaker.objection(other)
         assert refusal is not None

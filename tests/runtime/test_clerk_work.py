@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.clerk.desks import UID, session, spec
+from tests.clerk.exchanges import UID, session, spec
 from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.checkpoint.run_store import RunStore

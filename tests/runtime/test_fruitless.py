@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun_operator.runtime.door import (
+from trainrun_operator.runtime.listener import (
     FRUITLESS_ADDRESSES,
     FRUITLESS_AT_ONCE,
     FRUITLESS_PER_SECOND,
-    Fruitless,
+    FailedConnections,
 )
 
 
-def after(number: int, *, address: str = "a") -> Fruitless:
-    fruitless = Fruitless()
+def after(number: int, *, address: str = "a") -> FailedConnections:
+    fruitless = FailedConnections()
     for _ in range(number):
         fruitless.count(address, 100.0)
     return fruitless
@@ -33,7 +33,7 @@ def test_they_are_forgotten_at_a_steady_pace() -> None:
     assert not fruitless.had_its_share("a", 101.0)
     fruitless = after(10)
     assert not fruitless.had_its_share("a", 200.0)
-    assert fruitless == Fruitless()
+    assert fruitless == FailedConnections()
 
 
 def test_of_many_addresses_the_one_longest_known_is_forgotten() -> None:

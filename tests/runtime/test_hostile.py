@@ -17,16 +17,16 @@ from tests.runtime.states import RUN_UID, a_state, hold
 from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.wire import LARGEST_HEARTBEAT
-from trainrun_operator.runtime import door
+from trainrun_operator.runtime import listener
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
+    AuthenticatedCaller,
     Authenticator,
     Refusal,
-    Speaker,
 )
 from trainrun_operator.runtime.agents import REPLACED, RunAgents
-from trainrun_operator.runtime.door import (
+from trainrun_operator.runtime.listener import (
     DEEPEST,
     MOST_FIELDS,
     MOST_ITEMS,
@@ -62,10 +62,10 @@ class Port:
     )
 
     def authenticator(self) -> Authenticator:
-        async def authenticate(token: str, _address: str) -> Speaker | Refusal:
+        async def authenticate(token: str, _address: str) -> AuthenticatedCaller | Refusal:
             self.asked.append(token)
             if token == "good":
-                return Speaker(name="run-0-1", share=RUN_UID, objection=lambda _: None)
+                return AuthenticatedCaller(name="run-0-1", share=RUN_UID, objection=lambda _: None)
             return Refusal(status=403, message="no good token")
 
         return authenticate
@@ -201,9 +201,9 @@ async def do_not_read(port: Port, address: str, number: int) -> list[asyncio.Str
 @pytest.mark.slow
 async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: Port) -> None:
     async with port.open(size=LARGE):
-        await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.66", listener.OF_AN_ADDRESS)
         assert await download(port, token="") == LARGE, "a worker that is not known yet"
-        await do_not_read(port, "127.0.0.67", door.STRANGERS_AT_ONCE - door.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.67", listener.STRANGERS_AT_ONCE - listener.OF_AN_ADDRESS)
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()
 
@@ -211,7 +211,7 @@ async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: P
 @pytest.mark.slow
 async def test_a_download_that_takes_too_long_is_cut_and_makes_room(port: Port) -> None:
     async with port.open(size=LARGE, download=SHORT):
-        for reader in await do_not_read(port, "127.0.0.66", door.OF_AN_ADDRESS):
+        for reader in await do_not_read(port, "127.0.0.66", listener.OF_AN_ADDRESS):
             await is_cut(reader)
         await do_not_read(port, "127.0.0.66", 1)
 
@@ -376,8 +376,8 @@ async def shake_hands(port: Port, times: int) -> None:
 async def test_who_shakes_hands_again_and_again_is_turned_away_without_one(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "FRUITLESS_AT_ONCE", 3.0)
-    monkeypatch.setattr(door, "FRUITLESS_PER_SECOND", 0.001)
+    monkeypatch.setattr(listener, "FRUITLESS_AT_ONCE", 3.0)
+    monkeypatch.setattr(listener, "FRUITLESS_PER_SECOND", 0.001)
     async with port.open():
         with pytest.raises(OSError):
             await shake_hands(port, 50)  # it may take a moment until each is seen to have gone

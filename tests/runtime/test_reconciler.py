@@ -29,8 +29,8 @@ from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.status_size import with_history
 from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
+from trainrun_operator.runtime.run_events import PassEnded, RunEvent, RunNews
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = a_config(
@@ -120,7 +120,7 @@ class Story:
 
     @property
     def reasons(self) -> list[str]:
-        return [news.event.reason for news in self.news if isinstance(news, Happened)]
+        return [news.event.reason for news in self.news if isinstance(news, RunEvent)]
 
     async def until(self, over: Callable[[Plan], bool]) -> None:
         async with asyncio.timeout(10):
@@ -153,7 +153,7 @@ async def test_events_are_told_after_the_write_they_belong_to() -> None:
     story = Story(_start_then_run)
     await story.until(lambda plan: plan.reason == "Running")
     assert story.reasons == ["Started"]
-    assert isinstance(story.news[-1], Passed)
+    assert isinstance(story.news[-1], PassEnded)
 
 
 @pytest.mark.case("operator", "Two operators act at once")
@@ -187,7 +187,7 @@ async def test_who_takes_over_tells_what_the_leader_before_wrote_and_may_not_hav
     story.world.status = TrainRunStatus(attempt=1, history=(entry,))
     await story.until(lambda plan: plan.reason == "Running")
     assert story.reasons == told
-    assert all(news.time == due for news in story.news if isinstance(news, Happened))
+    assert all(news.time == due for news in story.news if isinstance(news, RunEvent))
 
 
 async def test_who_leads_alone_does_not_tell_again_what_was_told_before_it_came() -> None:

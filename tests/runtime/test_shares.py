@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from tests.kube.waiting import until
-from trainrun_operator.runtime.door import Shares
+from trainrun_operator.runtime.listener import ConnectionLimiter
 
 
 class Hall:
     """People who hold a turn until they are let go."""
 
-    def __init__(self, turns: Shares) -> None:
+    def __init__(self, turns: ConnectionLimiter) -> None:
         self.turns = turns
         self.inside: list[str] = []
         self.leave = asyncio.Event()
@@ -26,7 +26,7 @@ class Hall:
 
 
 async def test_who_asks_often_has_his_share_and_leaves_the_rest_to_others() -> None:
-    hall = Hall(Shares(at_once=4, share=2))
+    hall = Hall(ConnectionLimiter(at_once=4, share=2))
     tasks = [hall.comes("greedy") for _ in range(10)]
     await until(lambda: len(hall.inside) == 2)
     tasks += [hall.comes(key) for key in ("a", "b", "c")]
@@ -38,7 +38,7 @@ async def test_who_asks_often_has_his_share_and_leaves_the_rest_to_others() -> N
 
 
 async def test_who_goes_while_he_waits_leaves_nothing_behind() -> None:
-    hall = Hall(Shares(at_once=1, share=1))
+    hall = Hall(ConnectionLimiter(at_once=1, share=1))
     first, second = hall.comes("a"), hall.comes("a")
     await until(lambda: hall.inside)
     second.cancel()

@@ -29,7 +29,7 @@ from trainrun_operator.core.run.incidents import ledger, losses
 from trainrun_operator.core.run.stages import gathering, preempting, resting, running
 from trainrun_operator.core.run.stages.preempting import coordinate
 from trainrun_operator.core.run.view import View
-from trainrun_operator.runtime.news import Happened, RunNews
+from trainrun_operator.runtime.run_events import RunEvent, RunNews
 
 LIVES = 300
 pytestmark = pytest.mark.slow  # what they try is the judge, which changes seldom
@@ -156,7 +156,7 @@ def test_an_end_that_nobody_is_told_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_start_that_is_told_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def emit(who: SimOperator, news: RunNews) -> None:
-        if isinstance(news, Happened):  # with the time of the telling
+        if isinstance(news, RunEvent):  # with the time of the telling
             who.cluster.tell(news.event, who.cluster.clock.datetime)
 
     monkeypatch.setattr(SimOperator, "emit", emit)

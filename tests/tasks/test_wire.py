@@ -153,7 +153,7 @@ async def test_half_a_handshake_has_its_time_and_no_more(
 async def test_strangers_in_great_numbers_do_not_keep_workers_out(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "STRANGERS", 16)
+    monkeypatch.setattr(hub_module, "MAX_UNAUTHENTICATED", 16)
     crowd = [await stranger(driver) for _ in range(200)]
     async with asyncio.timeout(5):
         await driver.joins()

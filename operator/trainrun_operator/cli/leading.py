@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.runtime.written_lines import left_out, unhurried
+from trainrun_operator.runtime.line_writers import left_out, non_blocking
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import RunPlace, remedy
 
@@ -82,7 +82,7 @@ def lead_alone(
     """Lead what these options name, unless another process does; returns the exit code. `prepare`
     reads and checks everything. Raises TrainRunError."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with unhurried(_missing if options.as_json else left_out):
+    with non_blocking(_missing if options.as_json else left_out):
         folder = None
         try:
             prepared = prepare(options)

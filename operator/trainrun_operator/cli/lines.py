@@ -25,8 +25,8 @@ import click
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.wording import RankState, rank_states
-from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
-from trainrun_operator.runtime.written_lines import Lines, source_of
+from trainrun_operator.runtime.line_writers import Lines, source_of
+from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent, RunNews
 
 PROGRESS_EVERY = 5.0
 """Seconds between two lines about the progress."""
@@ -50,13 +50,13 @@ class PlainLines:
     def emit(self, news: RunNews) -> None:
         """Write the lines that this news deserves."""
         match news:
-            case Happened(event=event):
+            case RunEvent(event=event):
                 warning = event.type == "Warning"
                 self._waited_for = event.message
                 self._say(event.reason, event.message, color="yellow" if warning else "green")
             case Output(worker=worker, line=line):
                 self._output(worker, line)
-            case Passed():
+            case PassEnded():
                 self._passed(news)
 
     def _output(self, worker: str, line: str) -> None:
@@ -67,7 +67,7 @@ class PlainLines:
             chatter = line.removeprefix(wording.AGENT_CHATTER)
             self._lines.line(f"[{worker}] {chatter}", source=source)
 
-    def _passed(self, news: Passed) -> None:
+    def _passed(self, news: PassEnded) -> None:
         status = news.plan.status
         if self._verbose and news.plan.message != self._waited_for:
             self._waited_for = news.plan.message
@@ -102,13 +102,13 @@ class JsonLines:
     def emit(self, news: RunNews) -> None:
         """Write one object."""
         match news:
-            case Happened(time=moment, event=event):
+            case RunEvent(time=moment, event=event):
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 self._write({"event": "history", "time": moment.isoformat(), **fields})
             case Output(worker=worker, line=line):
                 told = {"event": "output", "worker": worker, "line": line}
                 self._lines.line(json.dumps(told), source=source_of(worker, line))
-            case Passed():
+            case PassEnded():
                 self._tell_recovery(news)
                 state = _state_of(news)
                 if state != self._state:
@@ -120,7 +120,7 @@ class JsonLines:
         data = json_object(status)
         self._write({"event": "status", "exitCode": exit_code, "status": data})
 
-    def _tell_recovery(self, news: Passed) -> None:
+    def _tell_recovery(self, news: PassEnded) -> None:
         incidents = news.plan.status.incidents
         last = incidents[-1] if incidents else None
         over = last is not None and last.recovery_seconds is not None
@@ -135,7 +135,7 @@ class JsonLines:
         self._lines.line(json.dumps(fields))
 
 
-def _state_of(news: Passed) -> dict[str, Any]:
+def _state_of(news: PassEnded) -> dict[str, Any]:
     status = news.plan.status
     posted = status.posted and {
         "step": status.posted.step,
@@ -173,7 +173,7 @@ URGENCY = {state: place for place, state in enumerate(SIGNS)}
 LEGEND = "s starting   = training   ! told to leave   x lost   · waiting   ✓ done"
 
 
-def ranks_of(seen: Passed, *, per_worker: int) -> Iterator[tuple[int, RankState, int | None]]:
+def ranks_of(seen: PassEnded, *, per_worker: int) -> Iterator[tuple[int, RankState, int | None]]:
     """Each rank that has a worker: what it does, and its step."""
     newest = {it.slot: it for it in sorted(seen.workers, key=lambda it: it.created_for)}
     for slot, worker in sorted(newest.items()):
@@ -203,7 +203,7 @@ class Timeline:
 
     def emit(self, news: RunNews) -> None:
         """Note every change of a rank's state."""
-        if not isinstance(news, Passed):
+        if not isinstance(news, PassEnded):
             return
         now = self._clock() - self._began
         for rank, state, _ in ranks_of(news, per_worker=self._per_worker):

@@ -24,8 +24,8 @@ from rich.text import Text
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.lines import Timeline, ranks_of
-from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
-from trainrun_operator.runtime.written_lines import is_behind
+from trainrun_operator.runtime.line_writers import is_behind
+from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent, RunNews
 
 REDRAW_AFTER = 0.5
 """Seconds between two drawings."""
@@ -101,8 +101,8 @@ class LiveView(Redrawn):
         self._name = name
         self._timeline = timeline
         self._per_worker = per_worker
-        self._passed: Passed | None = None
-        self._happened: deque[tuple[float, Happened]] = deque(maxlen=MOST_EVENTS)
+        self._passed: PassEnded | None = None
+        self._happened: deque[tuple[float, RunEvent]] = deque(maxlen=MOST_EVENTS)
         self._output: deque[str] = deque(maxlen=MOST_OUTPUT)
 
     def emit(self, news: RunNews) -> None:
@@ -113,12 +113,12 @@ class LiveView(Redrawn):
     def remember(self, news: RunNews) -> None:
         """Take note."""
         match news:
-            case Happened():
+            case RunEvent():
                 self._happened.append((time.monotonic() - self._began, news))
             case Output(line=line):
                 if not line.startswith(wording.AGENT_CHATTER):
                     self._output.append(wording.printable(line))
-            case Passed():
+            case PassEnded():
                 self._passed = news
 
     def _draw(self) -> None:

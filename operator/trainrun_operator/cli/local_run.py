@@ -22,9 +22,9 @@ from trainrun_operator.core.run.config import RunConfig, agent_config, config_of
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.news import EventSink, Output
+from trainrun_operator.runtime.line_writers import problem_of_output
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
-from trainrun_operator.runtime.written_lines import problem_of_output
+from trainrun_operator.runtime.run_events import EventSink, Output
 from trainrun_operator.worlds.base import Seen
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed
 from trainrun_operator.worlds.local.faults import Fault, FaultPlan

@@ -30,8 +30,8 @@ from trainrun_operator.cli.preparation import (
 )
 from trainrun_operator.cli.report.terminal import lines
 from trainrun_operator.cli.status import never_met, report_of
-from trainrun_operator.runtime.news import Everyone
-from trainrun_operator.runtime.written_lines import lines_of_stdout
+from trainrun_operator.runtime.line_writers import lines_of_stdout
+from trainrun_operator.runtime.run_events import Fanout
 from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.place import StoredRun
 
@@ -87,7 +87,7 @@ def _run_for_people(
         run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
         lines = PlainLines(lines_of_stdout(), color=color, verbose=options.verbose)
-        run = LocalRun(prepared=prepared, stored=stored, events=Everyone([timeline, lines]))
+        run = LocalRun(prepared=prepared, stored=stored, events=Fanout([timeline, lines]))
         status = asyncio.run(run.lead(say=say))
     for line in _report(prepared, options, status, timeline):
         click.echo(line, color=color)
@@ -103,7 +103,7 @@ def _lead_live(
     per_worker = prepared.processes_per_worker
     console = console_to_draw_on(color=color)
     with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
-        run = LocalRun(prepared=prepared, stored=stored, events=Everyone([timeline, view]))
+        run = LocalRun(prepared=prepared, stored=stored, events=Fanout([timeline, view]))
         return run, asyncio.run(run.lead(say=view.say))
 
 

@@ -23,7 +23,7 @@ from trainrun_operator.cluster import handlers  # noqa: F401 - which registers t
 from trainrun_operator.cluster.runs import Runs
 from trainrun_operator.cluster.settings import Settings, read_settings
 from trainrun_operator.kube.informer import EVERYWHERE
-from trainrun_operator.runtime.written_lines import unhurried
+from trainrun_operator.runtime.line_writers import non_blocking
 
 PAUSE = (0.5, 5.0)
 """Seconds until a watch that has ended begins again, drawn from this range."""
@@ -111,7 +111,7 @@ async def serve(settings: Settings) -> int:
         await asyncio.to_thread(watching.stop)
 
 
-@unhurried(patience=1.0)
+@non_blocking(patience=1.0)
 def main() -> int:
     """Run the operator of this environment; returns its exit code."""
     try:

@@ -26,8 +26,8 @@ from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import PASSING
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.news import Happened, RunNews, one_line
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
+from trainrun_operator.runtime.run_events import RunEvent, RunNews, one_line
 from trainrun_operator.worlds.base import Seen
 from trainrun_operator.worlds.kubernetes.kept import TooLarge
 from trainrun_operator.worlds.kubernetes.run_object import (
@@ -272,5 +272,5 @@ class _Recorder:
 
     def emit(self, news: RunNews) -> None:
         """Take note of events; the rest is in the status."""
-        if isinstance(news, Happened):
+        if isinstance(news, RunEvent):
             self.record(self.object.current.head, news.event, news.time)

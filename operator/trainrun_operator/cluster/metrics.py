@@ -121,7 +121,7 @@ class Metrics:
             "Seconds of one pass over a run, with what it reads and writes.",
             buckets=QUICK,
         )
-        self._mishaps = counter(
+        self._repeated_errors = counter(
             "trainrun_operator_errors",
             "Errors of the operator itself, which cost no budget: passes that failed, statuses "
             "that were refused.",
@@ -148,7 +148,7 @@ class Metrics:
 
     def mishap(self, reason: str) -> None:
         """Something of our own has failed."""
-        self._mishaps.labels(reason=reason).inc()
+        self._repeated_errors.labels(reason=reason).inc()
 
     def leads(self, *, leading: bool) -> None:
         """Leadership was won or lost."""

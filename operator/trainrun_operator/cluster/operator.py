@@ -34,7 +34,7 @@ from trainrun_operator.kube.informer import Informer, ListState
 from trainrun_operator.kube.lease import Lease, LeaseLost
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import silence_grace
-from trainrun_operator.runtime.door import AgentArchive
+from trainrun_operator.runtime.listener import AgentArchive
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, key_id
@@ -110,7 +110,7 @@ class Operator:
         self._sweeps = SweepManager(
             api,
             namespaces=settings.namespaces,
-            desks=self._server.clerks,
+            exchanges=self._server.clerks,
             record=self._record,
             runs=self.watch,
         )

@@ -21,8 +21,8 @@ from trainrun.contract.agent_state import AgentState
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.raw import mapping, text
-from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
-from trainrun_operator.runtime.door import Shares
+from trainrun_operator.runtime.agent_server import AuthenticatedCaller, Authenticator, Refusal
+from trainrun_operator.runtime.listener import ConnectionLimiter
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 
@@ -111,7 +111,7 @@ def pod_tokens(
     """
     reviews = _Reviews(review, clock)
 
-    async def authenticate(token: str, address: str) -> Speaker | Refusal:
+    async def authenticate(token: str, address: str) -> AuthenticatedCaller | Refusal:
         if not token:
             return Refusal(status=401, message="no token was shown")
         claims = claims_of(token, audience=AUDIENCE, now=time_of_day())
@@ -130,7 +130,7 @@ def pod_tokens(
     return authenticate
 
 
-def _speaker(pod: PodFact) -> Speaker:
+def _speaker(pod: PodFact) -> AuthenticatedCaller:
     def objection(state: AgentState) -> Refusal | None:
         if (pod.name, pod.run_uid) == (state.worker, state.run_uid):
             return None
@@ -140,7 +140,7 @@ def _speaker(pod: PodFact) -> Speaker:
         )
         return Refusal(status=403, message=message)
 
-    return Speaker(
+    return AuthenticatedCaller(
         name=pod.uid,
         share=pod.run_uid,
         worker=(pod.run_uid, pod.name),
@@ -162,7 +162,7 @@ class _Reviews:
     def __init__(self, review: Review, clock: Callable[[], float]) -> None:
         self._review = review
         self._clock = clock
-        self._turns = Shares(at_once=REVIEWS, share=1)
+        self._turns = ConnectionLimiter(at_once=REVIEWS, share=1)
         self._good: dict[str, dict[str, float]] = {}
         """By the pod's uid: digests of its tokens, and when each was reviewed."""
         self._refused: dict[str, float] = {}

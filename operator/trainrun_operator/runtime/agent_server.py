@@ -39,8 +39,8 @@ from trainrun.contract.wire import (
 )
 from trainrun_operator.core.sweep.clerking import CLERK
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, Cadence, RunAgents
-from trainrun_operator.runtime.clerk_desk import ClerkDesks
-from trainrun_operator.runtime.door import AgentArchive, Door, read_shaped
+from trainrun_operator.runtime.clerk_exchange import ClerkExchanges
+from trainrun_operator.runtime.listener import AgentArchive, AgentListener, read_shaped
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""
@@ -66,7 +66,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speaker:
+class AuthenticatedCaller:
     """Who has shown a good token."""
 
     name: str
@@ -85,9 +85,9 @@ TOO_LARGE = Refusal(
     status=413, message=f"a heartbeat may have {LARGEST_HEARTBEAT} bytes and not more"
 )
 
-Authenticator = Callable[[str, str], Awaitable[Speaker | Refusal]]
+Authenticator = Callable[[str, str], Awaitable[AuthenticatedCaller | Refusal]]
 """(bearer token, address that it came from) -> whose it is."""
-Answering = Callable[[web.Request, Speaker, bytes], Awaitable[web.Response]]
+Answering = Callable[[web.Request, AuthenticatedCaller, bytes], Awaitable[web.Response]]
 """(request, who has sent it, its body) -> what he is told."""
 
 
@@ -107,12 +107,12 @@ class AgentServer:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, RunAgents] = {}
-        self.clerks = ClerkDesks()
+        self.clerks = ClerkExchanges()
         """Of the sweeps."""
         self.cadence = Cadence()
         """Of the progress of all runs."""
         self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
+        self._door: AgentListener | None = None
         self._beating: asyncio.Task[None] | None = None
 
     def add(self, agents: RunAgents) -> None:
@@ -142,7 +142,7 @@ class AgentServer:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "it has been set up"
-        self._door = Door(receive=self._runner.server, tls=tls, seconds=self.patience)
+        self._door = AgentListener(receive=self._runner.server, tls=tls, seconds=self.patience)
         bound = self._door.open(host, port)
         self._beating = asyncio.create_task(self._beat())
         return bound
@@ -184,37 +184,41 @@ class AgentServer:
     async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:
         if not self.serving():
             return web.Response(status=503, text="this operator does not lead; ask again")
-        speaker = await self._speaker(request)
-        if isinstance(speaker, Refusal):
-            return _refused(speaker)
+        caller = await self._speaker(request)
+        if isinstance(caller, Refusal):
+            return _refused(caller)
         body = await self._body(request)
         if isinstance(body, Refusal):
             return _refused(body)
-        response = await answer(request, speaker, body)
+        response = await answer(request, caller, body)
         if not self.serving():  # lost while it was held back
             return web.Response(status=503, text="this operator does not lead any more")
         return response
 
-    async def _clerk(self, request: web.Request, speaker: Speaker, body: bytes) -> web.Response:
+    async def _clerk(
+        self, request: web.Request, caller: AuthenticatedCaller, body: bytes
+    ) -> web.Response:
         try:
             wait = _wait(request)
         except ValueError as error:
             return web.Response(status=400, text=f"malformed: {error}")
-        uid = speaker.worker[0] if speaker.worker is not None else None
+        uid = caller.worker[0] if caller.worker is not None else None
         return await self.clerks.answer(body, sweep_uid=uid, wait=wait)
 
-    async def _heartbeat(self, request: web.Request, speaker: Speaker, body: bytes) -> web.Response:
+    async def _heartbeat(
+        self, request: web.Request, caller: AuthenticatedCaller, body: bytes
+    ) -> web.Response:
         try:
             state = read_state(body)
             wait = _wait(request)
         except UnservedVersion as error:
-            self._misheard(speaker, body, error)
+            self._misheard(caller, body, error)
             return web.Response(status=426, text=str(error))
         except (MalformedMessage, ValueError) as error:
-            self._misheard(speaker, body, error)
+            self._misheard(caller, body, error)
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
         agents = self._runs.get(state.run_uid)
-        refusal = speaker.objection(state) or _unwanted(state, agents)
+        refusal = caller.objection(state) or _unwanted(state, agents)
         if refusal is not None:
             return _refused(refusal)
         assert agents is not None
@@ -226,27 +230,27 @@ class AgentServer:
         text = self.cadence.paced(answer).to_json()
         return web.Response(text=text, content_type="application/json")
 
-    def _misheard(self, speaker: Speaker, body: bytes, error: Exception) -> None:
+    def _misheard(self, caller: AuthenticatedCaller, body: bytes, error: Exception) -> None:
         """Whoever shows a good token lives: that it cannot be read is no loss of a worker."""
-        run_uid, worker = speaker.worker or _names(body)
+        run_uid, worker = caller.worker or _names(body)
         if (agents := self._runs.get(run_uid)) is not None:
             agents.misheard(worker, str(error))
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         assert self.archive is not None, "there is no route without it"
         assert self._door is not None, "requests come through it"
-        speaker = await self._speaker(request)
-        if isinstance(speaker, Speaker):
-            return await self.archive.get(request, share=speaker.share)
+        caller = await self._speaker(request)
+        if isinstance(caller, AuthenticatedCaller):
+            return await self.archive.get(request, share=caller.share)
         # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
         return await self.archive.get_as_stranger(request, self._door)
 
-    async def _speaker(self, request: web.Request) -> Speaker | Refusal:
+    async def _speaker(self, request: web.Request) -> AuthenticatedCaller | Refusal:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        speaker = await self.authenticate(token, request.remote or "")
-        if isinstance(speaker, Speaker) and self._door is not None:
-            self._door.know(request.protocol, speaker.name, most=speaker.connections)
-        return speaker
+        caller = await self.authenticate(token, request.remote or "")
+        if isinstance(caller, AuthenticatedCaller) and self._door is not None:
+            self._door.know(request.protocol, caller.name, most=caller.connections)
+        return caller
 
     def _holding(
         self, request: web.Request, agents: RunAgents, worker: str
@@ -328,11 +332,11 @@ def read_state(body: bytes) -> AgentState:
 
 def shared_token(token: str) -> Authenticator:
     """Accepts whoever knows `token` as the worker that it names: for one machine, one user."""
-    everybody = Speaker(
+    everybody = AuthenticatedCaller(
         name="this run", share="", connections=sys.maxsize, objection=lambda _state: None
     )
 
-    async def authenticate(offered: str, _address: str) -> Speaker | Refusal:
+    async def authenticate(offered: str, _address: str) -> AuthenticatedCaller | Refusal:
         if hmac.compare_digest(offered.encode(errors="replace"), token.encode()):
             return everybody
         return Refusal(

@@ -20,7 +20,14 @@ from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.boundary import CreateWorker, Event, Observation, Plan
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.news import EventSink, Happened, Kind, Mishaps, Passed, still_told
+from trainrun_operator.runtime.run_events import (
+    EventSink,
+    Kind,
+    PassEnded,
+    RepeatedErrors,
+    RunEvent,
+    still_told,
+)
 from trainrun_operator.worlds.base import (
     Seen,
     StatusConflict,
@@ -126,7 +133,7 @@ class Reconciler:
     on_mishap: Callable[[Kind], None] = lambda _kind: None
 
     def __post_init__(self) -> None:
-        self._mishaps = Mishaps(
+        self._repeated_errors = RepeatedErrors(
             world=self.world, events=self.events, passing=self.passing, on_mishap=self.on_mishap
         )
         self._seen: Observation | None = None
@@ -152,20 +159,20 @@ class Reconciler:
                 if await self._one_pass(over):
                     return
                 failures, self._trouble = 0, ""
-                self._mishaps.over()
+                self._repeated_errors.over()
             except StatusUnwritable as error:
                 self._log_trouble(str(error))
                 pause = self._retry(failures)
                 failures += 1
                 if isinstance(error, StatusRefused):
-                    self._mishaps.refused(error, tries=failures)
+                    self._repeated_errors.refused(error, tries=failures)
             # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
             # must not be left alone because of it. The next pass starts from fresh facts.
             except Exception as error:  # noqa: BLE001
                 pause = self._retry(failures)
                 failures += 1
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
-                await self._mishaps.failed(error, tries=failures, seen=self._seen)
+                await self._repeated_errors.failed(error, tries=failures, seen=self._seen)
             finally:
                 self.on_pass(time.perf_counter() - begun)
             rest = min((self.cpu() - worked) * REST, REST_MAX) * self._patience
@@ -198,7 +205,7 @@ class Reconciler:
             await self._write_first(plan)
             return False
         failure = await self._act(plan)
-        self.events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
+        self.events.emit(PassEnded(time=before.now, plan=plan, workers=before.workers))
         ended = failure is None and over(seen, plan)
         after = plan.status if failure is None else still_told(before.status, plan.status)
         # Lazily, since it is for display only; but the last word on a run is always written.
@@ -259,7 +266,7 @@ class Reconciler:
         for entry in history:
             if entry not in told:
                 event = Event(type=entry.type, reason=entry.reason, message=entry.message)
-                self.events.emit(Happened(time=entry.time, event=event))
+                self.events.emit(RunEvent(time=entry.time, event=event))
         self._told = history
 
     def _log_once(self, plan: Plan) -> None:

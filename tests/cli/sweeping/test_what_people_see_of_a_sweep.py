@@ -27,7 +27,7 @@ from trainrun_operator.cli.sweeping.news import (
 from trainrun_operator.cli.sweeping.showing import table
 from trainrun_operator.cli.sweeping.table import SweepTable, shown_rows
 from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters, summary
-from trainrun_operator.runtime.written_lines import WrittenLines
+from trainrun_operator.runtime.line_writers import BlockingWriter
 
 OBJECTIVE = a_search().objective
 
@@ -94,7 +94,7 @@ def test_what_is_said_above_the_table_may_have_brackets() -> None:
 
 def test_lines_tell_starts_and_ends_with_parameters_to_copy() -> None:
     out = io.StringIO()
-    lines = SweepLines(WrittenLines(out), objective=OBJECTIVE, color=False, verbose=False)
+    lines = SweepLines(BlockingWriter(out), objective=OBJECTIVE, color=False, verbose=False)
     params = {"lr": 0.123456789, "name": "sgd", "bias": True}
     lines.emit(TrialStarted(trial=3, params=params, again=False))
     ended = TrialView(3, params, state="Succeeded", value=0.5, step=10, restarts=2)
@@ -112,7 +112,7 @@ def test_an_outcome_says_why() -> None:
 
 def test_json_tells_a_trial_when_it_has_changed_and_writes_what_is_no_number_as_text() -> None:
     out = io.StringIO()
-    lines = SweepJson(WrittenLines(out))
+    lines = SweepJson(BlockingWriter(out))
     status = a_status()
     for value in (0.5, 0.5, math.nan):
         lines.emit(SweepLooked(status=status, rows=(a_row(0, value=value),)))

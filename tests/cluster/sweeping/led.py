@@ -25,7 +25,7 @@ from trainrun_operator.core.sweep.clerking import ClerkState
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
-from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange, ClerkExchanges
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
 
 CRD = Path(__file__).parents[3] / "crds" / TRAINSWEEP.file_name
@@ -66,11 +66,11 @@ class KeptLog:
     deaf: bool = False
     """No clerk gets as far as to call."""
 
-    async def serve(self, desk: ClerkDesk) -> None:
+    async def serve(self, exchange: ClerkExchange) -> None:
         """As a clerk does, for ever."""
-        state = ClerkState(sweep_uid=desk.sweep_uid)
+        state = ClerkState(sweep_uid=exchange.sweep_uid)
         while True:
-            orders = await desk.answer(state, wait=0.2)
+            orders = await exchange.answer(state, wait=0.2)
             if orders.targets is not None and self.trouble is None:
                 search = search_of(TrainSweepSpec.model_validate(orders.spec))
                 while record := next_record(self.view, orders.targets, search):
@@ -78,14 +78,14 @@ class KeptLog:
                     self.view = apply(self.view, record)
             sent_after = orders.known
             state = ClerkState(
-                sweep_uid=desk.sweep_uid,
+                sweep_uid=exchange.sweep_uid,
                 position=len(self.records),
                 sent_after=sent_after,
                 records=tuple(LogEntry(it) for it in self.records[sent_after:]),
                 trouble=self.trouble,
                 seen=orders.digest,
             )
-            desk.hear(state)
+            exchange.hear(state)
             await asyncio.sleep(0.02)
 
 
@@ -101,12 +101,12 @@ class Led:
     @contextlib.asynccontextmanager
     async def operator(self) -> AsyncIterator[None]:
         """Leads all sweeps of the namespace, until it is killed."""
-        desks = _Desks()
+        exchanges = _Desks()
         runs = watched_runs(self.api, self.namespace)
         manager = SweepManager(
             self.api,
             namespaces=[self.namespace],
-            desks=desks,
+            exchanges=exchanges,
             record=lambda _raw, event, _time: self.events.append(event),
             runs=runs,
         )
@@ -118,7 +118,7 @@ class Led:
             around.pods.follow()
             watch.follow()
             await manager.lead(Clerks(around, ClerkImage(image="ours")), around)
-            tasks.append(asyncio.create_task(self._clerk(desks)))
+            tasks.append(asyncio.create_task(self._clerk(exchanges)))
             yield
         finally:
             await manager.stop()
@@ -126,14 +126,14 @@ class Led:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _clerk(self, desks: _Desks) -> None:
+    async def _clerk(self, exchanges: _Desks) -> None:
         """Begins wherever one has a desk to report to."""
         serving: dict[int, asyncio.Task[None]] = {}
         try:
             while True:
-                for desk in desks.open.values():
-                    if id(desk) not in serving and not self.log.deaf:
-                        serving[id(desk)] = asyncio.create_task(self.log.serve(desk))
+                for exchange in exchanges.open.values():
+                    if id(exchange) not in serving and not self.log.deaf:
+                        serving[id(exchange)] = asyncio.create_task(self.log.serve(exchange))
                 await asyncio.sleep(0.02)
         finally:
             for task in serving.values():
@@ -213,16 +213,16 @@ class Led:
         await self.api.put(f"{path}/status", body)
 
 
-class _Desks(ClerkDesks):
+class _Desks(ClerkExchanges):
     """Remembers which are open."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.open: dict[str, ClerkDesk] = {}
+        self.open: dict[str, ClerkExchange] = {}
 
-    def add(self, desk: ClerkDesk) -> None:
-        self.open[desk.sweep_uid] = desk
-        super().add(desk)
+    def add(self, exchange: ClerkExchange) -> None:
+        self.open[exchange.sweep_uid] = exchange
+        super().add(exchange)
 
     def remove(self, uid: str) -> None:
         self.open.pop(uid, None)

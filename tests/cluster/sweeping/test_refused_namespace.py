@@ -16,7 +16,7 @@ from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.runtime.clerk_desk import ClerkDesks
+from trainrun_operator.runtime.clerk_exchange import ClerkExchanges
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
     manager = SweepManager(
         api,
         namespaces=("team", "gone"),
-        desks=ClerkDesks(),
+        exchanges=ClerkExchanges(),
         record=lambda _raw, _event, _time: None,
         runs=runs,
     )

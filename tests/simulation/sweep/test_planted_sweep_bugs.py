@@ -23,7 +23,7 @@ from trainrun.sweep.view import SweepView, TrialView, ranked
 from trainrun_operator.core.sweep import display, planner, rules
 from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime import sweep_leader
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.clerk_work import TrialFolders
 
 SEEDS = 200
@@ -264,7 +264,7 @@ def open_trials_count_among_the_best(patch: pytest.MonkeyPatch) -> None:
 def nobody_waits_until_all_is_deleted(patch: pytest.MonkeyPatch) -> None:
     done = Targets(session=SweepSession(uid=""), cleared=tuple(range(20)))
     always = property(lambda _: done, lambda _, value: None)
-    patch.setattr(ClerkDesk, "carried_out", always, raising=False)
+    patch.setattr(ClerkExchange, "carried_out", always, raising=False)
 
 
 # --------------------------------------------------------------------------- what is said
@@ -292,11 +292,11 @@ def a_spec_is_said_to_be_acted_on_while_the_log_is_not_known(patch: pytest.Monke
 
 
 def pieces_that_do_not_follow_are_taken_for_the_log(patch: pytest.MonkeyPatch) -> None:
-    def hear(self: ClerkDesk, state: Any) -> None:
+    def hear(self: ClerkExchange, state: Any) -> None:
         real(self, replace(state, sent_after=self.view.position))
 
-    real = ClerkDesk.hear
-    patch.setattr(ClerkDesk, "hear", hear)
+    real = ClerkExchange.hear
+    patch.setattr(ClerkExchange, "hear", hear)
 
 
 def time_that_is_spent_is_always_a_success(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.world.world import SimWorld
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.news import Happened
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
+from trainrun_operator.runtime.run_events import RunEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.boundary import Installation, Observation, Plan
     from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.runtime.news import RunNews
+    from trainrun_operator.runtime.run_events import RunNews
 
 
 class SimOperator:
@@ -140,7 +140,7 @@ class SimOperator:
 
     def emit(self, news: RunNews) -> None:
         """Events are told to whoever watches the cluster; nobody shows passes."""
-        if isinstance(news, Happened):
+        if isinstance(news, RunEvent):
             self.cluster.tell(news.event, news.time)
 
     # ------------------------------------------------------------------ agents

@@ -15,8 +15,13 @@ import pytest_asyncio
 
 from tests.support.certificates import TestAuthority
 from tests.support.pythons import python
-from trainrun_operator.runtime.agent_server import AgentServer, Refusal, Speaker, shared_token
-from trainrun_operator.runtime.door import AgentArchive
+from trainrun_operator.runtime.agent_server import (
+    AgentServer,
+    AuthenticatedCaller,
+    Refusal,
+    shared_token,
+)
+from trainrun_operator.runtime.listener import AgentArchive
 from trainrun_operator.worlds.kubernetes.render import FETCH
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ class Place:
     async def serve(self) -> None:
         accepts = shared_token("x")
 
-        async def authenticate(token: str, address: str) -> Speaker | Refusal:
+        async def authenticate(token: str, address: str) -> AuthenticatedCaller | Refusal:
             self.tokens.append(token)
             return await accepts(token, address)
 

@@ -1,7 +1,7 @@
 """The driver's connections to all workers: its listener, and the newest link of each.
 
 Layer: tasks. Invariant: whoever has not proven the key has a socket, a task and 5 seconds, and no
-more than `STRANGERS` do at once: then the oldest of the address with most of them goes.
+more than `MAX_UNAUTHENTICATED` do at once: then the oldest of the address with most of them goes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainrun.tasks.wire import Link, LinkLost, greet
 
 LOG = logging.getLogger("trainrun.tasks")
 
-STRANGERS = 128
+MAX_UNAUTHENTICATED = 128
 """Connections that have not proven the key, at most."""
 BACKLOG = 512
 """Connections that wait to be taken in."""
@@ -40,7 +40,7 @@ class Hub:
         self._on_away = on_away
         self._links: dict[int, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers: dict[asyncio.Task[None], str] = {}
+        self._unauthenticated: dict[asyncio.Task[None], str] = {}
         self._listener: socket.socket | None = None
         self._leaving = False
         self._left = asyncio.Semaphore(0)
@@ -108,17 +108,17 @@ class Hub:
                 continue
             sock.settimeout(0)
             task = self._begin(self._meet(sock, key))
-            self._strangers[task] = address[0]
-            task.add_done_callback(lambda it: self._strangers.pop(it, None))
+            self._unauthenticated[task] = address[0]
+            task.add_done_callback(lambda it: self._unauthenticated.pop(it, None))
             self._bound()
             await asyncio.sleep(PAUSE)
 
     def _bound(self) -> None:
-        if len(self._strangers) <= STRANGERS:
+        if len(self._unauthenticated) <= MAX_UNAUTHENTICATED:
             return
-        ((most, _),) = Counter(self._strangers.values()).most_common(1)
-        oldest = next(task for task, address in self._strangers.items() if address == most)
-        del self._strangers[oldest]
+        ((most, _),) = Counter(self._unauthenticated.values()).most_common(1)
+        oldest = next(task for task, address in self._unauthenticated.items() if address == most)
+        del self._unauthenticated[oldest]
         oldest.cancel()
 
     async def _meet(self, sock: socket.socket, key: bytes) -> None:
@@ -129,7 +129,7 @@ class Hub:
             return
         me = asyncio.current_task()
         assert me is not None
-        self._strangers.pop(me, None)
+        self._unauthenticated.pop(me, None)
         await self._serve(link)
 
     async def _serve(self, link: Link) -> None:

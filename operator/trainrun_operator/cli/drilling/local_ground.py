@@ -28,7 +28,7 @@ from trainrun_operator.cli.drilling.seeing import Watcher, ended, with_stored
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.preparation import Preparation, load_file, open_run, preparation_of
 from trainrun_operator.cli.sources import Source
-from trainrun_operator.runtime.news import Everyone
+from trainrun_operator.runtime.run_events import Fanout
 from trainrun_operator.worlds.local.program import Program
 
 NAME = "drill"
@@ -114,7 +114,7 @@ class Trial:
         self._run = LocalRun(
             prepared=prepared,
             stored=open_run(prepared).stored,
-            events=Everyone([]),
+            events=Fanout([]),
             heard=self._watcher.hear,
             save_on_interrupt=False,
         )

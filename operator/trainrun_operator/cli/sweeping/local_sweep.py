@@ -49,9 +49,9 @@ from trainrun_operator.core.sweep.boundary import (
 from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.config import displaced, search_of
 from trainrun_operator.runtime.clerk_work import ClerkWork
+from trainrun_operator.runtime.line_writers import lines_of_stdout
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
-from trainrun_operator.runtime.written_lines import lines_of_stdout
 
 
 def run_sweep(options: RunOptions) -> int:

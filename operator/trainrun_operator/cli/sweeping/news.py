@@ -23,8 +23,8 @@ from trainrun.sweep.search import Objective, Scalar
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
 from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters
-from trainrun_operator.runtime.news import Happened, Output, RunNews
-from trainrun_operator.runtime.written_lines import Lines, source_of
+from trainrun_operator.runtime.line_writers import Lines, source_of
+from trainrun_operator.runtime.run_events import Output, RunEvent, RunNews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class SweepLines:
             case TrialEnded(trial=trial, leads=leads):
                 best = "; the best so far" if leads else ""
                 self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
-            case OfTrial(trial=number, news=Happened(event=event)) if (
+            case OfTrial(trial=number, news=RunEvent(event=event)) if (
                 event.type == "Warning" or self._verbose
             ):
                 self._say(number, event.reason, event.message, color="yellow")
@@ -132,7 +132,7 @@ class SweepJson:
                     if self._rows.get(row.trial) != row:
                         self._rows[row.trial] = row
                         self._write({"event": "trial", **row.data})
-            case OfTrial(trial=trial, news=Happened(time=moment, event=event)):
+            case OfTrial(trial=trial, news=RunEvent(time=moment, event=event)):
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 head = {"event": "history", "trial": trial, "time": moment.isoformat()}
                 self._write({**head, **fields})

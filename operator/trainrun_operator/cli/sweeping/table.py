@@ -16,7 +16,7 @@ from trainrun_operator.cli import wording
 from trainrun_operator.cli.live import Redrawn
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepLooked, SweepNews, TrialEnded
 from trainrun_operator.cli.sweeping.texts import Row, cells, heads, outcome
-from trainrun_operator.runtime.news import Happened
+from trainrun_operator.runtime.run_events import RunEvent
 
 MOST_EVENTS = 5
 STYLES = {
@@ -51,7 +51,7 @@ class SweepTable(Redrawn):
             case TrialEnded(trial=trial):
                 text = f"trial {trial.number} {trial.state}: {outcome(trial, self._objective)}"
                 self._events.append(Text(text, style=STYLES.get(trial.state, ""), no_wrap=True))
-            case OfTrial(trial=number_, news=Happened(event=event)) if event.type == "Warning":
+            case OfTrial(trial=number_, news=RunEvent(event=event)) if event.type == "Warning":
                 text = f"trial {number_} {event.reason}: {wording.printable(event.message)}"
                 self._events.append(Text(text, style="yellow", no_wrap=True))
             case _:

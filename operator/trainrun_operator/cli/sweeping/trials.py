@@ -33,7 +33,7 @@ from trainrun_operator.core.sweep.boundary import (
 )
 from trainrun_operator.core.sweep.config import in_sweep, run_name
 from trainrun_operator.core.sweep.rules import creation
-from trainrun_operator.runtime.news import Happened, Passed, RunNews
+from trainrun_operator.runtime.run_events import PassEnded, RunEvent, RunNews
 from trainrun_operator.worlds.local.place import StatusFile
 from trainrun_operator.worlds.local.program import gpus_here, split_gpus
 
@@ -116,9 +116,9 @@ class TrialSink:
 
     def emit(self, news: RunNews) -> None:
         """Of its trial, and to whoever is told of the sweep."""
-        if isinstance(news, Passed):
+        if isinstance(news, PassEnded):
             self.trial.status = news.plan.status
-        if isinstance(news, Happened):
+        if isinstance(news, RunEvent):
             event = replace(news.event, message=in_sweep(news.event.message))
             news = replace(news, event=event)
         self.sink.emit(OfTrial(trial=self.trial.action.trial.number, news=news))

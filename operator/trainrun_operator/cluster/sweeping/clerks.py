@@ -13,7 +13,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.storage import RENEWED_AFTER
 from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown
 from trainrun_operator.kube.errors import AlreadyExists, KubeError, is_refusal
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.worlds.kubernetes.clerk_pod import (
     ClerkImage,
     clerk_hash,
@@ -48,7 +48,7 @@ class Clerks:
         clock, which nobody sets."""
 
     async def look_after(
-        self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool
+        self, sweep: TrainSweep, exchange: ClerkExchange, *, wanted: bool
     ) -> ClerkUnknown | None:
         """See to it that a clerk is there, or none. Returns why it cannot answer, where somebody
         has said so: its pod may not be made or deleted, has not come to a node, or runs out of
@@ -59,7 +59,7 @@ class Clerks:
         ages = self._ages(sweep.metadata.uid, living if wanted else [])
         made_for = clerk_hash(sweep)
         good = [
-            it for it in living if wanted and not _is_lost(it, made_for, desk, ages.get(it.uid))
+            it for it in living if wanted and not _is_lost(it, made_for, exchange, ages.get(it.uid))
         ]
         kept = ""
         for pod in living:
@@ -107,12 +107,12 @@ class Clerks:
             around.pods.learn(await around.api.get(f"{path}/{body['metadata']['name']}"))
 
 
-def _is_lost(pod: PodFact, made_for: str, desk: ClerkDesk, age: timedelta | None) -> bool:
+def _is_lost(pod: PodFact, made_for: str, exchange: ClerkExchange, age: timedelta | None) -> bool:
     if pod.phase in ENDED or pod.template_hash != made_for:
         return True
     if age is None:  # it waits for a node or its image, and has asked nobody yet
         return False
-    return min(desk.silent_for, age) > DEAF or is_renewed(desk.refused_for, age)
+    return min(exchange.silent_for, age) > DEAF or is_renewed(exchange.refused_for, age)
 
 
 def is_renewed(refused: timedelta, age: timedelta) -> bool:

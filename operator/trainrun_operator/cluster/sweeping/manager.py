@@ -21,7 +21,7 @@ from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import settled
 from trainrun_operator.kube.raw import mapping, text
-from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange, ClerkExchanges
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader
 from trainrun_operator.worlds.kubernetes.world import Surroundings
@@ -44,12 +44,12 @@ class SweepManager:
         api: KubeApi,
         *,
         namespaces: Sequence[str],
-        desks: ClerkDesks,
+        exchanges: ClerkExchanges,
         record: Record,
         runs: RunWatch,
     ) -> None:
         """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
-        self._desks = desks
+        self._exchanges = exchanges
         self._record = record
         self._neighbours = Neighbours(record, TRAINSWEEP)
         self._telling: asyncio.Task[None] | None = None
@@ -113,10 +113,12 @@ class SweepManager:
     def _begin(self, raw: Raw, around: SweepSurroundings) -> None:
         uid = raw["metadata"]["uid"]
         wakeup = Wakeup()
-        desk = ClerkDesk(sweep_uid=uid, on_news=wakeup.now)
+        exchange = ClerkExchange(sweep_uid=uid, on_news=wakeup.now)
         telling = SweepTelling(self._tell)
-        world = ClusterSweep(raw=raw, around=around, desk=desk, telling=telling, wakeup=wakeup)
-        self._desks.add(desk)
+        world = ClusterSweep(
+            raw=raw, around=around, exchange=exchange, telling=telling, wakeup=wakeup
+        )
+        self._exchanges.add(exchange)
 
         async def lead() -> None:
             await self.index.listed(raw["metadata"]["namespace"])  # else trials would look lost
@@ -128,7 +130,7 @@ class SweepManager:
 
     def _over(self, uid: str) -> None:
         if self._led.pop(uid, None) is not None:
-            self._desks.remove(uid)
+            self._exchanges.remove(uid)
         # The spec may have changed while the last pass was made.
         if (raw := self._sweeps.get(uid)) is not None:
             self._see(raw)

@@ -51,7 +51,7 @@ from trainrun_operator.kube.errors import (
     NotFound,
     is_refusal,
 )
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepSeen
 from trainrun_operator.worlds.base import StatusUnwritable
@@ -161,7 +161,7 @@ class ClusterSweep:
 
     raw: Raw
     around: SweepSurroundings
-    desk: ClerkDesk
+    exchange: ClerkExchange
     telling: SweepTelling
     wakeup: Wakeup
 
@@ -208,7 +208,7 @@ class ClusterSweep:
             acted_on=before.position,
             in_use=self._in_use(sweep),
             runs=self.around.index.runs(sweep.metadata.uid),
-            carried_out=self.desk.carried_out,
+            carried_out=self.exchange.carried_out,
         )
         return ClusterSeen(
             name=sweep.metadata.name,
@@ -224,14 +224,14 @@ class ClusterSweep:
         )
 
     def _log(self, sweep: TrainSweep) -> SweepView | ClerkUnknown:
-        log = self.desk.log()
+        log = self.exchange.log()
         if not isinstance(log, ClerkUnknown):
             return log
         secret = sweep.spec.storage.credentials_secret_ref
         return self._no_clerk or with_remedy(log, secret=secret.name if secret else "")
 
     def _in_use(self, sweep: TrainSweep) -> str:
-        sessions = self.desk.view.sessions
+        sessions = self.exchange.view.sessions
         newest = sessions[-1].uid if sessions else ""
         return self.around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
 
@@ -282,12 +282,12 @@ class ClusterSweep:
     async def order(self, seen: ClusterSeen, plan: SweepPlan) -> None:
         """Let a clerk be there, and tell it what is wanted. Raises KubeError."""
         self._no_clerk = await self.around.clerks.look_after(
-            seen.sweep, self.desk, wanted=not plan.over
+            seen.sweep, self.exchange, wanted=not plan.over
         )
         self.telling.clerk(seen.raw, self._no_clerk)
         working = any(run.phase == "Running" for run in seen.observation.runs)
         spec = known_spec(seen.whole)
-        self.desk.order(ClerkOrders(spec=spec, targets=plan.targets, working=working))
+        self.exchange.order(ClerkOrders(spec=spec, targets=plan.targets, working=working))
 
     def rest(self, plan: SweepPlan) -> bool:
         """A sweep that is over is left until its spec changes."""

@@ -16,7 +16,7 @@ from tests.simulation.world.sweep.operators import SimulatedOperator
 from tests.simulation.world.sweep.storage import SWEEP, Moment, SimulatedStorage, StoreLine
 from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.clerk_work import ClerkWork
 
 VOLUME = 9
@@ -55,17 +55,17 @@ class ClerkNetwork:
                 leader = self.random.choice(self.operators)
         return leader if leader.serves else None
 
-    def tell(self, desk: ClerkDesk, state: ClerkState) -> None:
+    def tell(self, exchange: ClerkExchange, state: ClerkState) -> None:
         """Let it hear this, and now and then what it, or another one, has heard before."""
         sent = ClerkState.from_json(json.loads(state.to_json())) if self.by_wire else state
-        desk.hear(sent)
+        exchange.hear(sent)
         if self.reliable:
             return
         self._late = [*self._late, sent][-REMEMBERED:]
         if self.random.random() < 0.1:
             again = self.random.choice(self._late)
-            if again.sweep_uid == desk.sweep_uid:
-                desk.hear(again)
+            if again.sweep_uid == exchange.sweep_uid:
+                exchange.hear(again)
 
     def answered(self, orders: ClerkOrders) -> ClerkOrders | None:
         """The orders as they arrive; None: they are lost."""
@@ -128,12 +128,12 @@ class SimulatedClerk:
         self._pause(self, ("before", "call", ""))
         if operator is None or not operator.serves:
             return
-        desk = operator.desk
-        if desk is None or desk.sweep_uid != self.uid:
+        exchange = operator.exchange
+        if exchange is None or exchange.sweep_uid != self.uid:
             self.dead = True  # its sweep is gone, or over
             return
-        self._network.tell(desk, state)
-        answer = self._network.answered(desk.orders)
+        self._network.tell(exchange, state)
+        answer = self._network.answered(exchange.orders)
         self._pause(self, ("after", "call", ""))
         if answer is not None:
             work.hear(answer)
@@ -148,11 +148,11 @@ class SimulatedClerks:
         self._clock = clock
         self.living: list[SimulatedClerk] = []
 
-    def look_after(self, desk: ClerkDesk, *, wanted: bool) -> None:
+    def look_after(self, exchange: ClerkExchange, *, wanted: bool) -> None:
         """As `cluster/sweeping/clerks.py` does."""
         self.bury()
-        pods = [it for it in self.living if not it.deleted and it.uid == desk.sweep_uid]
-        good = [it for it in pods if wanted and not self._is_lost(it, desk)]
+        pods = [it for it in self.living if not it.deleted and it.uid == exchange.sweep_uid]
+        good = [it for it in pods if wanted and not self._is_lost(it, exchange)]
         for clerk in pods:
             if clerk not in good[:1]:
                 clerk.deleted = True
@@ -160,11 +160,11 @@ class SimulatedClerks:
             for clerk in self.living[: -MOST_CLERKS + 1 or None]:
                 clerk.dead = True  # its node has come back, and ends it
             self.bury()
-            self.living.append(self._born(desk.sweep_uid))
+            self.living.append(self._born(exchange.sweep_uid))
 
     def bury(self) -> None:
         """Forget those that are dead."""
         self.living = [it for it in self.living if not it.dead]
 
-    def _is_lost(self, clerk: SimulatedClerk, desk: ClerkDesk) -> bool:
-        return desk.silent_for.total_seconds() > DEAF and self._clock.now - clerk.born > DEAF
+    def _is_lost(self, clerk: SimulatedClerk, exchange: ClerkExchange) -> bool:
+        return exchange.silent_for.total_seconds() > DEAF and self._clock.now - clerk.born > DEAF

@@ -26,7 +26,7 @@ from trainrun_operator.core.sweep.boundary import (
 )
 from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.display import is_settled
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
 
@@ -36,7 +36,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 class ClerkKeeper(Protocol):
     """Sees to it that a clerk is there, or none."""
 
-    def look_after(self, desk: ClerkDesk, *, wanted: bool) -> None:
+    def look_after(self, exchange: ClerkExchange, *, wanted: bool) -> None:
         """For the sweep of this desk."""
         ...
 
@@ -91,7 +91,7 @@ class SimulatedOperator:
         """What its next turn is."""
         self.reliable = False
         """Its watch is up to date, and it knows whether it leads."""
-        self.desk: ClerkDesk | None = None
+        self.exchange: ClerkExchange | None = None
         """Of the sweep that it leads."""
         self.serves = False
         """It is there for clerks, since it believes that it leads."""
@@ -109,7 +109,7 @@ class SimulatedOperator:
 
     async def _live(self) -> None:
         while True:
-            self.serves, self.desk = False, None
+            self.serves, self.exchange = False, None
             await self._turn("wait for the Lease")
             self._term = self._cluster.term
             if not self._leads:
@@ -122,12 +122,12 @@ class SimulatedOperator:
 
     async def _lead(self) -> None:
         """As `cluster/sweeping/manager.py` does: a leader for each sweep that is not over."""
-        self.desk = None
+        self.exchange = None
         await self._idle()
         if is_settled(self._sweep.raw):
             return
         self._wakeup = TurnWakeup(self._cluster.clock, self._idle)
-        self.desk = ClerkDesk(
+        self.exchange = ClerkExchange(
             sweep_uid=self._sweep.uid, on_news=self._wakeup.now, clock=self._cluster.clock
         )
         with suppress(Deleted):
@@ -155,7 +155,7 @@ class SimulatedOperator:
         if not self._leads and (self.reliable or self._cluster.random.random() < 0.3):
             raise Deposed
         self._watch()
-        if self.desk is not None and self.desk.sweep_uid != self._sweep.uid:
+        if self.exchange is not None and self.exchange.sweep_uid != self._sweep.uid:
             raise Deleted
 
     def _watch(self) -> None:
@@ -184,16 +184,16 @@ class SimulatedOperator:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[SimulatedSeen]:
         """By the watch."""
-        desk, sweep = self._own_desk, self._sweep
+        exchange, sweep = self._own_desk, self._sweep
         before = status_from(sweep.status)
         yield SimulatedSeen(
             name=SWEEP,
             config=sweep.config,
             observation=SweepObservation(
-                log=desk.log(),
+                log=exchange.log(),
                 acted_on=before.position,
                 runs=tuple(self._runs.values()),
-                carried_out=desk.carried_out,
+                carried_out=exchange.carried_out,
             ),
             before=before,
             generation=sweep.generation,
@@ -202,9 +202,9 @@ class SimulatedOperator:
         )
 
     @property
-    def _own_desk(self) -> ClerkDesk:
-        assert self.desk is not None, "it leads a sweep"
-        return self.desk
+    def _own_desk(self) -> ClerkExchange:
+        assert self.exchange is not None, "it leads a sweep"
+        return self.exchange
 
     async def write(self, seen: SimulatedSeen, status: TrainSweepStatus) -> None:
         """Raises Overtaken, Deposed."""

@@ -35,7 +35,7 @@ class Lines(Protocol):
         """Write it; where it has a `source`, the process that printed it, it may be left out."""
 
 
-class WrittenLines:
+class BlockingWriter:
     """Writes each line before it returns."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -46,7 +46,7 @@ class WrittenLines:
         print(text, file=self._stream, flush=True)
 
 
-class Unhurried(io.TextIOBase):
+class NonBlockingWriter(io.TextIOBase):
     """Stands for a stream and never waits nor fails: writes from a thread of its own, which `end`
     waits for."""
 
@@ -192,14 +192,14 @@ def _not_written(count: int) -> str:
 
 
 @contextmanager
-def unhurried(
+def non_blocking(
     left_out: Callable[[int], str] = _not_written, *, patience: float = threading.TIMEOUT_MAX
 ) -> Iterator[None]:
     """Whatever is printed meanwhile neither waits nor fails; in the end all is written, or so many
     seconds have passed."""
     before = sys.stdout, sys.stderr
-    err = Unhurried(sys.stderr, left_out=_not_written)
-    out = Unhurried(
+    err = NonBlockingWriter(sys.stderr, left_out=_not_written)
+    out = NonBlockingWriter(
         sys.stdout,
         left_out=left_out,
         on_problem=lambda why: err.line(f"trainrun: {_lost('stdout', why)}"),
@@ -214,17 +214,17 @@ def unhurried(
 
 
 def lines_of_stdout() -> Lines:
-    """Those that are written soon, within `unhurried`."""
-    return sys.stdout if isinstance(sys.stdout, Unhurried) else WrittenLines(sys.stdout)
+    """Those that are written soon, within `non_blocking`."""
+    return sys.stdout if isinstance(sys.stdout, NonBlockingWriter) else BlockingWriter(sys.stdout)
 
 
 def is_behind() -> bool:
-    """What was printed waits for its reader, within `unhurried`."""
+    """What was printed waits for its reader, within `non_blocking`."""
     return getattr(sys.stdout, "behind", False)
 
 
 def problem_of_output() -> str:
-    """Why what is printed, within `unhurried`, cannot be written; empty where it can."""
+    """Why what is printed, within `non_blocking`, cannot be written; empty where it can."""
     told = ((name, getattr(getattr(sys, name), "problem", "")) for name in ("stdout", "stderr"))
     return next((_lost(name, why) for name, why in told if why), "")
 

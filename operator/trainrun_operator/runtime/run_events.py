@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class RunEvent:
     """An entry of the run's history (a Kubernetes Event in a cluster)."""
 
     time: datetime
@@ -52,7 +52,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class PassEnded:
     """A pass ended with nothing to write first: this is the state of affairs."""
 
     time: datetime
@@ -69,7 +69,7 @@ class Output:
     line: str
 
 
-RunNews = Happened | Passed | Output
+RunNews = RunEvent | PassEnded | Output
 
 
 class EventSink(Protocol):
@@ -79,7 +79,7 @@ class EventSink(Protocol):
         """Take note; returns at once."""
 
 
-class Everyone:
+class Fanout:
     """Passes everything on to several sinks, in order."""
 
     def __init__(self, sinks: Iterable[EventSink]) -> None:
@@ -92,7 +92,7 @@ class Everyone:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Mishaps:
+class RepeatedErrors:
     """Of one run, as long as we lead it."""
 
     world: World
@@ -138,7 +138,7 @@ class Mishaps:
             return False
         self._told.add(message)
         event = Event(type="Warning", reason=OPERATOR_ERROR, message=message)
-        self.events.emit(Happened(time=datetime.now(UTC), event=event))
+        self.events.emit(RunEvent(time=datetime.now(UTC), event=event))
         return True
 
     async def _show(self, seen: Observation, message: str) -> None:

@@ -13,17 +13,17 @@ from typing import TextIO
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun_operator.runtime.written_lines import (
+from trainrun_operator.runtime.line_writers import (
     BACKLOG,
     LAST,
     MOST_SPARED,
-    Unhurried,
+    NonBlockingWriter,
     is_behind,
     left_out,
     lines_of_stdout,
+    non_blocking,
     problem_of_output,
     source_of,
-    unhurried,
 )
 
 SOON = 60.0
@@ -44,7 +44,7 @@ class Reader:
     def goes_away(self) -> None:
         os.close(self._end)
 
-    def shown(self, lines: Unhurried) -> list[str]:
+    def shown(self, lines: NonBlockingWriter) -> list[str]:
         """All that was written, until its end."""
         lines.end(SOON)
         self.stream.close()
@@ -57,9 +57,9 @@ class Reader:
         os.close(self._end)
 
 
-def reading(told: Callable[[int], str] = left_out) -> tuple[Reader, Unhurried]:
+def reading(told: Callable[[int], str] = left_out) -> tuple[Reader, NonBlockingWriter]:
     reader = Reader()
-    return reader, Unhurried(reader.stream, left_out=told)
+    return reader, NonBlockingWriter(reader.stream, left_out=told)
 
 
 def test_a_reader_who_keeps_up_gets_every_line_in_order() -> None:
@@ -119,7 +119,7 @@ def test_a_reader_who_has_gone_does_no_harm_and_is_told_of_once() -> None:
     told: list[str] = []
     reader = Reader()
     reader.goes_away()
-    lines = Unhurried(reader.stream, left_out=left_out, on_problem=told.append)
+    lines = NonBlockingWriter(reader.stream, left_out=left_out, on_problem=told.append)
     for number in range(3):
         lines.line(f"nobody reads this: {number}")
         eventually(lambda: not lines.behind, timeout=SOON, what="it was tried")
@@ -141,7 +141,7 @@ def test_whatever_is_printed_does_not_wait_for_its_reader() -> None:
     before, reader = (sys.stdout, sys.stderr), Reader()
     sys.stdout = reader.stream
     try:
-        with unhurried():
+        with non_blocking():
             assert not is_behind()
             print("x" * (1 << 20))
             lines_of_stdout().line("a line")

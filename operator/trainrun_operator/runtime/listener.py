@@ -41,7 +41,7 @@ FRUITLESS_ADDRESSES = 4096
 
 
 @dataclass(slots=True)
-class Fruitless:
+class FailedConnections:
     """How many there were lately."""
 
     _lately: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -66,25 +66,25 @@ class Fruitless:
 
 
 @dataclass(slots=True)
-class _Share:
+class _AddressLimit:
     turns: asyncio.Semaphore
     wanted: int = field(default=0)
     """How many hold one or wait for one: at 0 the share is forgotten."""
 
 
-class Shares:
+class ConnectionLimiter:
     """First come, first served, among all and within a share."""
 
     def __init__(self, *, at_once: int, share: int) -> None:
         """`at_once` in all, `share` of them for one key."""
         self._all = asyncio.Semaphore(at_once)
         self._share = share
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, _AddressLimit] = {}
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncGenerator[None]:
         """Wait for a turn, and hold it."""
-        share = self._shares.setdefault(key, _Share(asyncio.Semaphore(self._share)))
+        share = self._shares.setdefault(key, _AddressLimit(asyncio.Semaphore(self._share)))
         share.wanted += 1
         try:
             async with share.turns, self._all:
@@ -128,7 +128,7 @@ def check_shape(message: object, *, path: str = "", depth: int = 0) -> None:
         check_shape(item, path=f"{path}.{name}" if path else name, depth=depth + 1)
 
 
-STRANGERS = 512
+MAX_UNAUTHENTICATED = 512
 """Connections of strangers in all; each costs some 100 kB before it has said a word."""
 STRANGERS_PER_ADDRESS = 32
 """Workers of one node may share an address, and all come at once after a change of the leader."""
@@ -142,10 +142,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Guest(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection: what it brings goes on to `inner`."""
 
-    door: Door
+    listener: AgentListener
     address: str
     inner: asyncio.Protocol
     since: float
@@ -178,7 +178,7 @@ class _Guest(asyncio.Protocol):
         self.inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.left(self)
+        self.listener.left(self)
         self.inner.connection_lost(exc)
 
     def cut(self) -> None:
@@ -190,7 +190,7 @@ class _Guest(asyncio.Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Door:
+class AgentListener:
     """Listens, and knows every connection."""
 
     receive: Callable[[], asyncio.Protocol]
@@ -200,14 +200,14 @@ class Door:
     """From the first packet to having shown who one is."""
     _socket: socket.socket | None = None
     _accepting: asyncio.Task[None] | None = None
-    _strangers: dict[_Guest, None] = field(default_factory=dict)
+    _unauthenticated: dict[_Connection, None] = field(default_factory=dict)
     """Oldest first."""
     _of_address: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """How many of them."""
-    _known: dict[str, list[_Guest]] = field(default_factory=dict)
+    _known: dict[str, list[_Connection]] = field(default_factory=dict)
     """By who they are, oldest first."""
-    _by_inner: dict[asyncio.BaseProtocol, _Guest] = field(default_factory=dict)
-    _fruitless: Fruitless = field(default_factory=Fruitless)
+    _by_inner: dict[asyncio.BaseProtocol, _Connection] = field(default_factory=dict)
+    _fruitless: FailedConnections = field(default_factory=FailedConnections)
 
     def open(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
@@ -225,7 +225,7 @@ class Door:
             await asyncio.gather(self._accepting, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
-        for guest in list(self._strangers):
+        for guest in list(self._unauthenticated):
             guest.cut()
 
     def know(self, inner: asyncio.BaseProtocol, name: str, *, most: int) -> None:
@@ -253,7 +253,7 @@ class Door:
         if guest is not None:
             guest.more = more
 
-    def left(self, guest: _Guest) -> None:
+    def left(self, guest: _Connection) -> None:
         """The connection has ended, or never came to be."""
         self._forget(guest)
         if self._by_inner.pop(guest.inner, None) is not None and not guest.name:
@@ -277,14 +277,14 @@ class Door:
 
     def _let_in(self, connection: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
-        guest = _Guest(door=self, address=address, inner=self.receive(), since=loop.time())
-        self._strangers[guest] = None
+        guest = _Connection(listener=self, address=address, inner=self.receive(), since=loop.time())
+        self._unauthenticated[guest] = None
         self._of_address[address] += 1
         self._by_inner[guest.inner] = guest
         guest.deadline = loop.call_later(self.seconds, guest.cut)
         guest.greeting = asyncio.create_task(self._greet(guest, connection))
 
-    async def _greet(self, guest: _Guest, connection: socket.socket) -> None:
+    async def _greet(self, guest: _Connection, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         times = (
             {"ssl_handshake_timeout": self.seconds, "ssl_shutdown_timeout": GOODBYE_SECONDS}
@@ -306,9 +306,9 @@ class Door:
         if self._fruitless.had_its_share(address, asyncio.get_running_loop().time()):
             return False
         if self._of_address[address] >= STRANGERS_PER_ADDRESS:
-            oldest = next(guest for guest in self._strangers if guest.address == address)
-        elif len(self._strangers) >= STRANGERS:
-            oldest = next(iter(self._strangers))
+            oldest = next(guest for guest in self._unauthenticated if guest.address == address)
+        elif len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+            oldest = next(iter(self._unauthenticated))
         else:
             return True
         if asyncio.get_running_loop().time() - oldest.since < SECURE_SECONDS:
@@ -317,13 +317,13 @@ class Door:
         oldest.cut()
         return True
 
-    def _forget(self, guest: _Guest) -> None:
+    def _forget(self, guest: _Connection) -> None:
         """Count it no longer, for what it was."""
         if guest.deadline is not None:
             guest.deadline.cancel()
             guest.deadline = None
-        if guest in self._strangers:
-            del self._strangers[guest]
+        if guest in self._unauthenticated:
+            del self._unauthenticated[guest]
             self._of_address[guest.address] -= 1
             if not self._of_address[guest.address]:
                 del self._of_address[guest.address]
@@ -351,27 +351,29 @@ class AgentArchive:
         """`seconds`: how long a download may take."""
         self._path = path
         self._seconds = seconds
-        self._turns = Shares(at_once=AT_ONCE, share=OF_A_RUN)
-        self._strangers_turns = Shares(at_once=STRANGERS_AT_ONCE, share=OF_AN_ADDRESS)
+        self._turns = ConnectionLimiter(at_once=AT_ONCE, share=OF_A_RUN)
+        self._download_turns = ConnectionLimiter(at_once=STRANGERS_AT_ONCE, share=OF_AN_ADDRESS)
 
     async def get(self, request: web.Request, *, share: str) -> web.StreamResponse:
         """The file, or 404 with what is missing; `share`: the run that it is for."""
         return await self._send(request, self._turns.of(share))
 
-    async def get_as_stranger(self, request: web.Request, door: Door) -> web.StreamResponse:
-        """The same for who shows no token; `door` lets him stay until he has it."""
-        turn = self._strangers_turns.of(request.remote or "")
-        return await self._send(request, turn, door)
+    async def get_as_stranger(
+        self, request: web.Request, listener: AgentListener
+    ) -> web.StreamResponse:
+        """The same for who shows no token; `listener` lets him stay until he has it."""
+        turn = self._download_turns.of(request.remote or "")
+        return await self._send(request, turn, listener)
 
     async def _send(
         self,
         request: web.Request,
         turn: AbstractAsyncContextManager[None],
-        door: Door | None = None,
+        listener: AgentListener | None = None,
     ) -> web.StreamResponse:
         async with turn:
-            if door is not None:
-                door.give_time(request.protocol, self._seconds)
+            if listener is not None:
+                listener.give_time(request.protocol, self._seconds)
             try:
                 content = self._content
             except OSError as error:

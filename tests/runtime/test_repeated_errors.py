@@ -11,8 +11,8 @@ import pytest
 from tests.runtime.test_reconciler import CREATE, Story, a_plan
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_parts import Failures
-from trainrun_operator.runtime import news
-from trainrun_operator.runtime.news import Happened, Kind, Mishaps, one_line
+from trainrun_operator.runtime import run_events
+from trainrun_operator.runtime.run_events import Kind, RepeatedErrors, RunEvent, one_line
 from trainrun_operator.worlds.base import Agents, Seen, StatusRefused
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Trouble:
         self.world.status = TrainRunStatus(
             attempt=3, phase="Running", failures=Failures(counted=2, text="2/5")
         )
-        self.story.reconciler._mishaps = Mishaps(
+        self.story.reconciler._repeated_errors = RepeatedErrors(
             world=self.world, events=self.story, passing=passing, on_mishap=self.counted.append
         )
 
@@ -52,7 +52,9 @@ class Trouble:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        happened = (news.event for news in self.story.news if isinstance(news, Happened))
+        happened = (
+            run_events.event for news in self.story.news if isinstance(run_events, RunEvent)
+        )
         return [(event.reason, event.message) for event in happened]
 
 
@@ -95,7 +97,7 @@ async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
 ) -> None:
     """`kubectl get` showed a run as it had been, and its edits stayed unobserved."""
     trouble = Trouble(passing=(Refusal,))
-    monkeypatch.setattr(news, "PATIENT_TRIES", 1)
+    monkeypatch.setattr(run_events, "PATIENT_TRIES", 1)
     refusals = [Refusal("failed calling webhook")] * 3
 
     async def refused(_action: Action) -> None:
@@ -126,7 +128,7 @@ async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
 async def test_what_passes_by_itself_is_told_only_when_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(news, "PATIENT_TRIES", 2)
+    monkeypatch.setattr(run_events, "PATIENT_TRIES", 2)
     brief = Trouble(ConnectionError("away"), passing=(OSError,))
     await brief.over()
     assert brief.events == []
@@ -155,7 +157,7 @@ async def test_a_refusal_that_may_pass_is_borne_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An API server that has just been started has not read the roles yet."""
-    monkeypatch.setattr(news, "PATIENT_TRIES", 2)
+    monkeypatch.setattr(run_events, "PATIENT_TRIES", 2)
     early = Trouble(refused_by(Refusal("no roles yet")), passing=(Refusal,))
     await early.over()
     assert early.events == []
@@ -169,8 +171,8 @@ async def test_one_that_changes_with_every_try_makes_no_flood_of_events() -> Non
     trouble = Trouble()
     for number in range(20):
         error = ValueError(f"object {number}")
-        await trouble.story.reconciler._mishaps.failed(error, tries=1, seen=None)
-    assert len(trouble.events) == news.MOST_TOLD
+        await trouble.story.reconciler._repeated_errors.failed(error, tries=1, seen=None)
+    assert len(trouble.events) == run_events.MOST_TOLD
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ async def test_one_that_changes_with_every_try_makes_no_flood_of_events() -> Non
         (ValueError("s3://me:abc123@host/x"), "ValueError: s3://***@host/x"),
         (ValueError("Authorization: Bearer abc123"), "ValueError: Authorization: ***"),
         (ValueError("{'AWS_SECRET_ACCESS_KEY': 'abc123'}"), None),
-        (ValueError("x" * 1000), f"ValueError: {'x' * (news.LONGEST_ERROR - 13)}…"),
+        (ValueError("x" * 1000), f"ValueError: {'x' * (run_events.LONGEST_ERROR - 13)}…"),
     ],
 )
 def test_an_error_is_told_in_one_bounded_line_without_a_secret(

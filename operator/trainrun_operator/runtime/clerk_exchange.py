@@ -26,14 +26,14 @@ from trainrun_operator.core.sweep.clerking import (
     ClerkOrders,
     ClerkState,
 )
-from trainrun_operator.runtime.door import read_shaped
+from trainrun_operator.runtime.listener import read_shaped
 
 SILENCE = 30.0
 """Seconds without a word after which a clerk is unknown: three times its longest wait."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ClerkDesk:
+class ClerkExchange:
     """Of one sweep."""
 
     sweep_uid: str
@@ -143,24 +143,24 @@ class ClerkDesk:
         turn.set()
 
 
-class ClerkDesks:
+class ClerkExchanges:
     """By the uid of the sweep."""
 
     def __init__(self) -> None:
-        self._desks: dict[str, ClerkDesk] = {}
+        self._exchanges: dict[str, ClerkExchange] = {}
 
-    def add(self, desk: ClerkDesk) -> None:
+    def add(self, exchange: ClerkExchange) -> None:
         """Serve this sweep's clerk, too."""
-        self._desks[desk.sweep_uid] = desk
+        self._exchanges[exchange.sweep_uid] = exchange
 
     def remove(self, sweep_uid: str) -> None:
         """The sweep is gone: its clerk is refused."""
-        self._desks.pop(sweep_uid).close()
+        self._exchanges.pop(sweep_uid).close()
 
     def close(self) -> None:
         """Answer all who wait."""
-        for desk in self._desks.values():
-            desk.close()
+        for exchange in self._exchanges.values():
+            exchange.close()
 
     async def answer(self, body: bytes, *, sweep_uid: str | None, wait: float) -> web.Response:
         """What the clerk who has sent this is told; `sweep_uid` is the one that it may speak for,
@@ -179,10 +179,10 @@ class ClerkDesks:
         if sweep_uid is not None and sweep_uid != state.sweep_uid:
             text = f"this pod is no clerk of the sweep with uid {state.sweep_uid}"
             return web.Response(status=403, text=text)
-        desk = self._desks.get(state.sweep_uid)
-        if desk is None:
+        exchange = self._exchanges.get(state.sweep_uid)
+        if exchange is None:
             text = f"the sweep with uid {state.sweep_uid} is gone: it was deleted, or is over"
             return web.Response(status=410, text=text)
-        desk.hear(state)
-        orders = await desk.answer(state, wait=wait)
+        exchange.hear(state)
+        orders = await exchange.answer(state, wait=wait)
         return web.Response(text=orders.to_json(), content_type="application/json")

@@ -21,7 +21,7 @@ from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.core.sweep.clerking import ClerkConfig, ClerkOrders
 from trainrun_operator.core.sweep.config import immutable_part
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 
 UID = "sweep-uid-1"
 SECONDS = 30.0
@@ -50,7 +50,7 @@ class Bureau:
     """One sweep's desk, and its clerks."""
 
     folder: Path
-    desk: ClerkDesk
+    exchange: ClerkExchange
     server: AgentServer
     port: int
     uri: str
@@ -62,11 +62,11 @@ class Bureau:
         """An operator that knows nothing yet; `uri`: of the storage, a folder of its own by
         default."""
         (folder / "storage").mkdir(exist_ok=True)
-        desk = ClerkDesk(sweep_uid=UID, on_news=lambda: None)
+        exchange = ClerkExchange(sweep_uid=UID, on_news=lambda: None)
         server = AgentServer(authenticate=shared_token("secret"))
-        server.clerks.add(desk)
+        server.clerks.add(exchange)
         uri = uri or (folder / "storage").as_uri()
-        return cls(folder, desk, server, await server.start("127.0.0.1", port=port), uri)
+        return cls(folder, exchange, server, await server.start("127.0.0.1", port=port), uri)
 
     async def close(self) -> None:
         for clerk in self.clerks:
@@ -105,7 +105,7 @@ class Bureau:
         """What the log is to hold, from now on."""
         wanted = Targets(**{"session": session(), **targets})
         changed = spec(**(spec_changes or {}))
-        self.desk.order(ClerkOrders(spec=changed, targets=wanted, working=working))
+        self.exchange.order(ClerkOrders(spec=changed, targets=wanted, working=working))
 
     def report(self, trial: int, *values: float, attempt: int = 1, metric: str = "loss") -> None:
         """What a trial stores of its metrics, one value a step."""
@@ -121,7 +121,7 @@ class Bureau:
     async def view(self, holds: Callable[[SweepView], object], what: str) -> SweepView:
         """The log, once it is known as a whole and this holds."""
         deadline = asyncio.get_running_loop().time() + SECONDS
-        while not (isinstance(log := self.desk.log(), SweepView) and holds(log)):
+        while not (isinstance(log := self.exchange.log(), SweepView) and holds(log)):
             assert asyncio.get_running_loop().time() < deadline, f"{what}: {log}"
             await asyncio.sleep(0.01)
         return log
