@@ -68,7 +68,7 @@ time.sleep(3600)
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
+class WorkerObservation:
     """The run, the operator, and what is needed to disturb both."""
 
     api: KubeApi
@@ -155,7 +155,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+async def scene(folder: Path) -> AsyncIterator[WorkerObservation]:
     """Everything up, and the run training."""
     server = ApiServer(directory=folder / "apiserver")
     server.directory.mkdir()
@@ -175,7 +175,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
     account = {"metadata": {"name": ACCOUNT}}
     for name in (TEAM, NAMESPACE):
         await api.post(f"/api/v1/namespaces/{name}/serviceaccounts", account)
-    found = Scene(
+    found = WorkerObservation(
         api=api, folder=folder, archive=archive, port=free_port(), health_port=free_port()
     )
     pods = Pods(
@@ -256,7 +256,7 @@ class Figures:
     megabytes: float
 
 
-async def measure(found: Scene, rounds: int, name: str = "") -> Figures:
+async def measure(found: WorkerObservation, rounds: int, name: str = "") -> Figures:
     """Crash and recover so many times while this attack goes on; without a name, none does."""
     crash: list[float] = []
     replace: list[float] = []
@@ -272,7 +272,7 @@ async def measure(found: Scene, rounds: int, name: str = "") -> Figures:
 
 @asynccontextmanager
 async def attack(
-    found: Scene, name: str, pod: dict[str, Any]
+    found: WorkerObservation, name: str, pod: dict[str, Any]
 ) -> AsyncIterator[subprocess.Popen[bytes] | None]:
     """It goes on meanwhile."""
     if name in OBJECTS:

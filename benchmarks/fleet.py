@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.local_job import machine
 from benchmarks.on_fleet.meter import Meter, megabytes, yardstick
-from benchmarks.on_fleet.scene import Process, Scene, scene
+from benchmarks.on_fleet.scene import Process, WorkerObservation, scene
 
 AGENTS, LARGE = 2000, 1000
 GANG = 10
@@ -82,7 +82,7 @@ def surroundings(meter: Meter) -> str:
     )
 
 
-async def start_fleet(found: Scene, agents: int) -> None:
+async def start_fleet(found: WorkerObservation, agents: int) -> None:
     """Create the runs, some at a time, and wait until all train."""
     leader, meter = await found.leader(), Meter(ours=found.pids())
     names = [f"run-{number:04d}" for number in range(agents // GANG)]
@@ -96,7 +96,7 @@ async def start_fleet(found: Scene, agents: int) -> None:
     )
 
 
-async def steady(found: Scene, agents: int) -> list[Figure]:
+async def steady(found: WorkerObservation, agents: int) -> list[Figure]:
     """All train, and nothing happens."""
     await asyncio.sleep(SETTLING)
     leader, meter = await found.leader(), Meter(ours=found.pids())
@@ -111,7 +111,7 @@ async def steady(found: Scene, agents: int) -> list[Figure]:
     ]
 
 
-async def crashes(found: Scene, agents: int) -> list[Figure]:
+async def crashes(found: WorkerObservation, agents: int) -> list[Figure]:
     """One after the other, then all at once."""
     names = [f"run-{number:04d}" for number in range(min(CRASHES, agents // GANG))]
     leader, meter = await found.leader(), Meter(ours=found.pids())
@@ -146,7 +146,7 @@ async def crashes(found: Scene, agents: int) -> list[Figure]:
     ]
 
 
-async def hand_over(found: Scene, agents: int, quiet: float) -> list[Figure]:
+async def hand_over(found: WorkerObservation, agents: int, quiet: float) -> list[Figure]:
     """The leader dies; another one leads, hears everybody and counts nothing."""
     before, died = await found.counted(), await found.leader()
     address = next(at for at, process in found.operators.items() if process is died)
@@ -177,7 +177,7 @@ async def hand_over(found: Scene, agents: int, quiet: float) -> list[Figure]:
     ]
 
 
-async def steady_after(found: Scene, leads: Process) -> None:
+async def steady_after(found: WorkerObservation, leads: Process) -> None:
     """Heartbeats that came together stay together for a while: is that dearer?"""
     meter = Meter(ours=found.pids())
     await asyncio.sleep(STEADY / 2)
@@ -185,7 +185,7 @@ async def steady_after(found: Scene, leads: Process) -> None:
     say(f"after the hand-over: {cores:.3f} cores{surroundings(meter)}")
 
 
-async def until_heard(found: Scene, moment: float) -> float:
+async def until_heard(found: WorkerObservation, moment: float) -> float:
     """Seconds from `moment` until every agent has been told since that it was heard."""
     while time.monotonic() < moment + PATIENCE * 2:
         heard = await found.ask("heard", moment)
@@ -195,7 +195,7 @@ async def until_heard(found: Scene, moment: float) -> float:
     return PATIENCE * 2
 
 
-async def large_run(found: Scene, workers: int) -> list[Figure]:
+async def large_run(found: WorkerObservation, workers: int) -> list[Figure]:
     """From the creation of the TrainRun until all its processes have been started."""
     leader, meter = await found.leader(), Meter(ours=found.pids())
     await found.start("large", workers)

@@ -37,7 +37,7 @@ operator has requested; here it stands in one queue with the load, and with othe
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
+class WorkerObservation:
     """What runs, and how to ask it."""
 
     api: KubeApi
@@ -94,7 +94,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+async def scene(folder: Path) -> AsyncIterator[WorkerObservation]:
     """Everything up, and no run."""
     server = ApiServer(directory=folder / "apiserver")
     server.directory.mkdir(parents=True)
@@ -115,7 +115,9 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
             address = f"192.0.2.{number}"  # which leads to this machine, see Client
             operators[address] = _start_operator(folder, archive, address)
         load = await _start_load(folder)
-        found = Scene(api=api, server=server, operators=operators, load=load, folder=folder)
+        found = WorkerObservation(
+            api=api, server=server, operators=operators, load=load, folder=folder
+        )
         while not await _leads(found):
             await asyncio.sleep(0.2)
         yield found
@@ -175,7 +177,7 @@ async def _start_load(folder: Path) -> asyncio.subprocess.Process:
         )
 
 
-async def _leads(found: Scene) -> bool:
+async def _leads(found: WorkerObservation) -> bool:
     for address, process in found.operators.items():
         assert process.poll() is None, f"operator {address} has ended: {found.log()}"
     slices = await found.api.list_all(SLICE.rpartition("/")[0])

@@ -17,7 +17,7 @@ from trainrun_operator.core.run.boundary import Event, Installation
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 if TYPE_CHECKING:
     from trainrun_operator.cluster.sweeping.manager import SweepManager
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def surroundings(
     api: KubeApi, *namespaces: str, manager: RunManager | SweepManager, runs: RunWatch
-) -> Surroundings:
+) -> WorldDependencies:
     """Those of an operator that leads, in a cluster in which each pod is sealed."""
     pods = PodIndex(
         api,
@@ -35,11 +35,11 @@ def surroundings(
         sealed=lambda _pod: True,
         on_change=manager.wake,
     )
-    return Surroundings(
+    return WorldDependencies(
         api=api,
         pods=pods,
         reads_nodes=False,
-        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        place=OperatorPlace(url="https://operator", ca_pem="", signing_key=b"key"),
         notices=(),
         leads=lambda: True,
         learn_run=runs.learn,
@@ -86,7 +86,7 @@ class Office:
         )
         return self.watch
 
-    def around(self, api: KubeApi, *namespaces: str) -> Surroundings:
+    def around(self, api: KubeApi, *namespaces: str) -> WorldDependencies:
         """What its runs are led in."""
         return surroundings(api, *namespaces, manager=self.manager, runs=self.watch)
 

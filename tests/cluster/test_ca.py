@@ -61,8 +61,8 @@ async def test_the_first_operator_makes_a_ca_and_the_next_one_finds_it(
     second = await Authority.open(api, namespace=namespace)
 
     assert first.ca_pem == second.ca_pem
-    assert first.seal_key == second.seal_key
-    assert len(first.seal_key) == 32
+    assert first.signing_key == second.signing_key
+    assert len(first.signing_key) == 32
     stored = await api.get(secret(namespace))
     assert set(stored["data"]) == {"ca.crt", "ca.key", "seal.key"}
     assert stored["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "trainrun"}
@@ -95,7 +95,7 @@ async def test_operators_that_start_together_agree(
     found = await asyncio.gather(*(Authority.open(api, namespace=namespace) for _ in range(5)))
 
     assert len({authority.ca_pem for authority in found}) == 1
-    assert len({authority.seal_key for authority in found}) == 1
+    assert len({authority.signing_key for authority in found}) == 1
 
 
 async def test_a_secret_that_was_made_in_advance_is_filled(api: KubeApi, namespace: str) -> None:

@@ -14,7 +14,7 @@ from tests.kube.waiting import until
 from tests.support.eventually import eventually
 from tests.support.kstatus import kstatus
 from tests.support.trainruns import CRD
-from trainrun_operator.cluster import neighbours
+from trainrun_operator.cluster import unmanaged_runs
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes import run_object
@@ -204,7 +204,7 @@ async def test_a_run_that_was_deleted_under_somebodys_finalizer_says_so(fake: Fa
 async def test_a_neighbour_is_told_once_the_api_server_takes_it(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "RETRY", 0.01)
+    monkeypatch.setattr(unmanaged_runs, "RETRY", 0.01)
     office, api = Office(), await KubeApi.connect()
     around = office.around(api)
     away = status(503, "ServiceUnavailable", "the server is starting")

@@ -23,12 +23,12 @@ from trainrun_operator.cluster.pod_tokens import (
 )
 from trainrun_operator.kube.errors import Unavailable
 from trainrun_operator.runtime.agent_server import AuthenticatedCaller, Authenticator, Refusal
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, seal_of
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, signature_of
 
 KEY = b"only the operator has it"
 STATE = replace(a_state(), run_uid="run-uid", worker="run-0-1")
 IDENTITY = PodIdentity(namespace="team", pod="run-0-1", pod_uid="pod-uid")
-SEAL = seal_of(
+SEAL = signature_of(
     KEY,
     namespace="team",
     name="run-0-1",
@@ -46,7 +46,7 @@ POD = PodFact(
     slot=0,
     creation=1,
     template_hash="t1",
-    seal=SEAL,
+    signature=SEAL,
     created=datetime(2026, 1, 1, tzinfo=UTC),
 )
 
@@ -230,7 +230,7 @@ async def test_a_worker_cannot_speak_for_another_one() -> None:
 
 
 async def test_a_pod_that_pretends_to_belong_to_the_run_is_refused() -> None:
-    cluster = Cluster(pod=replace(POD, seal="0" * 64))
+    cluster = Cluster(pod=replace(POD, signature="0" * 64))
     assert refused(await cluster.authenticator()(TOKEN, ADDRESS)) == (
         403,
         "pod team/run-0-1 is no worker of a run: it was not created for it by this operator",

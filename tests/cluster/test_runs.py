@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainrun_operator.cluster.runs import OneByOne
+from trainrun_operator.cluster.runs import SerialQueue
 
 
 async def test_many_large_objects_at_once_do_not_keep_the_loop_from_its_lease() -> None:
@@ -21,7 +21,7 @@ async def test_many_large_objects_at_once_do_not_keep_the_loop_from_its_lease() 
         taken.append(str(raw["number"]))
         rounds_seen.append(rounds)
 
-    told = OneByOne(asyncio.get_running_loop(), act)
+    told = SerialQueue(asyncio.get_running_loop(), act)
 
     def tell() -> None:
         for number in range(50):

@@ -17,8 +17,8 @@ from tests.support.kstatus import kstatus
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict
-from trainrun_operator.worlds.kubernetes.kept import LARGEST, PACKED
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
+from trainrun_operator.worlds.kubernetes.trimmed_objects import LARGEST, PACKED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -160,7 +160,7 @@ MOST_WRITES = 6
 """Durable decisions that one scene may call for, one after the other."""
 
 
-def assert_that_it_rests(scene: Scene, plan: Plan) -> None:
+def assert_that_it_rests(scene: WorkerObservation, plan: Plan) -> None:
     """Once what the facts call for is written, the same facts call for no other write: else every
     pass would write, and none act. Holds for every scene that is decided about."""
     for _ in range(MOST_WRITES):
@@ -176,7 +176,7 @@ def assert_that_it_rests(scene: Scene, plan: Plan) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class WorkerObservation:
     """One moment of a run."""
 
     config: RunConfig
@@ -243,7 +243,7 @@ class Scene:
         assert isinstance(order, Hold), order
         return order
 
-    def after(self, *plans: Plan, passed: float = 0.0) -> Scene:
+    def after(self, *plans: Plan, passed: float = 0.0) -> WorkerObservation:
         """The scene once these plans' statuses are written, and so many seconds later."""
         status = plans[-1].status if plans else self.plan.status
         workers = tuple(replace(w, age=w.age + seconds(passed)) for w in self.workers)
@@ -257,28 +257,28 @@ class Scene:
 
     # ------------------------------------------------------------------ the run
 
-    def without_backoff(self) -> Scene:
+    def without_backoff(self) -> WorkerObservation:
         """The backoff of the ending is over."""
         ending = self.status.ending
         if ending is None:
             return self
         return self.with_status(ending=replace(ending, not_before=None))
 
-    def with_config(self, **fields: Any) -> Scene:
+    def with_config(self, **fields: Any) -> WorkerObservation:
         return replace(self, config=replace(self.config, **limited(fields, self.config.limits)))
 
-    def edited(self, **fields: Any) -> Scene:
+    def edited(self, **fields: Any) -> WorkerObservation:
         """Its user has changed the spec."""
         return replace(self.with_config(**fields), generation=self.generation + 1)
 
-    def with_status(self, **fields: Any) -> Scene:
+    def with_status(self, **fields: Any) -> WorkerObservation:
         return replace(self, status=replace(self.status, **fields))
 
-    def seen_by(self, installation: Installation, *, held_by: str = "") -> Scene:
+    def seen_by(self, installation: Installation, *, held_by: str = "") -> WorkerObservation:
         """By an operator of this installation; the status names this holder."""
         return replace(self, installation=installation).with_status(holder=held_by)
 
-    def listening(self, number: float) -> Scene:
+    def listening(self, number: float) -> WorkerObservation:
         """An operator that can hear agents for so many seconds."""
         return replace(self, listening_for=seconds(number))
 
@@ -290,7 +290,7 @@ class Scene:
         *,
         ago: float = 0.0,
         message: str = "",
-    ) -> Scene:
+    ) -> WorkerObservation:
         mark = Condition(
             type=type_,
             status=status,
@@ -302,12 +302,14 @@ class Scene:
 
     # ------------------------------------------------------------------ attempts
 
-    def asked_for_evidence(self, *, ago: float = 10.0) -> Scene:
+    def asked_for_evidence(self, *, ago: float = 10.0) -> WorkerObservation:
         """It stands still, and its agents were asked so many seconds ago where."""
         asked = EvidenceAsked(attempt=self.status.attempt, number=1, time=self.now - seconds(ago))
         return self.with_status(evidence_asked=asked)
 
-    def running(self, attempt: int = 1, *, resume: tuple[int, int] | None = None) -> Scene:
+    def running(
+        self, attempt: int = 1, *, resume: tuple[int, int] | None = None
+    ) -> WorkerObservation:
         """`attempt` runs on all workers; `resume` is (attempt, step)."""
         slots = range(self.config.replicas)
         agents = [
@@ -336,7 +338,7 @@ class Scene:
         kind: EndingKind = "Incident",
         ago: float = 1.0,
         **fields: Any,
-    ) -> Scene:
+    ) -> WorkerObservation:
         """The newest attempt has been given up so many seconds ago; its workers are idle."""
         scene = self.ended_with(incident, kind=kind, ago=ago, **fields)
         for slot in range(self.config.replicas):
@@ -350,7 +352,7 @@ class Scene:
         kind: EndingKind = "Incident",
         ago: float = 1.0,
         **fields: Any,
-    ) -> Scene:
+    ) -> WorkerObservation:
         """The newest attempt has been given up; its workers are as they were."""
         ending = Ending(
             attempt=self.status.attempt, kind=kind, time=self.now - seconds(ago), **fields
@@ -364,7 +366,7 @@ class Scene:
         outcome: Outcome = "Resolved",
         offer: bool = True,
         **fields: Any,
-    ) -> Scene:
+    ) -> WorkerObservation:
         """Slot 0's agent has an answer of the store, and offers a port; the others can read it."""
         attempt = self.status.attempt + 1
         found = Resolution(
@@ -393,7 +395,7 @@ class Scene:
         outcome: Outcome = "Resolved",
         message: str = "",
         age: float = 0.0,
-    ) -> Scene:
+    ) -> WorkerObservation:
         """What the store has told a worker that was to read this resume point."""
         point = CheckpointId(attempt=resume[0], step=resume[1]) if resume else None
         found = Resolution(
@@ -412,7 +414,7 @@ class Scene:
         ago: float = 5.0,
         writer_rank: int = 0,
         leaving: tuple[int, ...] | None = None,
-    ) -> Scene:
+    ) -> WorkerObservation:
         """Because of notices to the workers of `leaving`: of all slots, unless told otherwise."""
         asked = SaveAsked(
             attempt=self.status.attempt,
@@ -425,29 +427,29 @@ class Scene:
 
     # ------------------------------------------------------------------ workers
 
-    def waiting(self) -> Scene:
+    def waiting(self) -> WorkerObservation:
         """Every slot has a worker whose agent waits for its first order."""
         return replace(self, workers=tuple(map(a_worker, range(self.config.replicas))))
 
     def worker(self, slot: int) -> WorkerFact:
         return next(w for w in self.workers if w.slot == slot)
 
-    def plus(self, *workers: WorkerFact) -> Scene:
+    def plus(self, *workers: WorkerFact) -> WorkerObservation:
         return replace(self, workers=(*self.workers, *workers))
 
-    def refusing(self, *refused: Refused) -> Scene:
+    def refusing(self, *refused: Refused) -> WorkerObservation:
         """The world has refused these creations."""
         return replace(self, refused=refused)
 
-    def without(self, slot: int) -> Scene:
+    def without(self, slot: int) -> WorkerObservation:
         """The worker's object is gone."""
         return replace(self, workers=tuple(w for w in self.workers if w.slot != slot))
 
-    def with_worker(self, slot: int, **fields: Any) -> Scene:
+    def with_worker(self, slot: int, **fields: Any) -> WorkerObservation:
         new = replace(self.worker(slot), **fields)
         return replace(self, workers=tuple(new if w.slot == slot else w for w in self.workers))
 
-    def with_agent(self, slot: int, **fields: Any) -> Scene:
+    def with_agent(self, slot: int, **fields: Any) -> WorkerObservation:
         """Its agent says this; one that is idle has what it is told now, unless told otherwise."""
         agent = self.worker(slot).agent
         assert agent is not None
@@ -465,22 +467,22 @@ class Scene:
         flush = to_flush(view)
         return Held(attempt=view.next_attempt, number=self.status.resumptions, flush=flush)
 
-    def with_all(self, **fields: Any) -> Scene:
+    def with_all(self, **fields: Any) -> WorkerObservation:
         """All agents say this."""
         scene = self
         for slot in range(self.config.replicas):
             scene = scene.with_agent(slot, **fields)
         return scene
 
-    def silent(self, slot: int, number: float) -> Scene:
+    def silent(self, slot: int, number: float) -> WorkerObservation:
         """Nothing was heard of its agent for so many seconds."""
         return self.with_worker(slot, silent_for=seconds(number))
 
-    def unheard(self, slot: int) -> Scene:
+    def unheard(self, slot: int) -> WorkerObservation:
         """This operator has never heard its agent."""
         return self.with_worker(slot, agent=None, silent_for=self.listening_for)
 
-    def with_exit(self, slot: int, **fields: Any) -> Scene:
+    def with_exit(self, slot: int, **fields: Any) -> WorkerObservation:
         """Its process has ended, with exit code 1 unless told otherwise."""
         if not {"signal", "code", "oom"} & set(fields):
             fields["code"] = 1
@@ -489,54 +491,54 @@ class Scene:
         end = ProcessExit(**({"rank": slot, "age": 1.0} | fields))
         return self.with_agent(slot, phase="Idle", exits=(end,))
 
-    def all_done(self, **fields: Any) -> Scene:
+    def all_done(self, **fields: Any) -> WorkerObservation:
         """All processes ended with exit code 0."""
         scene = self
         for slot in range(self.config.replicas):
             scene = scene.with_exit(slot, code=0, **fields)
         return scene
 
-    def lost(self, slot: int, cause: Cause, message: str = "it is gone") -> Scene:
+    def lost(self, slot: int, cause: Cause, message: str = "it is gone") -> WorkerObservation:
         """The world knows that the worker is gone."""
         known = WorkerLoss(cause=cause, message=message, age=seconds(2))
         return self.with_worker(slot, phase="Ended", loss=known)
 
-    def noticed(self, slot: int, *, reason: str = "spot", **fields: Any) -> Scene:
+    def noticed(self, slot: int, *, reason: str = "spot", **fields: Any) -> WorkerObservation:
         """The world and its agent were told that the worker will be taken away."""
         notice = Notice(**({"reason": reason, "age": 2.0} | fields))
         return self.with_agent(slot, notice=notice).with_worker(slot, notice=notice)
 
-    def got_sigterm(self, slot: int) -> Scene:
+    def got_sigterm(self, slot: int) -> WorkerObservation:
         """Its agent was told to end, and nobody knows by whom."""
         return self.with_agent(slot, notice=Notice(reason="SIGTERM", age=2.0))
 
-    def staged(self, slot: int, step: int, **fields: Any) -> Scene:
+    def staged(self, slot: int, step: int, **fields: Any) -> WorkerObservation:
         """Its agent has files for the step, complete unless told otherwise."""
         agent = self.worker(slot).agent
         assert agent is not None
         entry = StagedStep(**({"step": step, "ranks": (slot,), "complete": True} | fields))
         return self.with_agent(slot, staged=(*agent.staged, entry))
 
-    def staged_by_all(self, step: int, **fields: Any) -> Scene:
+    def staged_by_all(self, step: int, **fields: Any) -> WorkerObservation:
         scene = self
         for slot in range(self.config.replicas):
             scene = scene.staged(slot, step, **fields)
         return scene
 
-    def committed(self, slot: int, step: int, **fields: Any) -> Scene:
+    def committed(self, slot: int, step: int, **fields: Any) -> WorkerObservation:
         """Its agent knows that this step of the running attempt is committed."""
         made = CheckpointId(attempt=self.status.attempt, step=step)
         return self.with_agent(slot, committed=Committed(id=made, **fields))
 
-    def voted(self, slot: int, **fields: Any) -> Scene:
+    def voted(self, slot: int, **fields: Any) -> WorkerObservation:
         return self.with_agent(slot, save=SaveVote(**fields))
 
 
-def a_run(**config: Any) -> Scene:
+def a_run(**config: Any) -> WorkerObservation:
     """A run that was accepted an hour ago and has no workers yet."""
-    return Scene(config=a_config(**config), status=TrainRunStatus(start_time=BEGIN))
+    return WorkerObservation(config=a_config(**config), status=TrainRunStatus(start_time=BEGIN))
 
 
-def a_new_run(**config: Any) -> Scene:
+def a_new_run(**config: Any) -> WorkerObservation:
     """A run that no operator has seen."""
-    return Scene(config=a_config(**config), status=TrainRunStatus())
+    return WorkerObservation(config=a_config(**config), status=TrainRunStatus())

@@ -37,7 +37,7 @@ from trainrun_operator.cli.sweeping.reading import (
 from trainrun_operator.core.sweep.config import TRIALS
 
 if TYPE_CHECKING:
-    from trainrun_operator.worlds.kubernetes.reading import Namesakes
+    from trainrun_operator.worlds.kubernetes.user_client import Namesakes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from trainrun_operator.cli.sources import ClusterSource, RunState, Source, Unkno
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:
-    from trainrun_operator.worlds.kubernetes.reading import Namesakes
     from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+    from trainrun_operator.worlds.kubernetes.user_client import Namesakes
 
 
 FILES = (".yaml", ".yml", ".json")
@@ -100,7 +100,7 @@ def namesakes(name: ClusterName) -> Namesakes:
     """The TrainRun and the TrainSweep of this name in the cluster. Raises what a cluster answers,
     also where neither is there."""
     # aiohttp and the client library: half a second that other commands need not wait.
-    from trainrun_operator.worlds.kubernetes.reading import read_namesakes  # noqa: PLC0415
+    from trainrun_operator.worlds.kubernetes.user_client import read_namesakes  # noqa: PLC0415
 
     return read_namesakes(name.name, name.namespace)
 

@@ -152,7 +152,7 @@ class Authority:
     """The CA and the key, as they stand in the Secret."""
 
     def __init__(
-        self, pair: KeyPair, seal_key: bytes, *, now: Callable[[], datetime] = utc_now
+        self, pair: KeyPair, signing_key: bytes, *, now: Callable[[], datetime] = utc_now
     ) -> None:
         """`now` in UTC. Raises ValueError if the pair is no CA that is still valid."""
         issue(pair, dns_names=["localhost"], ips=[], now=now())
@@ -160,7 +160,7 @@ class Authority:
             raise ValueError(f"the CA was valid until {valid_until(pair.certificate)}")
         self._pair = pair
         self._now = now
-        self.seal_key = seal_key
+        self.signing_key = signing_key
         self.ca_pem = pair.certificate.decode()
 
     @classmethod

@@ -17,8 +17,8 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cluster.metrics import Metrics
-from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.node_memory import NodeMemory, Tell
+from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
@@ -29,14 +29,14 @@ from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
 from trainrun_operator.runtime.run_events import RunEvent, RunNews, one_line
 from trainrun_operator.worlds.base import Seen
-from trainrun_operator.worlds.kubernetes.kept import TooLarge
 from trainrun_operator.worlds.kubernetes.run_object import (
     RunObject,
     holder_of,
     is_managed_elsewhere,
     led_version,
 )
-from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+from trainrun_operator.worlds.kubernetes.trimmed_objects import TooLarge
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class RunManager:
         `nodes` tells what runs have met on them.
         """
         self._installation = installation
-        self._neighbours = Neighbours(record, TRAINRUN)
+        self._unmanaged_runs = UnmanagedRuns(record, TRAINRUN)
         self._telling: asyncio.Task[None] | None = None
         self._server = server
         self._record = record
@@ -85,7 +85,7 @@ class RunManager:
         are put off."""
         self._refused: dict[str, int] = {}
         """By the uid of a run that cannot be read: the generation of which its user was told."""
-        self._around: Surroundings | None = None
+        self._around: WorldDependencies | None = None
         self._metrics = metrics
         metrics.follow(self.states)
 
@@ -108,15 +108,15 @@ class RunManager:
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
             self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
-            self._neighbours.deleted(raw)
+            self._unmanaged_runs.deleted(raw)
             return
         if is_managed_elsewhere(raw):
             return
         if not self._installation.may_lead(holder_of(raw)):
             self._lead_no_more(uid)
-            self._neighbours.seen(raw, by=self._installation.name)
+            self._unmanaged_runs.seen(raw, by=self._installation.name)
             return
-        self._neighbours.gone(uid)
+        self._unmanaged_runs.gone(uid)
         led = self._runs.get(uid)
         if led is None:
             self._add(raw)
@@ -130,7 +130,7 @@ class RunManager:
 
     def gone(self, uid: str) -> None:
         """The TrainRun was deleted."""
-        self._neighbours.gone(uid)
+        self._unmanaged_runs.gone(uid)
         self._lead_no_more(uid)
 
     def _lead_no_more(self, uid: str) -> None:
@@ -157,10 +157,10 @@ class RunManager:
 
     # ------------------------------------------------------------------------------- leading
 
-    def lead(self, around: Surroundings, *, grace: float = 0.0) -> None:
+    def lead(self, around: WorldDependencies, *, grace: float = 0.0) -> None:
         """From now on we decide; silence of agents counts only after `grace` seconds."""
         self._around = around
-        self._telling = asyncio.create_task(self._neighbours.tell(around))
+        self._telling = asyncio.create_task(self._unmanaged_runs.tell(around))
         for led in self._runs.values():
             self._start(led, around, grace=grace)
 
@@ -186,8 +186,8 @@ class RunManager:
         if self._around is not None:
             self._start(led, self._around)
 
-    def _start(self, led: _Led, around: Surroundings, *, grace: float = 0.0) -> None:
-        led.agents.secret = around.place.seal_key
+    def _start(self, led: _Led, around: WorldDependencies, *, grace: float = 0.0) -> None:
+        led.agents.secret = around.place.signing_key
         namespace, name = led.object.current.namespace, led.object.current.name
         self._server.add(led.agents)
 
@@ -241,7 +241,7 @@ class RunManager:
         known, self._refused[uid] = self._refused.get(uid), generation
         if uid not in self._runs:  # else whoever leads it tells it by its conditions
             reason = TOO_LARGE if isinstance(why, TooLarge) else INVALID_SPEC
-            self._neighbours.refused(raw, reason, str(why))
+            self._unmanaged_runs.refused(raw, reason, str(why))
         if known == generation:
             return False
         if not isinstance(why, TooLarge):

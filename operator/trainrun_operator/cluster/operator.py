@@ -39,7 +39,7 @@ from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, key_id
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 LEASE_NAME = "trainrun-operator"
 
@@ -74,7 +74,7 @@ class Operator:
             api,
             namespaces=settings.namespaces,
             nodes=settings.nodes,
-            sealed=lambda pod: self._is_ours(pod, pod.run_uid),
+            signed=lambda pod: self._is_ours(pod, pod.run_uid),
             on_change=self._wake,
         )
         self._lease = Lease(
@@ -174,7 +174,7 @@ class Operator:
         finally:
             self._leading = False
 
-    def _begin(self, around: Surroundings) -> None:
+    def _begin(self, around: WorldDependencies) -> None:
         grace = silence_grace(
             since_outage=self._api.since_outage, vacant_for=self._lease.vacant_for
         )
@@ -204,7 +204,7 @@ class Operator:
         return self._pods.find(namespace, name) if self.watch.knows(namespace) else None
 
     def _is_ours(self, pod: PodFact, run_uid: str) -> bool:
-        return self._authority is not None and is_ours(pod, run_uid, self._authority.seal_key)
+        return self._authority is not None and is_ours(pod, run_uid, self._authority.signing_key)
 
     async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
         await self._manager.stop()
@@ -245,9 +245,9 @@ class Operator:
         known = self._lease.addresses
         return (*known, *self._service) if known else ()
 
-    def _surroundings(self, authority: Authority) -> Surroundings:
+    def _surroundings(self, authority: Authority) -> WorldDependencies:
         settings = self._settings
-        return Surroundings(
+        return WorldDependencies(
             api=self._api,
             pods=self._pods,
             reads_nodes=settings.nodes,
@@ -255,12 +255,12 @@ class Operator:
                 url=settings.url,
                 operators=self._operators,
                 ca_pem=authority.ca_pem,
-                seal_key=authority.seal_key,
+                signing_key=authority.signing_key,
             ),
             notices=settings.notice_taints,
             leads=self._leads,
             learn_run=self.watch.learn,
-            installation=replace(settings.installation, key=key_id(authority.seal_key)),
+            installation=replace(settings.installation, key=key_id(authority.signing_key)),
         )
 
     async def _find_service(self) -> None:

@@ -28,7 +28,7 @@ from trainrun_operator.kube.api import KubeApi
 _log = logging.getLogger(__name__)
 
 
-class OneByOne:
+class SerialQueue:
     """Calls `act` in this loop for what is put in any thread: once in a round, in order."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Runs:
         self._operator = operator
         self._loop = loop
         self._stopped = asyncio.Event()
-        self._told = OneByOne(loop, operator.watch.changed)
+        self._told = SerialQueue(loop, operator.watch.changed)
 
     @classmethod
     async def open(cls, settings: Settings) -> Runs:

@@ -243,7 +243,7 @@ class AgentServer:
         if isinstance(caller, AuthenticatedCaller):
             return await self.archive.get(request, share=caller.share)
         # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
-        return await self.archive.get_as_stranger(request, self._door)
+        return await self.archive.get_anonymously(request, self._door)
 
     async def _speaker(self, request: web.Request) -> AuthenticatedCaller | Refusal:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")

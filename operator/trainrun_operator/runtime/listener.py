@@ -358,7 +358,7 @@ class AgentArchive:
         """The file, or 404 with what is missing; `share`: the run that it is for."""
         return await self._send(request, self._turns.of(share))
 
-    async def get_as_stranger(
+    async def get_anonymously(
         self, request: web.Request, listener: AgentListener
     ) -> web.StreamResponse:
         """The same for who shows no token; `listener` lets him stay until he has it."""

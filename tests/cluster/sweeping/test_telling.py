@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.sweeps import asked, begun, reported, told
 from trainrun.sweep.records import Ask, End, Record
 from trainrun.sweep.view import SweepView, fold
-from trainrun_operator.cluster.sweeping.world import SweepTelling
+from trainrun_operator.cluster.sweeping.world import SweepReporter
 from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown
 
@@ -13,7 +13,7 @@ from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown
 class Listener:
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.telling = SweepTelling(lambda _raw, event: self.events.append(event))
+        self.telling = SweepReporter(lambda _raw, event: self.events.append(event))
 
     def look(self, log: SweepView | ClerkUnknown) -> list[tuple[str, str]]:
         """Reasons and types of what is told now."""

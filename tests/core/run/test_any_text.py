@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.builders import Scene, a_run, an_agent, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, an_agent, an_incident, seconds
 from tests.support.levels import examples
 from tests.support.texts import ANY_TEXT
 from trainrun.contract.agent_state import (
@@ -94,7 +94,7 @@ STATE = json.loads(TALKATIVE.to_json())
 PLACES = [path for path in texts_in(STATE) if path[-1] not in CLOSED]
 
 
-def passes(scene: Scene) -> None:
+def passes(scene: WorkerObservation) -> None:
     """The pass over this scene does all that a pass does with texts."""
     plan = scene.plan
     written = json.dumps(json_object(plan.status), ensure_ascii=False).encode()
@@ -106,7 +106,7 @@ def passes(scene: Scene) -> None:
         answer.to_json().encode()
 
 
-def stages(state: AgentState) -> Iterator[Scene]:
+def stages(state: AgentState) -> Iterator[WorkerObservation]:
     """Everything that is decided about what an agent says."""
     running = a_run(max_failures=1).running()
     yield running.with_worker(0, agent=state)

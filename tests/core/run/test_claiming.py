@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import HOUR, Scene, a_new_run, a_run, an_incident, seconds
+from tests.support.builders import HOUR, WorkerObservation, a_new_run, a_run, an_incident, seconds
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteRun, Installation
 from trainrun_operator.core.run.display import CONTESTED
@@ -15,12 +15,12 @@ OURS = Installation(name="ml", key="k1")
 HEIR = Installation(name="ml", key="k1", adopts=frozenset({"old"}))
 
 
-def moved(scene: Scene, *, held_by: str = "old/k0") -> Scene:
+def moved(scene: WorkerObservation, *, held_by: str = "old/k0") -> WorkerObservation:
     """Seen by who adopts it, and to whom its workers are strangers."""
     return replace(scene.seen_by(HEIR, held_by=held_by), workers=())
 
 
-def settled(scene: Scene) -> Scene:
+def settled(scene: WorkerObservation) -> WorkerObservation:
     """Once all that is to be written first is written."""
     while scene.plan.transition:
         scene = scene.after(scene.plan)
@@ -63,7 +63,7 @@ def test_one_machine_needs_no_name() -> None:
     ],
     ids=["new", "gathering", "running", "a crash", "to suspend", "to delete"],
 )
-def test_a_run_of_another_installation_is_left_alone(scene: Scene) -> None:
+def test_a_run_of_another_installation_is_left_alone(scene: WorkerObservation) -> None:
     scene = scene.seen_by(OURS, held_by="theirs/k9")
     plan = scene.plan
     assert plan.reason == "LedElsewhere"

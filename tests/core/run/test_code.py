@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_new_run, a_run
+from tests.support.builders import WorkerObservation, a_new_run, a_run
 from trainrun.contract.evidence import CodeFile
 from trainrun_operator.api.run.status import Condition
 
@@ -18,7 +18,7 @@ def code(*digests: str) -> tuple[CodeFile, ...]:
     )
 
 
-def told(scene: Scene) -> Condition | None:
+def told(scene: WorkerObservation) -> Condition | None:
     return scene.plan.status.condition("CodeDiffers")
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, an_incident, seconds
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerLoss
 
 
-def deleted(scene: Scene) -> list[str]:
+def deleted(scene: WorkerObservation) -> list[str]:
     return [a.name for a in scene.plan.actions if isinstance(a, DeleteWorker)]
 
 
-def a_crash_and_then_a_new_template() -> Scene:
+def a_crash_and_then_a_new_template() -> WorkerObservation:
     scene = a_run(replicas=3, max_failures=3, max_preemptions=0).running()
     broken = an_incident(message="connection reset", collateral=True, time=scene.now - seconds(1))
     return scene.ended(broken).with_config(template_hash="t2")

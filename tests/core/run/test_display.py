@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, an_incident, seconds
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.core.run.planner import decide
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_is_known_already_keeps_its_time() -> None:
 # ---------------------------------------------------------------------------- recovery
 
 
-def recovering() -> Scene:
+def recovering() -> WorkerObservation:
     """Attempt 2 has just been started after an incident."""
     scene = a_run(max_failures=3).running().with_exit(0)
     scene = scene.after(scene.plan, passed=2).with_agent(1, phase="Idle").resolved()

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from tests.support.builders import Scene, a_config, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_config,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
 from trainrun_operator.api.run.rules import FailureRule, SignalName
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause
@@ -32,7 +40,7 @@ def failed(plan: Plan) -> tuple[str, str]:
     return (mark.reason, mark.message) if mark is not None else ("", plan.reason)
 
 
-def next_attempt(scene: Scene) -> Scene:
+def next_attempt(scene: WorkerObservation) -> WorkerObservation:
     """What the core makes of the loss: the verdict, or the next attempt."""
     scene = scene.after(scene.plan)
     scene = scene.waiting().resolved().without_backoff()
@@ -368,7 +376,7 @@ def test_the_worker_that_takes_its_place_is_not_replaced_again() -> None:
     assert [a for a in scene.plan.actions if isinstance(a, DeleteWorker | CreateWorker)] == []
 
 
-def dismissed(scene: Scene) -> list[str]:
+def dismissed(scene: WorkerObservation) -> list[str]:
     """Workers that are deleted by a rule, once whom it deletes stands in the status."""
     for _ in range(3):
         if scene.plan.transition:
@@ -377,7 +385,7 @@ def dismissed(scene: Scene) -> list[str]:
     return [a.name for a in actions if a.reason.startswith("a rule of failurePolicy keeps")]
 
 
-def a_consequence() -> Scene:
+def a_consequence() -> WorkerObservation:
     """Rank 0 lost its peer, and the rule is about its exit code; slot 1 has not said a word yet."""
     text = "RuntimeError: Connection closed by peer [10.0.0.2]:41000"
     scene = a_run(max_failures=-1, rules=rules(AVOIDING)).running()

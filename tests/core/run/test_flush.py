@@ -6,18 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
 from trainrun.contract.agent_state import Held, Notice, Problem, ProcessExit, StagedStep
 from trainrun_operator.api.run.status_parts import Cause
 
 
-def crashed(**config: object) -> Scene:
+def crashed(**config: object) -> WorkerObservation:
     """Rank 1 has died; nobody has told what it has staged, nor has the Hold."""
     scene = a_run(max_failures=3, **config).running().with_exit(1)
     return scene.after(scene.plan, passed=1)
 
 
-def told(scene: Scene) -> Scene:
+def told(scene: WorkerObservation) -> WorkerObservation:
     """All that is to be written is written: agents are answered."""
     while scene.plan.transition:
         scene = scene.after(scene.plan)
@@ -172,14 +179,14 @@ def test_processes_that_ended_well_are_no_reason_to_wait() -> None:
     assert scene.plan.reason == "Resolving"
 
 
-def given_up(scene: Scene) -> list[tuple[str, str]]:
+def given_up(scene: WorkerObservation) -> list[tuple[str, str]]:
     """What the start of the next attempt tells of it."""
     plan = scene.without_backoff().plan
     assert plan.reason == "Started", plan
     return [(e.type, e.message) for e in plan.events if e.reason == "FlushGivenUp"]
 
 
-def flushing(step: int = 12) -> Scene:
+def flushing(step: int = 12) -> WorkerObservation:
     """The crash came right after all ranks had reported this step; the time for uploads is over."""
     scene = a_run(max_failures=3).running().staged_by_all(step).with_exit(1)
     scene = told(scene.after(scene.plan)).with_all(phase="Idle")
@@ -232,14 +239,14 @@ def test_a_step_that_was_stored_and_found_damaged_is_not_called_unstored() -> No
 STORE_AWAY = Problem(type="StorageUnavailable", reason="StoreUnavailable", message="no route to s3")
 
 
-def outage(problem: Problem = STORE_AWAY) -> Scene:
+def outage(problem: Problem = STORE_AWAY) -> WorkerObservation:
     """Rank 1 has died; both workers try to store step 12, and cannot."""
     scene = a_run(max_failures=3).running().staged_by_all(12).with_exit(1)
     scene = told(scene.after(scene.plan))
     return told(scene.with_all(phase="Flushing", held=scene.held, problems=(problem,)))
 
 
-def lasting(scene: Scene, *, lasts: int, every: int = 5) -> Scene:
+def lasting(scene: WorkerObservation, *, lasts: int, every: int = 5) -> WorkerObservation:
     """So many seconds of it, with a pass every few of them."""
     for _ in range(0, lasts, every):
         scene = told(scene).after(scene.plan, passed=every)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, seconds
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
 GONE_QUIET = "worker run-0-1 has had no answer from the store for 300 s; another worker is tried"
 
 
-def asking(number: float, **config: object) -> Scene:
+def asking(number: float, **config: object) -> WorkerObservation:
     """Slot 0 was asked to resolve so many seconds ago."""
     scene = a_run(**config).waiting()
     return scene.after(scene.plan, passed=number)
 
 
-def actions(scene: Scene) -> list[str]:
+def actions(scene: WorkerObservation) -> list[str]:
     return [
         f"{type(a).__name__} {a.name}"
         for a in scene.plan.actions

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.builders import Scene, a_new_run, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_new_run, a_run, an_incident, seconds
 from tests.support.kstatus import kstatus
 from trainrun_operator.api.run.status import json_object
 from trainrun_operator.core.run.boundary import Plan, Refused
 from trainrun_operator.core.run.planner import decide
 
 
-def seen(scene: Scene, plan: Plan | None = None) -> tuple[str, str]:
+def seen(scene: WorkerObservation, plan: Plan | None = None) -> tuple[str, str]:
     """What such a tool says of the run once the plan is written."""
     status = (plan or scene.plan).status
     return kstatus({"metadata": {"generation": scene.generation}, "status": json_object(status)})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.builders import Scene, a_loss, a_new_run, a_run
+from tests.support.builders import WorkerObservation, a_loss, a_new_run, a_run
 from tests.support.levels import some
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Event, Plan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.view import View
 
 
-def written(scene: Scene, plan: Plan) -> list[Event]:
+def written(scene: WorkerObservation, plan: Plan) -> list[Event]:
     """The events that the status of this plan holds."""
     assert {entry.time for entry in plan.status.history} == {scene.now}
     return [Event(type=e.type, reason=e.reason, message=e.message) for e in plan.status.history]
@@ -36,7 +36,7 @@ def written(scene: Scene, plan: Plan) -> list[Event]:
         a_run().running().with_config(suspend=True),
     ],
 )
-def test_events_are_written_with_the_status_that_they_tell_of(scene: Scene) -> None:
+def test_events_are_written_with_the_status_that_they_tell_of(scene: WorkerObservation) -> None:
     plan = scene.plan
     assert plan.transition
     assert written(scene, plan) == list(plan.events) != []
@@ -66,7 +66,7 @@ def an_event(message: str) -> Event:
     return Event(type="Warning", reason="AppError", message=message)
 
 
-def told(scene: Scene, *messages: str) -> Scene:
+def told(scene: WorkerObservation, *messages: str) -> WorkerObservation:
     plan = Plan(
         reason="",
         message="",

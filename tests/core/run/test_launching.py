@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun_operator.api.run.status import Condition
 
 PROBLEM = "the command of container worker cannot be run: torchrun: --nnodes is 4"
 
 
-def mark(scene: Scene) -> tuple[str, str, str]:
+def mark(scene: WorkerObservation) -> tuple[str, str, str]:
     found: Condition | None = scene.plan.status.condition("TemplateValid")
     assert found is not None
     return found.status, found.reason, found.message

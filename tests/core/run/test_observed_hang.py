@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import LongSection
 from trainrun.contract.ages import essence
 from trainrun.contract.evidence import Evidence, Frame, RankEvidence
 
 
-def standing(owes: float | None, *, step: int | None = 5, **fields: Any) -> Scene:
+def standing(owes: float | None, *, step: int | None = 5, **fields: Any) -> WorkerObservation:
     """The agents were asked where their ranks stand, and know nothing."""
     told: dict[str, Any] = {"slowest": 2.0, "spawned": 4100.0, "first_step": 4000.0}
     told |= {"steps": (step,), "owes": owes, "stepped": owes}
@@ -20,12 +20,12 @@ def standing(owes: float | None, *, step: int | None = 5, **fields: Any) -> Scen
     return scene.asked_for_evidence()
 
 
-def told(scene: Scene) -> str:
+def told(scene: WorkerObservation) -> str:
     found = scene.plan.status.condition("Hung")
     return "" if found is None else found.message
 
 
-def shown(scene: Scene) -> Scene:
+def shown(scene: WorkerObservation) -> WorkerObservation:
     return scene.after(scene.plan)
 
 
@@ -109,7 +109,7 @@ def test_what_it_is_judged_by_is_no_news_of_an_agent() -> None:
     assert essence(agent) == essence(other)
 
 
-def where(scene: Scene, *names: str) -> Scene:
+def where(scene: WorkerObservation, *names: str) -> WorkerObservation:
     """The agents have told where their ranks stand."""
     for slot, name in enumerate(names):
         own = Frame(name=name, file="/app/train.py", line=9, own=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.answer import PeerSource, Start
 
 
-def on_nodes(*nodes: str) -> Scene:
+def on_nodes(*nodes: str) -> WorkerObservation:
     scene = a_run(replicas=len(nodes)).running(resume=(1, 30))
     for slot, node in enumerate(nodes):
         scene = scene.with_worker(slot, node=node).with_agent(slot, serves=f"10.0.0.{slot}:9000")
     return scene
 
 
-def source(scene: Scene, slot: int) -> PeerSource | None:
+def source(scene: WorkerObservation, slot: int) -> PeerSource | None:
     order = scene.answer(slot).order
     assert isinstance(order, Start)
     return order.source

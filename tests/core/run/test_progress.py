@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Posted
 from trainrun_operator.api.run.status import json_object, status_from
@@ -16,7 +16,7 @@ from trainrun_operator.api.run.status_parts import PostedProgress
 AT_120 = Posted(step=120, total=500, percent=24, metrics={"loss": 0.5}, remaining=61.7)
 
 
-def mute(posted: Posted | None = AT_120, **fields: Any) -> Scene:
+def mute(posted: Posted | None = AT_120, **fields: Any) -> WorkerObservation:
     """An attempt of a script that reports nothing."""
     scene = a_run(max_failures=-1).running().with_all(steps=(None,), first_step=None, **fields)
     return scene.with_agent(0, posted=posted)

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.ages import essence
 
 
-def asking(gap: float, *, step: int = 1210, **config: object) -> Scene:
+def asking(gap: float, *, step: int = 1210, **config: object) -> WorkerObservation:
     scene = a_run(replicas=2, grace=seconds(30), **config).running()
     return scene.committed(0, 1000).with_all(steps=(step,), stepped=1.0).with_agent(1, ask_gap=gap)
 
 
-def told(scene: Scene) -> str:
+def told(scene: WorkerObservation) -> str:
     found = scene.plan.status.condition("SaveTooLate")
     return "" if found is None else found.message
 
 
-def shown(scene: Scene) -> Scene:
+def shown(scene: WorkerObservation) -> WorkerObservation:
     """The next pass, after that one and what it asks for were written."""
     return scene.after(scene.plan, scene.after(scene.plan).plan)
 
@@ -81,7 +81,7 @@ def test_a_longer_gap_is_no_news_of_an_agent() -> None:
     assert essence(agent) == essence(replace(agent, ask_gap=95.0))
 
 
-def uneven(pause: float, *, calls: int = 100, **config: object) -> Scene:
+def uneven(pause: float, *, calls: int = 100, **config: object) -> WorkerObservation:
     """Slot 0 asks in every step, slot 1 has not asked for so long."""
     scene = asking(0.0, **config).with_all(fewest_calls=100, ask_pause=0.5, first_step=60.0)
     for slot in (0, 1):

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from tests.core.run.test_story import a_life
-from tests.support.builders import Scene
+from tests.support.builders import WorkerObservation
 from trainrun_operator.api.run.status_parts import Incident, Learned
 from trainrun_operator.core.run.times import STAGES
 
 
-def last(scene: Scene) -> Incident:
+def last(scene: WorkerObservation) -> Incident:
     return scene.plan.status.incidents[-1]
 
 
-def lost(**config: object) -> Scene:
+def lost(**config: object) -> WorkerObservation:
     """An attempt that has just been given up."""
     scene = a_life(max_failures=3, **config).after(passed=30)
     scene = scene.with_all(phase="Running", spawned=29.0, first_step=20.0, stepped=1.0, steps=(40,))
@@ -24,7 +24,7 @@ def lost(**config: object) -> Scene:
     return scene.after(scene.plan)
 
 
-def restarted() -> Scene:
+def restarted() -> WorkerObservation:
     """The next attempt has been started: 2 s of stopping, 3 s of flushing, 1 s for the store."""
     scene = lost().after()
     scene = scene.after(passed=2).with_all(phase="Flushing")
@@ -34,7 +34,7 @@ def restarted() -> Scene:
     return scene.with_all(attempt=2, phase="Running", exits=(), steps=(None,))
 
 
-def stepping(scene: Scene, **fields: object) -> Scene:
+def stepping(scene: WorkerObservation, **fields: object) -> WorkerObservation:
     """Ten seconds after the start its processes, started after one, make a step."""
     fields = {"spawned": 9.0, "first_step": 0.5, **fields}
     return scene.after(scene.plan, passed=10).with_all(**fields)
@@ -149,7 +149,7 @@ def test_only_the_last_incident_has_its_parts() -> None:
 IMPORTS = {"imports": 6.06, "rendezvous": 6.5, "import_bytes": 390_400_000}
 
 
-def advised(**fields: object) -> Scene:
+def advised(**fields: object) -> WorkerObservation:
     return stepping(restarted(), **{**IMPORTS, **fields})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.evidence import Meeting
 from trainrun_operator.core.run.warnings import separate
 
@@ -12,7 +12,7 @@ UNMET = Meeting()
 MET = Meeting(known=True)
 
 
-def ranks(*meetings: Meeting | None, spawned: float = 61.0) -> Scene:
+def ranks(*meetings: Meeting | None, spawned: float = 61.0) -> WorkerObservation:
     """A run whose workers have one rank each."""
     scene = a_run(replicas=len(meetings)).running()
     for slot, meeting in enumerate(meetings):
@@ -20,7 +20,7 @@ def ranks(*meetings: Meeting | None, spawned: float = 61.0) -> Scene:
     return scene
 
 
-def told(scene: Scene) -> tuple[str, str]:
+def told(scene: WorkerObservation) -> tuple[str, str]:
     found = scene.plan.status.condition("SeparateTrainings")
     return ("", "") if found is None else (found.reason, found.message)
 
@@ -104,7 +104,7 @@ def test_processes_that_are_each_alone_in_mpi_fail_the_run() -> None:
         ranks(UNMET, UNMET).with_status(met=True),
     ],
 )
-def test_those_that_meet_or_of_which_nobody_knows_it_succeed(scene: Scene) -> None:
+def test_those_that_meet_or_of_which_nobody_knows_it_succeed(scene: WorkerObservation) -> None:
     assert told(scene) == ("", "")
     plan = scene.after(scene.plan).all_done().plan
     assert (plan.status.phase, plan.reason) == ("Succeeded", "Succeeded")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.answer import Hold, OnNotice
 from trainrun_operator.core.run.boundary import DeleteWorker
@@ -16,13 +16,13 @@ from trainrun_operator.core.run.drain import still_flushing, to_flush
 SENT = "its processes get SIGTERM and"
 
 
-def held(scene: Scene, slot: int) -> Hold:
+def held(scene: WorkerObservation, slot: int) -> Hold:
     order = scene.answer(slot).order
     assert isinstance(order, Hold)
     return order
 
 
-def signalled(remaining: float | None = 40.0, **config: Any) -> Scene:
+def signalled(remaining: float | None = 40.0, **config: Any) -> WorkerObservation:
     """A gang that never asked, whose worker 1 got a notice, with the decision written."""
     scene = a_run(**{"max_preemptions": -1, **config}).running().noticed(1, remaining=remaining)
     if scene.plan.reason == "SaveAsked":
@@ -30,7 +30,9 @@ def signalled(remaining: float | None = 40.0, **config: Any) -> Scene:
     return scene.after(scene.plan)
 
 
-def ends(scene: Scene, slot: int, *, code: int | None = 0, signal: int | None = None) -> Scene:
+def ends(
+    scene: WorkerObservation, slot: int, *, code: int | None = 0, signal: int | None = None
+) -> WorkerObservation:
     """Its process ends after SIGTERM."""
     end = ProcessExit(rank=slot, code=code, signal=signal, ordered=True)
     return scene.with_agent(slot, phase="Idle", exits=(end,))

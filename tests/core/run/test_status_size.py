@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.builders import BEGIN, Scene, a_run, an_incident
+from tests.support.builders import BEGIN, WorkerObservation, a_run, an_incident
 from tests.support.levels import examples
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.run.status import (
@@ -39,7 +39,7 @@ TEXTS = ("x" * 3000, "\x1b[0m\n" * 700, "ü€\"'\\" * 500)
 """What training processes print: plain, full of escapes, and not ASCII."""
 
 
-def an_old_run(text: str, *, replicas: int = REPLICAS) -> Scene:
+def an_old_run(text: str, *, replicas: int = REPLICAS) -> WorkerObservation:
     """A run of many workers with everything that a status can hold."""
     scene = a_run(replicas=replicas, name="n" * 48, max_failures=-1).with_config(
         checkpoints_uri=f"s3://{'b' * 1000}/{'r' * 48}/checkpoints"
@@ -101,7 +101,7 @@ def an_old_run(text: str, *, replicas: int = REPLICAS) -> Scene:
     )
 
 
-def with_loud_workers(scene: Scene, text: str) -> Scene:
+def with_loud_workers(scene: WorkerObservation, text: str) -> WorkerObservation:
     """Everybody has many metrics and kinds of trouble."""
     metrics: dict[str, object] = {f"{i:02d}{text[:80]}": text for i in range(100)}
     trouble = tuple(Problem(type=f"T{i:063d}", reason="r" * 90, message=text) for i in range(20))
@@ -123,7 +123,7 @@ def with_loud_workers(scene: Scene, text: str) -> Scene:
     return replace(scene, workers=workers)
 
 
-def running(text: str) -> Scene:
+def running(text: str) -> WorkerObservation:
     leaving = tuple(range(960, 960 + MAX_LEAVING))
     asked = SaveAsked(
         attempt=ATTEMPT, reason=text[:128], time=BEGIN, writer_rank=65535, leaving=leaving
@@ -131,7 +131,7 @@ def running(text: str) -> Scene:
     return an_old_run(text).with_status(save_asked=asked)
 
 
-def ended(text: str) -> Scene:
+def ended(text: str) -> WorkerObservation:
     scene = an_old_run(text)
     incident = replace(scene.status.incidents[0], attempt=ATTEMPT)
     held = Placement(tries=999, not_before=BEGIN)

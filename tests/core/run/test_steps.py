@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import Committed
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -69,7 +69,7 @@ def test_a_step_of_a_worker_that_was_not_heard_is_not_staged() -> None:
 # ---------------------------------------------------------------------------- flushing
 
 
-def flushed(scene: Scene, *lost: int) -> tuple[int, ...]:
+def flushed(scene: WorkerObservation, *lost: int) -> tuple[int, ...]:
     return steps.flushable(scene.view, frozenset(lost))
 
 

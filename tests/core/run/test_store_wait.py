@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import StoreWait
@@ -18,7 +25,7 @@ POINT = (1, 40)
 HOUR = 3600.0
 
 
-def a_lost_worker(**config: Any) -> Scene:
+def a_lost_worker(**config: Any) -> WorkerObservation:
     """Attempt 1 has ended by a preemption, and a run that has trained for days gathers again."""
     config = {"replicas": 3, "max_failures": 0, "max_preemptions": 1, **config}
     scene = a_run(**config).running()
@@ -27,7 +34,7 @@ def a_lost_worker(**config: Any) -> Scene:
     return scene.ended(an_incident(slot=2), ago=5).with_status(incident=None)
 
 
-def refused(scene: Scene, slot: int = 2) -> Scene:
+def refused(scene: WorkerObservation, slot: int = 2) -> WorkerObservation:
     """This worker's keys are not taken; those of the others are."""
     if slot:
         scene = scene.resolved(POINT)
@@ -49,7 +56,7 @@ def actions(plan: Plan) -> list[str]:
     ]
 
 
-def replaced(scene: Scene, slot: int, created_for: int) -> Scene:
+def replaced(scene: WorkerObservation, slot: int, created_for: int) -> WorkerObservation:
     """Another worker has its place, and has just begun."""
     agent = an_agent(slot, created_for, held=scene.held)
     new = a_worker(slot, created_for, age=seconds(2), agent=agent)
@@ -290,7 +297,7 @@ def test_a_worker_whose_read_hangs_is_replaced() -> None:
 # ---------------------------------------------------------------------------- how long
 
 
-def away(scene: Scene) -> Scene:
+def away(scene: WorkerObservation) -> WorkerObservation:
     return scene.resolved(outcome="Unavailable", message="s3: no route")
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import BEGIN, Scene, a_new_run, a_run
+from tests.support.builders import BEGIN, WorkerObservation, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _kept, told
 
 
-def a_life(**config: object) -> Scene:
+def a_life(**config: object) -> WorkerObservation:
     """An attempt that runs, whose chapter is being written."""
     scene = a_new_run(**config)
     scene = scene.after(passed=5).waiting().resolved(None)
@@ -24,7 +24,7 @@ def a_life(**config: object) -> Scene:
     return replace(running, status=replace(scene.status, start_record=record, run_id="r"))
 
 
-def chapters(scene: Scene) -> list[tuple[int, int, str]]:
+def chapters(scene: WorkerObservation) -> list[tuple[int, int, str]]:
     return [(c.number, c.attempt, c.end) for c in scene.status.story]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import Pace, ProcessExit
 from trainrun.contract.ages import essence
 
 
-def working(*paces: tuple[float, float] | None) -> Scene:
+def working(*paces: tuple[float, float] | None) -> WorkerObservation:
     """Ranks with so many seconds a step, and busy for such a part of the time."""
     scene = a_run(replicas=len(paces)).running()
     for slot, pace in enumerate(paces):
@@ -21,12 +21,12 @@ def as_pace(pace: tuple[float, float] | None) -> Pace | None:
     return Pace(step=pace[0], busy=pace[1]) if pace is not None else None
 
 
-def told(scene: Scene) -> str:
+def told(scene: WorkerObservation) -> str:
     found = scene.plan.status.condition("Straggler")
     return "" if found is None else found.message
 
 
-def shown(scene: Scene) -> Scene:
+def shown(scene: WorkerObservation) -> WorkerObservation:
     return scene.after(scene.plan)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Rechecked, Suspect
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -23,29 +23,29 @@ def a_suspect(*files: str, checkpoint: CheckpointId = HANDED) -> Suspect:
     return Suspect(id=checkpoint, files=files or (FILE,), message=f"{FILE}: CRC32 differs")
 
 
-def suspecting(slot: int = 0, **config: object) -> Scene:
+def suspecting(slot: int = 0, **config: object) -> WorkerObservation:
     scene = a_run(**({"replicas": 3, "max_failures": 0} | config)).running(2, resume=(1, 30))
     return scene.with_agent(slot, suspect=a_suspect())
 
 
-def orders(scene: Scene) -> dict[str, Recheck]:
+def orders(scene: WorkerObservation) -> dict[str, Recheck]:
     return {name: a.recheck for name, a in scene.plan.answers.items() if a.recheck is not None}
 
 
-def warning(scene: Scene) -> tuple[str, str]:
+def warning(scene: WorkerObservation) -> tuple[str, str]:
     """Reason and message, once the status that tells it is written."""
     found = scene.plan.status.condition("CheckpointSuspect")
     assert found is not None
     return found.reason, found.message
 
 
-def told(scene: Scene) -> Scene:
+def told(scene: WorkerObservation) -> WorkerObservation:
     """Its warning is written: the pass after that acts."""
     assert scene.plan.transition
     return scene.after()
 
 
-def settled(scene: Scene) -> Scene:
+def settled(scene: WorkerObservation) -> WorkerObservation:
     """Whatever is written first is written: the pass after that acts."""
     while scene.plan.transition:
         scene = scene.after()
@@ -237,7 +237,9 @@ def test_the_nodes_remembered_are_bounded() -> None:
 # --------------------------------------------------------------------- before an attempt
 
 
-def resolving(*, nodes: tuple[str, ...] = ("node-0", "node-1"), **fields: object) -> Scene:
+def resolving(
+    *, nodes: tuple[str, ...] = ("node-0", "node-1"), **fields: object
+) -> WorkerObservation:
     """Slot 0's agent cannot read the manifest of the checkpoint to start from."""
     scene = a_run(replicas=len(nodes)).running(2).ended()
     for slot, node in enumerate(nodes):

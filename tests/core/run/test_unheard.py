@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.builders import BEGIN, Scene, a_run, a_worker, seconds
+from tests.support.builders import BEGIN, WorkerObservation, a_run, a_worker, seconds
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import Hold, ResolveRequest
 from trainrun_operator.api.run.status_parts import Cause
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import OwnerLife
 
 
-def cut_off(replicas: int = 2, silent: float = 91) -> Scene:
+def cut_off(replicas: int = 2, silent: float = 91) -> WorkerObservation:
     """Its node is cut off from the operators alone."""
     scene = a_run(replicas=replicas, start_timeout=seconds(300), max_failures=3).running()
     record = scene.status.start_record
@@ -29,7 +29,9 @@ def cut_off(replicas: int = 2, silent: float = 91) -> Scene:
     return scene.after(scene.plan)
 
 
-def looking(scene: Scene, owner: OwnerLife = "Unknown", **fields: object) -> Scene:
+def looking(
+    scene: WorkerObservation, owner: OwnerLife = "Unknown", **fields: object
+) -> WorkerObservation:
     """The new worker of slot 0 is there, and has looked."""
     new = a_worker(0, 2, node="node-9", age=seconds(5), **fields)
     if new.agent is not None:
@@ -38,7 +40,7 @@ def looking(scene: Scene, owner: OwnerLife = "Unknown", **fields: object) -> Sce
     return scene.plus(new)
 
 
-def unreachable(scene: Scene) -> tuple[str, str]:
+def unreachable(scene: WorkerObservation) -> tuple[str, str]:
     found = scene.plan.status.condition("Unreachable")
     return (found.reason, found.message) if found is not None else ("", "")
 

@@ -10,7 +10,7 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainrun_operator.worlds.kubernetes.observing.pods import seal_of
+from trainrun_operator.worlds.kubernetes.observing.pods import signature_of
 
 Raw = dict[str, Any]
 
@@ -30,7 +30,7 @@ def after(seconds: float) -> str:
 
 def a_seal(*, name: str = "digits-0-1", slot: int = 0, creation: int = 1) -> str:
     """Of a pod of `a_pod`'s run."""
-    return seal_of(
+    return signature_of(
         SEAL_KEY,
         namespace="team",
         name=name,

@@ -8,7 +8,7 @@ from trainrun_operator.api.loading import read
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 
-PLACE = OperatorPlace(url="https://operator:8443", ca_pem="PEM", seal_key=b"key")
+PLACE = OperatorPlace(url="https://operator:8443", ca_pem="PEM", signing_key=b"key")
 
 
 def a_sweep(*, pod: dict[str, Any] | None = None, **spec: Any) -> TrainSweep:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.trainruns import CRD
 from tests.worlds.kubernetes.sweeps import a_document
-from trainrun_operator.worlds.kubernetes.reading import TRIES, ClusterRefused, change_sweep
+from trainrun_operator.worlds.kubernetes.user_client import TRIES, ClusterRefused, change_sweep
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.spec_table import BASE
 from tests.kube.patching import merged
-from tests.support.builders import Scene, a_worker
+from tests.support.builders import WorkerObservation, a_worker
 from tests.worlds.kubernetes.facts_of import fact
 from tests.worlds.kubernetes.test_render import PLACE
 from trainrun.contract import variables
@@ -156,7 +156,9 @@ def test_an_edit_of_what_workers_depend_on_together_replaces_all_of_them(edit: E
     with_template = edit.path in ("workers.agent", "workers.warmStart.preload")
     said = "workers.template" if with_template else edit.path.removesuffix(".name")
     config = config_with(edit.path, before)
-    scene = Scene(config=config, status=TrainRunStatus(), workers=a_gang(edit.path, before))
+    scene = WorkerObservation(
+        config=config, status=TrainRunStatus(), workers=a_gang(edit.path, before)
+    )
     assert {outdated(worker, config) for worker in scene.workers} == {""}
     assert [w for w in scene.workers if outdated(w, config_with(edit.path, after)) != said] == []
 

@@ -22,16 +22,16 @@ from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.worlds.kubernetes.names import (
     CREATION_LABEL,
     RUN_UID_LABEL,
-    SEAL_ANNOTATION,
+    SIGNATURE_ANNOTATION,
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
 )
-from trainrun_operator.worlds.kubernetes.observing import strangers
+from trainrun_operator.worlds.kubernetes.observing import foreign_pods
+from trainrun_operator.worlds.kubernetes.observing.foreign_pods import MOST_TOLD
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
-from trainrun_operator.worlds.kubernetes.observing.strangers import MOST_TOLD
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
-from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -77,7 +77,7 @@ class Led:
             self.api,
             namespaces=(),
             nodes=False,
-            sealed=lambda pod: is_ours(pod, pod.run_uid, KEY),
+            signed=lambda pod: is_ours(pod, pod.run_uid, KEY),
             on_change=lambda _: None,
         )
 
@@ -85,7 +85,7 @@ class Led:
         """As an operator that has not led this run before."""
         self.world = KubernetesWorld(
             run=self.run,
-            around=Surroundings(
+            around=WorldDependencies(
                 api=self.api,
                 pods=self.pods,
                 reads_nodes=False,
@@ -184,10 +184,11 @@ class Led:
         path = f"{self.path(namespace)}/{name}/status"
         await self.api.put(path, {**stored, "status": ENDED})
 
-    async def is_seen(self, *, strangers: int) -> None:
+    async def is_seen(self, *, foreign_pods: int) -> None:
         uid = self.run.current.uid
         await until(
-            lambda: len(self.pods.strangers(uid)) == strangers, what=f"{strangers} strangers"
+            lambda: len(self.pods.foreign_pods(uid)) == foreign_pods,
+            what=f"{foreign_pods} strangers",
         )
 
     def path(self, namespace: str = "") -> str:
@@ -221,7 +222,7 @@ async def test_a_pod_in_another_namespace_ends_nothing_and_hides_nothing(
 ) -> None:
     name = await led.create()
     await led.copy_of(await led.get(name), name=name, namespace=other_namespace)
-    await led.is_seen(strangers=1)
+    await led.is_seen(foreign_pods=1)
 
     for _ in range(2):
         (worker,) = (await led.observe()).workers
@@ -238,7 +239,7 @@ async def test_a_pod_in_another_namespace_ends_nothing_and_hides_nothing(
 async def test_a_copy_of_a_worker_made_with_kubectl_ends_nothing(led: Led) -> None:
     name = await led.create()
     await led.copy_of(await led.get(name), name="digits-0-1-copy")
-    await led.is_seen(strangers=1)
+    await led.is_seen(foreign_pods=1)
 
     (worker,) = (await led.observe()).workers
 
@@ -253,7 +254,7 @@ async def test_who_knows_the_uid_of_a_run_cannot_fill_its_history(
     pod = await led.get(name)
     for number in range(MOST_TOLD + 2):
         await led.copy_of(pod, name=f"{name}-{number}", namespace=other_namespace)
-    await led.is_seen(strangers=MOST_TOLD + 2)
+    await led.is_seen(foreign_pods=MOST_TOLD + 2)
 
     assert len((await led.observe()).workers) == 1
 
@@ -290,7 +291,7 @@ UNMARKED = pytest.mark.parametrize(
     [
         {"labels": {RUN_UID_LABEL: None}},
         {"labels": {SLOT_LABEL: None}},
-        {"annotations": {SEAL_ANNOTATION: None}},
+        {"annotations": {SIGNATURE_ANNOTATION: None}},
         {"ownerReferences": None},
         {"labels": None, "annotations": None, "ownerReferences": None},
     ],
@@ -402,12 +403,12 @@ async def test_a_worker_that_is_unmarked_while_the_run_is_suspended_is_deleted(l
 async def test_a_webhook_that_is_away_keeps_a_pod_that_is_no_worker_and_fails_no_pass(
     led: Led, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unmarked: bool
 ) -> None:
-    monkeypatch.setattr(strangers, "LOOK_AGAIN", 0.5)
+    monkeypatch.setattr(foreign_pods, "LOOK_AGAIN", 0.5)
     name = await led.create()
     if unmarked:
         await led.unmark(name, {"labels": {RUN_UID_LABEL: None}})
     else:
-        await led.unmark(name, {"annotations": {SEAL_ANNOTATION: None}})
+        await led.unmark(name, {"annotations": {SIGNATURE_ANNOTATION: None}})
         led.forget_vanished()
         led.has(taken_over=datetime.now(UTC))
     hook = await led.refuse_deletions(of=name)

@@ -26,7 +26,7 @@ PLACE = OperatorPlace(
     url="https://trainrun-agents.trainrun-system.svc:8443",
     operators=lambda: ("10.0.0.7:8443", "10.0.0.8:8443"),
     ca_pem=CA,
-    seal_key=KEY,
+    signing_key=KEY,
 )
 ACTION = CreateWorker(name="digits-2-5", slot=2, created_for=5, template_hash="abc123")
 
@@ -176,8 +176,8 @@ def test_a_pod_says_whose_worker_it_is_and_carries_our_seal() -> None:
         "trainrun.dev/creation": "5",
         "trainrun.dev/template-hash": "abc123",
     }
-    seal = metadata["annotations"].pop("trainrun.dev/seal")
-    assert len(seal) == 64
+    signature = metadata["annotations"].pop("trainrun.dev/seal")
+    assert len(signature) == 64
     assert metadata["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "kubectl.kubernetes.io/default-container": "worker",

@@ -16,7 +16,7 @@ from tests.worlds.kubernetes.test_world import Nobody
 from trainrun.errors import InvalidSpec
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version, run_version
-from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
@@ -26,10 +26,10 @@ Json = dict[str, Any]
 
 
 def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
-    around = Surroundings(
+    around = WorldDependencies(
         api=api,
         pods=PodIndex(
-            api, namespaces=(), nodes=False, sealed=lambda _: True, on_change=lambda _: None
+            api, namespaces=(), nodes=False, signed=lambda _: True, on_change=lambda _: None
         ),
         reads_nodes=False,
         place=PLACE,

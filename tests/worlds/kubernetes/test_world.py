@@ -27,11 +27,11 @@ from trainrun_operator.worlds.base import (
     StatusRefused,
     StatusUnwritable,
 )
-from trainrun_operator.worlds.kubernetes.observing import strangers
+from trainrun_operator.worlds.kubernetes.observing import foreign_pods
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
-from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,17 +66,17 @@ def world_of(
         with suppress(InvalidSpec):
             run.learn(raw)
 
-    around = Surroundings(
+    around = WorldDependencies(
         api=api,
         pods=PodIndex(
             api,
             namespaces=(),
             nodes=False,
-            sealed=lambda _pod: True,
+            signed=lambda _pod: True,
             on_change=lambda _uid: None,
         ),
         reads_nodes=False,
-        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        place=OperatorPlace(url="https://operator", ca_pem="", signing_key=b"key"),
         notices=(),
         leads=lambda: True,
         learn_run=learn,
@@ -288,7 +288,7 @@ async def test_who_takes_over_a_large_gang_between_attempts_does_not_wait_for_it
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each name was asked for in the first pass, and all again after any error."""
-    monkeypatch.setattr(strangers, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(foreign_pods, "LOOK_AGAIN", 0.0)
     api = await KubeApi.connect()
     run = RunObject(led_version(raw(version=7)))
     record = StartRecord(

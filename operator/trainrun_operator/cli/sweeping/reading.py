@@ -161,7 +161,7 @@ def found_sweep(version: SweepVersion) -> FoundSweep:
 
 def _of_cluster(name: ClusterName) -> SweepVersion:
     # aiohttp and the client library: half a second that other commands need not wait.
-    from trainrun_operator.worlds.kubernetes.reading import read_one_sweep  # noqa: PLC0415
+    from trainrun_operator.worlds.kubernetes.user_client import read_one_sweep  # noqa: PLC0415
 
     return read_one_sweep(name.name, name.namespace)
 

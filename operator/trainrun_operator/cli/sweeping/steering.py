@@ -180,7 +180,7 @@ def steer(
     if name is None:
         _refuse_file(follow, where, trials)
     # aiohttp and the client library: half a second that files need not wait.
-    from trainrun_operator.worlds.kubernetes.reading import change_sweep  # noqa: PLC0415
+    from trainrun_operator.worlds.kubernetes.user_client import change_sweep  # noqa: PLC0415
 
     steering = _Steering(follow=follow, trials=trials)
     change_sweep(name.name, name.namespace, steering.fields)

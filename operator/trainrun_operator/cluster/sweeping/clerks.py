@@ -24,7 +24,7 @@ from trainrun_operator.worlds.kubernetes.clerk_pod import (
 from trainrun_operator.worlds.kubernetes.observing.facts import held_back
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.pod_writes import delete_pod
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 DEAF = timedelta(seconds=45)
 """How long a clerk that runs may say nothing until it is replaced."""
@@ -40,7 +40,7 @@ UNPULLED = ("ErrImagePull", "ImagePullBackOff")
 class Clerks:
     """Of all sweeps of an operator."""
 
-    def __init__(self, around: Surroundings, image: ClerkImage) -> None:
+    def __init__(self, around: WorldDependencies, image: ClerkImage) -> None:
         self._around = around
         self._image = image
         self._seen: dict[str, dict[str, float]] = {}

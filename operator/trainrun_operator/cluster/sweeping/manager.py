@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
-from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.sweeping.clerks import Clerks
-from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings, SweepTelling
+from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepDependencies, SweepReporter
+from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.cluster.watch import RunWatch, SweepIndex
 from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.sweep.display import is_settled
@@ -24,7 +24,7 @@ from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.runtime.clerk_exchange import ClerkExchange, ClerkExchanges
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 Raw = Mapping[str, Any]
 
@@ -51,27 +51,27 @@ class SweepManager:
         """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
         self._exchanges = exchanges
         self._record = record
-        self._neighbours = Neighbours(record, TRAINSWEEP)
+        self._unmanaged_runs = UnmanagedRuns(record, TRAINSWEEP)
         self._telling: asyncio.Task[None] | None = None
         self._sweeps: dict[str, Raw] = {}
         """By uid, as they were seen last."""
         self._led: dict[str, _LedSweep] = {}
-        self._around: SweepSurroundings | None = None
+        self._around: SweepDependencies | None = None
         self.index = SweepIndex(
             api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake, runs=runs
         )
 
-    async def lead(self, clerks: Clerks, cluster: Surroundings) -> None:
+    async def lead(self, clerks: Clerks, cluster: WorldDependencies) -> None:
         """From now on we decide, once all is listed that can be; returns when it is."""
         self.index.follow()
         await settled([informer.listing for informer in self.index.informers])
-        self._around = SweepSurroundings(
+        self._around = SweepDependencies(
             cluster=cluster,
             index=self.index,
             clerks=clerks,
             led_elsewhere=self._led_elsewhere,
         )
-        self._telling = asyncio.create_task(self._neighbours.tell(cluster))
+        self._telling = asyncio.create_task(self._unmanaged_runs.tell(cluster))
         for raw in tuple(self._sweeps.values()):
             self._see(raw)
 
@@ -104,17 +104,17 @@ class SweepManager:
             return  # sweeps of a neighbour: what it does with them is its own business
         uid, is_deleted = raw["metadata"]["uid"], "deletionTimestamp" in raw["metadata"]
         if is_deleted:
-            self._neighbours.deleted_sweep(raw, raw["kept"].raw or {})
+            self._unmanaged_runs.deleted_sweep(raw, raw["kept"].raw or {})
         if (led := self._led.get(uid)) is not None:
             led.world.seen(raw)
         elif not is_settled(raw) and not is_deleted:
             self._begin(raw, self._around)
 
-    def _begin(self, raw: Raw, around: SweepSurroundings) -> None:
+    def _begin(self, raw: Raw, around: SweepDependencies) -> None:
         uid = raw["metadata"]["uid"]
         wakeup = Wakeup()
         exchange = ClerkExchange(sweep_uid=uid, on_news=wakeup.now)
-        telling = SweepTelling(self._tell)
+        telling = SweepReporter(self._tell)
         world = ClusterSweep(
             raw=raw, around=around, exchange=exchange, telling=telling, wakeup=wakeup
         )
@@ -137,7 +137,7 @@ class SweepManager:
 
     def _gone(self, uid: str) -> None:
         self._sweeps.pop(uid, None)
-        self._neighbours.gone(uid)
+        self._unmanaged_runs.gone(uid)
         if (led := self._led.get(uid)) is not None:
             led.task.cancel()
 

@@ -55,14 +55,14 @@ from trainrun_operator.runtime.clerk_exchange import ClerkExchange
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepSeen
 from trainrun_operator.worlds.base import StatusUnwritable
-from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, kept
 from trainrun_operator.worlds.kubernetes.sweep_objects import (
     described,
     known_spec,
     light,
     trial_manifest,
 )
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.trimmed_objects import TooLarge, TrimmedObject, kept
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 Raw = Mapping[str, Any]
 Record = Callable[[Raw, Event], None]
@@ -70,7 +70,7 @@ Record = Callable[[Raw, Event], None]
 _log = logging.getLogger(__name__)
 
 
-class SweepTelling:
+class SweepReporter:
     """Of one sweep."""
 
     def __init__(self, record: Record) -> None:
@@ -131,10 +131,10 @@ def _ended(trial: TrialView) -> Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSurroundings:
+class SweepDependencies:
     """What all sweeps of an operator share."""
 
-    cluster: Surroundings
+    cluster: WorldDependencies
     index: SweepIndex
     clerks: Clerks
     led_elsewhere: Callable[[str, str], str]
@@ -160,9 +160,9 @@ class ClusterSweep:
     """Of one sweep; a SweepWorld."""
 
     raw: Raw
-    around: SweepSurroundings
+    around: SweepDependencies
     exchange: ClerkExchange
-    telling: SweepTelling
+    telling: SweepReporter
     wakeup: Wakeup
 
     def __post_init__(self) -> None:
@@ -235,7 +235,7 @@ class ClusterSweep:
         newest = sessions[-1].uid if sessions else ""
         return self.around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
 
-    async def _whole(self, known: Kept) -> Raw:
+    async def _whole(self, known: TrimmedObject) -> Raw:
         """What its user has written. Raises TooLarge, and Conflict where that is another by now."""
         known.check_size()
         if (raw := known.raw) is None:

@@ -63,7 +63,7 @@ class ClerkImage:
     pull_policy: str = "IfNotPresent"
 
 
-_NO_IMAGE, _NOWHERE = ClerkImage(image=""), OperatorPlace(url="", ca_pem="", seal_key=b"")
+_NO_IMAGE, _NOWHERE = ClerkImage(image=""), OperatorPlace(url="", ca_pem="", signing_key=b"")
 
 
 def clerk_pod(
@@ -130,14 +130,14 @@ def next_creation(pods: Collection[PodFact]) -> int:
 
 
 def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace) -> Object:
-    labels, seal = marks(
+    labels, signature = marks(
         sweep.metadata, place, name=name, slot=0, creation=creation, made_from=clerk_hash(sweep)
     )
     return {
         "name": name,
         "namespace": sweep.metadata.namespace,
         "labels": {names.SWEEP_LABEL: sweep.metadata.name, **labels},
-        "annotations": seal,
+        "annotations": signature,
         "ownerReferences": [owner_reference(TRAINSWEEP, sweep.metadata)],
     }
 

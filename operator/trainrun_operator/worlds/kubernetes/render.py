@@ -23,7 +23,7 @@ from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, agent_config
 from trainrun_operator.core.sweep.config import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.observing.pods import seal_of, usual_grace
+from trainrun_operator.worlds.kubernetes.observing.pods import signature_of, usual_grace
 from trainrun_operator.worlds.kubernetes.sweep_objects import owner_reference
 
 Object = dict[str, Any]
@@ -60,7 +60,7 @@ class OperatorPlace:
     """The addresses of all operators at this moment, `address:port`."""
     ca_pem: str
     """Certificates that agents verify the operator by."""
-    seal_key: bytes
+    signing_key: bytes
 
 
 def worker_pod(
@@ -106,7 +106,7 @@ def _training_container(run: TrainRun, spec: Object) -> Object:
 def _metadata(
     run: TrainRun, given: Mapping[str, Any], action: CreateWorker, place: OperatorPlace
 ) -> Object:
-    labels, seal = marks(
+    labels, signature = marks(
         run.metadata,
         place,
         name=action.name,
@@ -125,7 +125,7 @@ def _metadata(
             # No autoscaler may take training for granted; a template may say otherwise.
             **names.STAYS,
             **(given.get("annotations") or {}),
-            **seal,
+            **signature,
         },
         "ownerReferences": [owner_reference(TRAINRUN, run.metadata)],
     }
@@ -140,8 +140,8 @@ def marks(
     owner: ObjectMeta, place: OperatorPlace, *, name: str, slot: int, creation: int, made_from: str
 ) -> tuple[Object, Object]:
     """Labels and annotations by which an operator knows a pod that it has made for this owner."""
-    seal = seal_of(
-        place.seal_key,
+    signature = signature_of(
+        place.signing_key,
         namespace=owner.namespace,
         name=name,
         run_uid=owner.uid,
@@ -156,7 +156,7 @@ def marks(
         names.CREATION_LABEL: str(creation),
         names.TEMPLATE_HASH_LABEL: made_from,
     }
-    return labels, {names.SEAL_ANNOTATION: seal}
+    return labels, {names.SIGNATURE_ANNOTATION: signature}
 
 
 # --------------------------------------------------------------------------- the training container

@@ -16,9 +16,9 @@ from trainrun_operator.api.run.spec import MANAGER
 from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus, status_from
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.raw import mapping, number, text
-from trainrun_operator.worlds.kubernetes.kept import (
-    Kept,
+from trainrun_operator.worlds.kubernetes.trimmed_objects import (
     TooLarge,
+    TrimmedObject,
     bare,
     kept,
     status_of,
@@ -65,7 +65,7 @@ class LedVersion:
     generation: int
     number: int
     """Its resourceVersion."""
-    kept: Kept
+    kept: TrimmedObject
     """What its user has written."""
     config: RunConfig
     status: TrainRunStatus

@@ -28,7 +28,7 @@ from trainrun_operator.kube.raw import (
     text,
 )
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.kept import kept, status_of, written_spec
+from trainrun_operator.worlds.kubernetes.trimmed_objects import kept, status_of, written_spec
 
 Raw = Mapping[str, Any]
 

@@ -46,18 +46,17 @@ from trainrun_operator.worlds.base import (
     StatusRefused,
     StatusUnwritable,
 )
-from trainrun_operator.worlds.kubernetes.kept import Recent, kept
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
-from trainrun_operator.worlds.kubernetes.observing.nodes import NodeLeases, NoticeTaint
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
-from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
-from trainrun_operator.worlds.kubernetes.observing.strangers import (
-    Recall,
-    Strangers,
+from trainrun_operator.worlds.kubernetes.observing.foreign_pods import (
+    ForeignPods,
+    OrphanSearch,
     holds_something,
     leftovers,
 )
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeLeases, NoticeTaint
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 from trainrun_operator.worlds.kubernetes.pod_writes import (
     FIRST_PAUSE,
     Refusals,
@@ -72,6 +71,7 @@ from trainrun_operator.worlds.kubernetes.run_object import (
     number_of,
     run_version,
 )
+from trainrun_operator.worlds.kubernetes.trimmed_objects import RecentSpecs, kept
 
 SUSPICIOUS = 3
 """A worker that was silent for this part of the heartbeat timeout has its node looked at."""
@@ -80,7 +80,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class WorldDependencies:
     """What the worlds of all runs share."""
 
     api: KubeApi
@@ -98,7 +98,7 @@ class Surroundings:
     """
     installation: Installation = NAMELESS
     """The one that we belong to."""
-    written: Recent[RunVersion] = field(default_factory=Recent)
+    written: RecentSpecs[RunVersion] = field(default_factory=RecentSpecs)
     """Specs that workers were made from of late."""
 
     def check_leadership(self) -> None:
@@ -116,7 +116,7 @@ class KubernetesWorld:
         self,
         *,
         run: RunObject,
-        around: Surroundings,
+        around: WorldDependencies,
         wake: Callable[[float], None],
         wrote: Callable[[TrainRunStatus, TrainRunStatus], None],
         tell: Callable[[Event], None],
@@ -133,9 +133,9 @@ class KubernetesWorld:
         self._tell = tell
         self._strikes = strikes
         self._refusals = Refusals()
-        self._strangers = Strangers(run.current.name, wake)
-        self._recall = Recall(around.api, around.pods, wake)
-        self._sightings = Sightings()
+        self._foreign_pods = ForeignPods(run.current.name, wake)
+        self._recall = OrphanSearch(around.api, around.pods, wake)
+        self._sightings = LastSeenTimes()
         self._leases = NodeLeases(around.api)
         self._told = run.current.status
         """The status that `wrote` was told of last."""
@@ -237,19 +237,19 @@ class KubernetesWorld:
         )
 
     async def _look_at_strangers(self) -> None:
-        version, pods, trying = self._run.current, self._around.pods, self._strangers.trying
-        if version.status.holder != self._around.installation.holder or self._strangers.rest:
+        version, pods, trying = self._run.current, self._around.pods, self._foreign_pods.trying
+        if version.status.holder != self._around.installation.holder or self._foreign_pods.rest:
             return  # not ours yet, or refused a moment ago
         if not self._recall.is_done:
             await trying(self._recall.look(version))
-        strangers = pods.strangers(version.uid)
-        left_over = leftovers(version, strangers)
+        foreign_pods = pods.foreign_pods(version.uid)
+        left_over = leftovers(version, foreign_pods)
         why = "another installation has made it"
         await asyncio.gather(
             *(trying(self._look_at_vanished(pod)) for pod in pods.vanished(version.uid)),
             *(trying(self._delete_pod(p, why)) for p in left_over if holds_something(p)),
         )
-        for event in self._strangers.news(pod for pod in strangers if pod not in left_over):
+        for event in self._foreign_pods.news(pod for pod in foreign_pods if pod not in left_over):
             self._tell(event)
 
     async def _look_at_vanished(self, pod: PodFact) -> None:
@@ -260,7 +260,7 @@ class KubernetesWorld:
             ours = {it.uid for it in self._pods()}
             if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
                 await self._delete_pod(pod, "it is not marked as a worker any more")
-                self._tell(self._strangers.disowned(pod))
+                self._tell(self._foreign_pods.disowned(pod))
         self._around.pods.looked_after(pod)
 
     def _ready_since(self, status: TrainRunStatus) -> dict[str, datetime]:

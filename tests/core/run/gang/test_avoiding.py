@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import (
     BEGIN,
     HOUR,
-    Scene,
+    WorkerObservation,
     a_run,
     a_worker,
     an_agent,
@@ -29,18 +29,18 @@ from trainrun_operator.core.run.boundary import (
 from trainrun_operator.core.run.gang.avoiding import MOST, disfavored
 
 
-def avoid(scene: Scene) -> dict[str, tuple[str, ...]]:
+def avoid(scene: WorkerObservation) -> dict[str, tuple[str, ...]]:
     """Of every worker that is created: the nodes that it keeps away from."""
     return {a.name: a.avoid for a in scene.plan.actions if isinstance(a, CreateWorker)}
 
 
-def disfavor(scene: Scene) -> dict[str, tuple[str, ...]]:
+def disfavor(scene: WorkerObservation) -> dict[str, tuple[str, ...]]:
     """Of every worker that is created: the nodes that it is better not put on."""
     scene = scene.after(scene.plan)  # that nodes are avoided stands in the status first
     return {a.name: a.disfavor for a in scene.plan.actions if isinstance(a, CreateWorker)}
 
 
-def after_a_loss(cause: Cause = Cause.NODE_LOST) -> Scene:
+def after_a_loss(cause: Cause = Cause.NODE_LOST) -> WorkerObservation:
     """Slot 1's worker is lost, and so is its object."""
     told = an_incident(cause, node="node-1")
     return a_run(replicas=3, max_failures=-1).running().ended(told).without(1)
@@ -114,7 +114,7 @@ def test_a_node_whose_worker_failed_by_itself_is_not_avoided() -> None:
     assert avoid(replace(scene, now=begin.time + seconds(5))) == {"run-1-2": ()}
 
 
-def waiting_for_room(kind: Any = "Unschedulable") -> Scene:
+def waiting_for_room(kind: Any = "Unschedulable") -> WorkerObservation:
     """Slot 1's new worker was kept away from a node, a while ago."""
     scene = after_a_loss()
     pending = Pending(kind=kind, message="0/3 nodes are available", since=seconds(50))
@@ -156,7 +156,7 @@ def test_a_worker_that_has_found_room_elsewhere_or_may_not_look_for_it_is_left_a
     assert avoid(replace(scene, now=begin.time + seconds(61))) == {}
 
 
-def failed_before(*causes: Cause, collateral: bool = False) -> Scene:
+def failed_before(*causes: Cause, collateral: bool = False) -> WorkerObservation:
     """Slot 1's worker is gone, and the run has had such incidents on its node before."""
     told = tuple(an_incident(c, node="node-1", collateral=collateral) for c in causes)
     return after_a_loss(Cause.APP_ERROR).with_status(incidents=told)
@@ -266,7 +266,7 @@ def test_what_the_index_tells_of_the_run_itself_is_not_counted_twice() -> None:
     assert disfavor(scene) == {"run-1-2": ()}
 
 
-def always_there(times: int = 3, node: str = "node-1", **config: Any) -> Scene:
+def always_there(times: int = 3, node: str = "node-1", **config: Any) -> WorkerObservation:
     """The process of slot 1 has died of SIGSEGV so many times in a row."""
     told = tuple(
         an_incident(attempt=number, node=node, rank=1, exit_code=139, step=7)
@@ -276,7 +276,7 @@ def always_there(times: int = 3, node: str = "node-1", **config: Any) -> Scene:
     return scene.with_status(incidents=told[:-1])
 
 
-def dismissed(scene: Scene) -> list[tuple[str, str]]:
+def dismissed(scene: WorkerObservation) -> list[tuple[str, str]]:
     for _ in range(3):
         scene = scene.after(scene.plan) if scene.plan.transition else scene
     return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
@@ -313,7 +313,7 @@ MADE_ANEW = 17
 """The number of a worker whose predecessors the store had refused."""
 
 
-def with_keys_that_came_late(scene: Scene, slot: int) -> Scene:
+def with_keys_that_came_late(scene: WorkerObservation, slot: int) -> WorkerObservation:
     """Its worker was made anew many times before its first attempt."""
     record = scene.status.start_record
     assert record is not None

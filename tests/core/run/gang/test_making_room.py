@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.run.gang.test_roster import created, deleted
 from tests.core.run.stages.test_missing import told
-from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_incident, seconds
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import Refused, RefusedReason, WorkerLoss
 
@@ -34,7 +34,7 @@ def refused(
     )
 
 
-def one_lost(*, retain: int = 2) -> Scene:
+def one_lost(*, retain: int = 2) -> WorkerObservation:
     """Attempt 4 has ended with worker 1; two ended workers are kept for their logs."""
     scene = a_run(replicas=2).running(4).with_config(retain_failed_workers=retain, max_failures=9)
     scene = scene.ended(an_incident(attempt=4)).lost(1, Cause.OUT_OF_MEMORY)
@@ -42,12 +42,12 @@ def one_lost(*, retain: int = 2) -> Scene:
     return scene.after(scene.plan, passed=5)
 
 
-def settled(scene: Scene) -> Scene:
+def settled(scene: WorkerObservation) -> WorkerObservation:
     """What is to be told first has been written."""
     return scene.after(scene.plan) if scene.plan.transition else scene
 
 
-def names(scene: Scene) -> list[str]:
+def names(scene: WorkerObservation) -> list[str]:
     return [name for name, reason in deleted(settled(scene)) if reason == WHY]
 
 
@@ -94,7 +94,9 @@ def test_a_place_that_is_about_to_be_free_costs_no_logs() -> None:
     ], "deleted anyway, and once"
 
 
-def ended_before_it_joined(scene: Scene, number: int, cause: Cause | None = None) -> Scene:
+def ended_before_it_joined(
+    scene: WorkerObservation, number: int, cause: Cause | None = None
+) -> WorkerObservation:
     """The worker of slot 1 that was made for the next attempt; a quota refuses another one."""
     scene = scene.plus(a_worker(1, number, phase="Ended", agent=None, age=seconds(0.5)))
     if cause is not None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident
+from tests.support.builders import WorkerObservation, a_run, an_incident
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
@@ -15,18 +15,18 @@ OLD = StorageConfig(
 )
 
 
-def of_one_storage(scene: Scene) -> Scene:
+def of_one_storage(scene: WorkerObservation) -> WorkerObservation:
     """All workers were made with OLD, as the spec has it."""
     return of_storage(scene.with_config(storage=OLD), OLD)
 
 
-def of_storage(scene: Scene, made: StorageConfig | None) -> Scene:
+def of_storage(scene: WorkerObservation, made: StorageConfig | None) -> WorkerObservation:
     for slot in range(scene.config.replicas):
         scene = scene.with_worker(slot, storage=made)
     return scene
 
 
-def edited(scene: Scene, **fields: str) -> Scene:
+def edited(scene: WorkerObservation, **fields: str) -> WorkerObservation:
     return scene.with_config(storage=replace(OLD, **fields))
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
 from trainrun.contract.agent_state import Held, Notice
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
@@ -18,11 +25,11 @@ from trainrun_operator.core.run.boundary import (
 )
 
 
-def created(scene: Scene) -> list[str]:
+def created(scene: WorkerObservation) -> list[str]:
     return [a.name for a in scene.plan.actions if isinstance(a, CreateWorker)]
 
 
-def deleted(scene: Scene) -> list[tuple[str, str]]:
+def deleted(scene: WorkerObservation) -> list[tuple[str, str]]:
     return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
 
 
@@ -239,7 +246,7 @@ def dead(*numbers: int, **fields: object) -> tuple[WorkerFact, ...]:
     return tuple(a_worker(0, number, **(defaults | fields)) for number in numbers)
 
 
-def failing(count: int, **fields: object) -> Scene:
+def failing(count: int, **fields: object) -> WorkerObservation:
     workers = dead(*range(1, count + 1), **fields)
     return a_run(replicas=1, max_failures=1).plus(*workers)
 
@@ -391,7 +398,7 @@ def test_a_failed_start_is_charged_after_the_incident_before_it() -> None:
 # ---------------------------------------------------------------------------- unreachable nodes
 
 
-def forced(scene: Scene) -> dict[str, bool]:
+def forced(scene: WorkerObservation) -> dict[str, bool]:
     return {a.name: a.force for a in scene.plan.actions if isinstance(a, DeleteWorker)}
 
 
@@ -449,7 +456,7 @@ def test_a_leftover_on_a_dead_node_is_deleted_by_force_while_the_run_goes_on() -
 # ---------------------------------------------------------------------------- ended workers
 
 
-def ended_before(attempt: int, *numbers: int) -> Scene:
+def ended_before(attempt: int, *numbers: int) -> WorkerObservation:
     """`attempt` runs, and these workers of slot 0 have ended before it."""
     scene = a_run(replicas=2).running(attempt)
     record = scene.status.start_record

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.builders import BEGIN, Scene, a_loss, a_run, an_incident, seconds
+from tests.support.builders import BEGIN, WorkerObservation, a_loss, a_run, an_incident, seconds
 from trainrun.contract.answer import Hold
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
@@ -79,14 +79,14 @@ def test_a_hang_is_explained_by_an_exception_that_is_heard_of_late() -> None:
     assert incident.message == "rank 1 exited with code 1: ValueError: bad batch"
 
 
-def cause_of(scene: Scene) -> str:
+def cause_of(scene: WorkerObservation) -> str:
     """Of the incident after this pass."""
     incident = scene.plan.status.incident
     assert incident is not None
     return incident.cause
 
 
-def saying(scene: Scene, loss: Loss) -> Scene:
+def saying(scene: WorkerObservation, loss: Loss) -> WorkerObservation:
     """The scene in which slot 1 tells of this loss."""
     if loss.cause is Cause.UNKNOWN:
         return scene.with_worker(1, phase="Ended")
@@ -145,7 +145,7 @@ def test_nobody_waits_for_ranks_whose_peer_is_known_to_be_the_culprit() -> None:
     assert lingering(scene.after(scene.plan)) == 0.0
 
 
-def lingering(scene: Scene) -> float:
+def lingering(scene: WorkerObservation) -> float:
     """What its second worker is told."""
     order = scene.answer(1).order
     assert isinstance(order, Hold)

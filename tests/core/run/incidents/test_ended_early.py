@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun_operator.api.run.status_parts import Cause
 
 EXISTS = ("Experiment already exists",)
 
 
-def ended_without_a_step(scene: Scene, **fields: object) -> Scene:
+def ended_without_a_step(scene: WorkerObservation, **fields: object) -> WorkerObservation:
     """All processes of the attempt end with 0, none has reported a step."""
     return scene.with_all(steps=(None,)).all_done(last_lines=EXISTS, **fields)
 
 
-def second_attempt(*, reached: int | None, resume: tuple[int, int] | None = None) -> Scene:
+def second_attempt(
+    *, reached: int | None, resume: tuple[int, int] | None = None
+) -> WorkerObservation:
     """The second attempt of a run whose first one has reached this step, and took a minute."""
     scene = a_run(max_failures=3).running(2, resume=resume)
     stepped = "" if reached is None else "t1"
     return scene.with_status(reached=reached, stepped_from=stepped, longest_attempt=600.0)
 
 
-def told(scene: Scene) -> str:
+def told(scene: WorkerObservation) -> str:
     return scene.plan.message
 
 
-def warnings(scene: Scene) -> list[str]:
+def warnings(scene: WorkerObservation) -> list[str]:
     return [event.message for event in scene.plan.events if event.type == "Warning"]
 
 

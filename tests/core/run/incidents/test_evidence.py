@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Evidence, EvidenceRequest, Frame, RankEvidence
 from trainrun_operator.api.run.status_parts import Incident
@@ -17,7 +17,7 @@ REDUCES = Frame(name="all_reduce", file="/site-packages/torch/distributed/distri
 SLEEPS = Frame(name="step", file="/app/train.py", line=9, own=True)
 
 
-def standing(*steps: int, owes: float = 121.0, **config: Any) -> Scene:
+def standing(*steps: int, owes: float = 121.0, **config: Any) -> WorkerObservation:
     """A gang of one process each that has owed a step for so long."""
     limits = {"progress_timeout": seconds(120)}
     scene = a_run(replicas=len(steps), max_failures=3, **(limits | config)).running()
@@ -26,14 +26,16 @@ def standing(*steps: int, owes: float = 121.0, **config: Any) -> Scene:
     return scene
 
 
-def found(scene: Scene, slot: int, *stack: Frame, number: int = 1, **fields: Any) -> Scene:
+def found(
+    scene: WorkerObservation, slot: int, *stack: Frame, number: int = 1, **fields: Any
+) -> WorkerObservation:
     """The agent of a slot tells where its rank stands."""
     rank = RankEvidence(rank=slot, step=5, state="S", stack=stack, **fields)
     evidence = Evidence(attempt=scene.status.attempt, number=number, ranks=(rank,))
     return scene.with_agent(slot, evidence=evidence)
 
 
-def ended(scene: Scene) -> Incident:
+def ended(scene: WorkerObservation) -> Incident:
     """What ends the attempt now."""
     incident = scene.plan.status.incident
     assert incident is not None, scene.plan
@@ -182,7 +184,7 @@ def test_an_attempt_that_ends_for_another_reason_forgets_it() -> None:
 TIMED_OUT = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation"
 
 
-def in_vain(ranks: int = 2, **fields: Any) -> Scene:
+def in_vain(ranks: int = 2, **fields: Any) -> WorkerObservation:
     """Rank 1 has given up waiting in a collective; nobody was asked why."""
     scene = a_run(replicas=ranks, max_failures=3).running()
     return scene.with_exit(1, **({"exception": TIMED_OUT} | fields))
@@ -201,7 +203,7 @@ def test_a_rank_that_was_late_for_a_barrier_is_named_and_not_only_the_one_that_t
     )
 
 
-def told_nothing(scene: Scene) -> Evidence:
+def told_nothing(scene: WorkerObservation) -> Evidence:
     return Evidence(attempt=scene.status.attempt, number=1)
 
 

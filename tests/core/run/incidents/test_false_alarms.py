@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.core.run.incidents.step_traces import HOUR, MINUTE, TRACES, Step
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from tests.support.levels import some
 from trainrun.agent.processes.procfs import Usage
 from trainrun.agent.training.activity import Activity
@@ -100,7 +100,7 @@ class Life:
         return "" if loss is None else f"after {self.now / HOUR:.2f} h: {loss.message}"
 
     @property
-    def scene(self) -> Scene:
+    def scene(self) -> WorkerObservation:
         stepped = self.first is not None
         return RUN.with_agent(
             0,

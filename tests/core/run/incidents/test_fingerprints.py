@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident
+from tests.support.builders import WorkerObservation, a_run, an_incident
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.incidents.repeats import repeated
 
@@ -100,7 +100,7 @@ def test_other_incidents_in_between_do_not_hide_it() -> None:
     assert repeated([*several("n1", "n2"), *between, *several("n3")])[0] == "SameFailure"
 
 
-def failing(scene: Scene, attempt: int, *, step: int | None = 7) -> Scene:
+def failing(scene: WorkerObservation, attempt: int, *, step: int | None = 7) -> WorkerObservation:
     scene = scene.running(attempt).with_all(steps=(step,))
     end = {"exception": "ValueError: x", "kinds": ("ValueError",), "raised_at": "train.py:5"}
     scene = scene.with_exit(attempt % 2, **end)

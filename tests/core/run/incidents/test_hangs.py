@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.core.run.gang.avoiding import disfavored
 
 LIMITS = {"progress_timeout": seconds(120), "first_step_timeout": seconds(600)}
 
 
-def standing(*steps: int | None, owes: float | None = 121.0, **config: Any) -> Scene:
+def standing(*steps: int | None, owes: float | None = 121.0, **config: Any) -> WorkerObservation:
     """A gang of one process each, of which nobody has reported for so long."""
     scene = a_run(replicas=len(steps), max_failures=3, **(LIMITS | config)).running()
     for slot, step in enumerate(steps):
@@ -21,7 +21,7 @@ def standing(*steps: int | None, owes: float | None = 121.0, **config: Any) -> S
     return scene.asked_for_evidence()
 
 
-def said(scene: Scene) -> str:
+def said(scene: WorkerObservation) -> str:
     """What ends the attempt; "" for nothing."""
     incident = scene.plan.status.incident
     if incident is None:

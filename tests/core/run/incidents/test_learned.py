@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.api.run.status_parts import Learned, Progress
 from trainrun_operator.core.run.incidents.hangs import learned_hang, remembered, suspected_hang
@@ -16,7 +16,7 @@ TRAINED = {"spawned": 4060.0, "first_step": 4000.0}
 """The first step came after a minute, and up to the newest one it was an hour or so."""
 
 
-def standing(*steps: int | None, owes: float | None, **fields: Any) -> Scene:
+def standing(*steps: int | None, owes: float | None, **fields: Any) -> WorkerObservation:
     """One process each; nobody has reported for so long. Steps took 2 s at most."""
     config = {"hang_policy": fields.pop("hang_policy", "Observe")}
     scene = a_run(replicas=len(steps), max_failures=3, **config).running()
@@ -28,7 +28,7 @@ def standing(*steps: int | None, owes: float | None, **fields: Any) -> Scene:
     return scene
 
 
-def said(scene: Scene) -> str:
+def said(scene: WorkerObservation) -> str:
     loss = suspected_hang(scene.view)
     return "" if loss is None else loss.message
 

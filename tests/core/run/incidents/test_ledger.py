@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_config, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_config, a_run, an_incident, seconds
 from trainrun_operator.api.run.status import TrainRunStatus, json_size
 from trainrun_operator.api.run.status_parts import Cause, Failures
 from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.incidents import ledger
 
 
-def with_incidents(scene: Scene, causes: list[Cause]) -> Scene:
+def with_incidents(scene: WorkerObservation, causes: list[Cause]) -> WorkerObservation:
     """Live through these incidents, one attempt without a step each, until a verdict."""
     for attempt, cause in enumerate(causes, start=1):
         if scene.status.finished:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, an_incident, seconds
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerLoss
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 
-def the_loss(scene: Scene) -> Loss:
+def the_loss(scene: WorkerObservation) -> Loss:
     (loss,) = losses_of(scene.view)
     return loss
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun_operator.api.run.status import Condition
 
 WHY = "phase: expected one of Idle, Running, got 'Dreaming'"
 
 
-def shown(scene: Scene) -> Condition | None:
+def shown(scene: WorkerObservation) -> Condition | None:
     return scene.plan.status.condition("OperatorError")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_agent, an_incident
+from tests.support.builders import WorkerObservation, a_run, an_agent, an_incident
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents import repeats
@@ -22,11 +22,13 @@ LOAD_ERROR: dict[str, Any] = {
 TWO = "2 attempts died while opening the same checkpoint (step 10)"
 
 
-def a_life(**config: Any) -> Scene:
+def a_life(**config: Any) -> WorkerObservation:
     return a_run(**{"max_failures": 9, **config})
 
 
-def opens(scene: Scene, point: CheckpointId | None = NEWEST, **fields: Any) -> Scene:
+def opens(
+    scene: WorkerObservation, point: CheckpointId | None = NEWEST, **fields: Any
+) -> WorkerObservation:
     """The next attempt runs, has asked for this checkpoint, and has reported no step."""
     attempt = scene.status.attempt + 1
     at = (point.attempt, point.step) if point is not None else None
@@ -36,7 +38,7 @@ def opens(scene: Scene, point: CheckpointId | None = NEWEST, **fields: Any) -> S
     return scene.with_all(**{"asked_for_checkpoint": True, "steps": (None,), **fields})
 
 
-def settled(scene: Scene) -> Scene:
+def settled(scene: WorkerObservation) -> WorkerObservation:
     """What is to be written is written, until the store is asked for the attempt after it."""
     for _ in range(6):
         if not scene.plan.transition:
@@ -46,19 +48,23 @@ def settled(scene: Scene) -> Scene:
     return scene.after(scene.plan) if scene.plan.transition else scene
 
 
-def dies(scene: Scene, point: CheckpointId = NEWEST, **fields: Any) -> Scene:
+def dies(
+    scene: WorkerObservation, point: CheckpointId = NEWEST, **fields: Any
+) -> WorkerObservation:
     """An attempt that opens this checkpoint dies of an error."""
     return settled(opens(scene, point).with_exit(1, **(LOAD_ERROR | fields)))
 
 
-def asked(scene: Scene) -> CheckpointId | None:
+def asked(scene: WorkerObservation) -> CheckpointId | None:
     """What the agent of slot 0 is asked to try to do without."""
     request = scene.hold(0).resolve
     assert request is not None, scene.plan
     return request.trial_of
 
 
-def starts(scene: Scene, point: CheckpointId, trial_of: CheckpointId | None = None) -> Scene:
+def starts(
+    scene: WorkerObservation, point: CheckpointId, trial_of: CheckpointId | None = None
+) -> WorkerObservation:
     """The store has answered, and the start record is written: the incident is settled."""
     scene = scene.resolved((point.attempt, point.step), trial_of=trial_of)
     assert scene.plan.reason == "Started"
@@ -68,12 +74,14 @@ def starts(scene: Scene, point: CheckpointId, trial_of: CheckpointId | None = No
     return scene.after(scene.plan)
 
 
-def again(scene: Scene, point: CheckpointId = NEWEST, **fields: Any) -> Scene:
+def again(
+    scene: WorkerObservation, point: CheckpointId = NEWEST, **fields: Any
+) -> WorkerObservation:
     """What was started with this checkpoint opens it, and dies."""
     return settled(opens_again(scene, point).with_exit(1, **(LOAD_ERROR | fields)))
 
 
-def opens_again(scene: Scene, point: CheckpointId) -> Scene:
+def opens_again(scene: WorkerObservation, point: CheckpointId) -> WorkerObservation:
     """What was started with this checkpoint opens it."""
     record = scene.status.start_record
     assert record is not None
@@ -83,17 +91,17 @@ def opens_again(scene: Scene, point: CheckpointId) -> Scene:
     return running.with_status(start_record=replace(record, agents=started.agents))
 
 
-def twice(**config: Any) -> Scene:
+def twice(**config: Any) -> WorkerObservation:
     """Two attempts in a row have died while opening the newest checkpoint."""
     return again(starts(dies(a_life(**config).with_status(attempt=1)), NEWEST))
 
 
-def on_trial() -> Scene:
+def on_trial() -> WorkerObservation:
     """The third one tries the checkpoint before."""
     return starts(twice(), BEFORE, trial_of=NEWEST)
 
 
-def failing(scene: Scene) -> str:
+def failing(scene: WorkerObservation) -> str:
     shown = scene.plan.status.condition("FailsAgain")
     return f"{shown.reason}: {shown.message}" if shown is not None else ""
 

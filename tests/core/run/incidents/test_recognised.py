@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 
 
-def the_loss(scene: Scene) -> Loss:
+def the_loss(scene: WorkerObservation) -> Loss:
     (loss,) = losses_of(scene.view)
     return loss
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import WorkerObservation, a_run
 from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.attribution import best
@@ -17,13 +17,13 @@ RETRY = "trainrun.RetryError: the server is busy"
 BROKEN = "RuntimeError: Connection closed by peer"
 
 
-def cause_of(scene: Scene) -> Cause:
+def cause_of(scene: WorkerObservation) -> Cause:
     loss = best(losses_of(scene.view))
     assert loss is not None
     return loss.cause
 
 
-def failed(scene: Scene) -> tuple[str, str]:
+def failed(scene: WorkerObservation) -> tuple[str, str]:
     mark = scene.after(scene.plan).plan.status.condition("Failed")
     return (mark.reason, mark.message) if mark is not None else ("", "")
 

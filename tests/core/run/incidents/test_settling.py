@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident
+from tests.support.builders import WorkerObservation, a_run, an_incident
 from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.attribution import (
@@ -17,7 +17,7 @@ from trainrun_operator.core.run.incidents.attribution import (
 BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
 
 
-def with_news_of_the_node() -> Scene:
+def with_news_of_the_node() -> WorkerObservation:
     """A collective broke, was written as the incident, and now the node of a peer is gone."""
     scene = a_run(max_failures=3, max_preemptions=3).running().with_exit(0, exception=BROKEN)
     return scene.after(scene.plan).lost(1, Cause.NODE_LOST, "node b is gone")
@@ -49,7 +49,7 @@ def test_steps_that_are_told_after_the_end_of_their_attempt_count_when_it_is_set
     assert (after.reached, after.stepped_from) == (15, "t1")
 
 
-def resumed_at_10(reached: int | None, **status: int) -> Scene:
+def resumed_at_10(reached: int | None, **status: int) -> WorkerObservation:
     """An attempt that began at step 10, and has come so far."""
     scene = a_run().running(2, resume=(1, 10)).with_all(steps=(reached,))
     return scene.with_status(**status)

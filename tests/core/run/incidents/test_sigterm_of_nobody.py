@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Notice
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker, WorkerLoss
@@ -13,14 +13,14 @@ UNKNOWN = "worker run-1-1 got SIGTERM from an unknown sender"
 OWN = "worker run-1-1 was evicted by node n1: Container worker exceeded its limit"
 
 
-def told(**fields: object) -> Scene:
+def told(**fields: object) -> WorkerObservation:
     """Worker 1 got SIGTERM, and the attempt is given up at once."""
     scene = a_run(on_notice="Stop", **({"max_failures": 0, "max_preemptions": -1} | fields))
     scene = scene.running().got_sigterm(1)
     return scene.after(scene.plan)
 
 
-def ended(scene: Scene, cause: Cause, message: str) -> Scene:
+def ended(scene: WorkerObservation, cause: Cause, message: str) -> WorkerObservation:
     """The end of its pod says why."""
     loss = WorkerLoss(cause=cause, message=message)
     return scene.with_worker(1, phase="Ended", exit_code=143, loss=loss)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun_operator.api.run.status_parts import Cause
 
 
-def trained(scene: Scene, *steps: int, stepped: float = 1.0, first_step: float = 11.0) -> Scene:
+def trained(
+    scene: WorkerObservation, *steps: int, stepped: float = 1.0, first_step: float = 11.0
+) -> WorkerObservation:
     """Steps of the slots, the newest one reported so many seconds ago."""
     for slot, step in enumerate(steps):
         scene = scene.with_agent(slot, steps=(step,), stepped=stepped, first_step=first_step)
@@ -150,7 +152,7 @@ def test_the_cause_of_silence_is_unknown_and_charged_to_failures() -> None:
 NOT_READY = "NotReady for 12 s: Kubelet stopped posting node status"
 
 
-def suspected(scene: Scene, *slots: int) -> Scene:
+def suspected(scene: WorkerObservation, *slots: int) -> WorkerObservation:
     for slot in slots:
         scene = scene.with_worker(slot, suspect_node=NOT_READY)
     return scene
@@ -222,7 +224,7 @@ def test_a_pass_is_due_as_soon_as_a_worker_has_been_silent_for_too_long() -> Non
 # ------------------------------------------------------------------------------- after a take-over
 
 
-def unreachable(scene: Scene) -> str:
+def unreachable(scene: WorkerObservation) -> str:
     found = scene.plan.status.condition("Unreachable")
     return found.message if found is not None else ""
 

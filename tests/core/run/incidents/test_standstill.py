@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import Cause, Ending, Progress
@@ -19,7 +19,9 @@ RETRY = ("trainrun.RetryError",)
 WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}
 
 
-def crashed(scene: Scene, step: int | None, *, cause: Cause | None = None, **end: Any) -> Scene:
+def crashed(
+    scene: WorkerObservation, step: int | None, *, cause: Cause | None = None, **end: Any
+) -> WorkerObservation:
     """The next attempt reaches this step, and rank 0 ends so; or the world knows the cause."""
     attempt = max(scene.status.attempt, 1)
     scene = scene.running(attempt).with_all(steps=(step,))
@@ -27,25 +29,25 @@ def crashed(scene: Scene, step: int | None, *, cause: Cause | None = None, **end
     return scene.after(scene.plan)
 
 
-def restarted(scene: Scene) -> Scene:
+def restarted(scene: WorkerObservation) -> WorkerObservation:
     """The next attempt starts, or the run fails."""
     scene = scene.waiting().resolved().without_backoff()
     return scene.after(scene.plan)
 
 
-def crashes(scene: Scene, *steps: int | None, **end: Any) -> Scene:
+def crashes(scene: WorkerObservation, *steps: int | None, **end: Any) -> WorkerObservation:
     for step in steps:
         if not scene.status.finished:
             scene = restarted(crashed(scene, step, **end))
     return scene
 
 
-def verdict(scene: Scene) -> str:
+def verdict(scene: WorkerObservation) -> str:
     failed = scene.status.condition("Failed")
     return failed.reason if failed is not None else ""
 
 
-def warning(scene: Scene) -> Condition | None:
+def warning(scene: WorkerObservation) -> Condition | None:
     return scene.plan.status.condition("NoProgress")
 
 
@@ -75,7 +77,9 @@ def test_a_new_step_begins_the_row_anew_and_an_old_one_does_not() -> None:
     assert (verdict(scene), scene.status.without_progress, scene.status.reached) == ("", 0, 129)
 
 
-def ran_ahead(scene: Scene, saved: int, *, told: bool = True, **end: Any) -> Scene:
+def ran_ahead(
+    scene: WorkerObservation, saved: int, *, told: bool = True, **end: Any
+) -> WorkerObservation:
     """An attempt in which rank 0 runs ahead to step 90, and whose newest checkpoint is `saved`."""
     handed = scene.status.start_record.resume_point if scene.status.start_record else None
     attempt, step = max(scene.status.attempt, 1), handed.step if handed is not None else -1
@@ -86,7 +90,7 @@ def ran_ahead(scene: Scene, saved: int, *, told: bool = True, **end: Any) -> Sce
     return scene.after(scene.plan)
 
 
-def resumed(scene: Scene, saved: int) -> Scene:
+def resumed(scene: WorkerObservation, saved: int) -> WorkerObservation:
     """The next attempt starts from that checkpoint, or the run fails."""
     record, attempt = scene.status.start_record, scene.status.attempt
     handed = record.resume_point if record is not None else None

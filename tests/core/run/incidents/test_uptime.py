@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident
+from tests.support.builders import WorkerObservation, a_run, an_incident
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.incidents.losses import losses_of
 
@@ -16,14 +16,16 @@ NOBODY_JOINED = (
 NOBODY_WROTE = "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /0//cpu//0/1"
 
 
-def mute(*, up: float, fruitless: int = 4, failed_ago: float = 2.0, exception: str = "") -> Scene:
+def mute(
+    *, up: float, fruitless: int = 4, failed_ago: float = 2.0, exception: str = ""
+) -> WorkerObservation:
     """An attempt of a script that reports nothing; rank 0 has failed after `up` seconds."""
     scene = a_run(max_failures=-1).running().with_status(fruitless=fruitless)
     scene = scene.with_all(steps=(None,), spawned=up + failed_ago)
     return scene.with_exit(0, age=failed_ago, exception=exception)
 
 
-def cause_of(scene: Scene) -> Cause:
+def cause_of(scene: WorkerObservation) -> Cause:
     (loss,) = losses_of(scene.view)
     return loss.cause
 

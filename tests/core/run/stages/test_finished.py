@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit
 from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker
 
 
-def succeeded(**config: object) -> Scene:
+def succeeded(**config: object) -> WorkerObservation:
     scene = a_run(**config).running().all_done()
     return scene.after(scene.plan)
 
 
-def failed(**incident: object) -> Scene:
+def failed(**incident: object) -> WorkerObservation:
     scene = a_run().running().ended(an_incident(**incident))
     return scene.after(scene.plan)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import (
     BEGIN,
-    Scene,
+    WorkerObservation,
     a_new_run,
     a_run,
     an_agent,
@@ -23,13 +23,13 @@ from trainrun_operator.api.run.status_parts import Cause, CheckpointStatus, Prog
 from trainrun_operator.core.run.answers import start_order
 
 
-def message_of(scene: Scene, condition: str) -> str:
+def message_of(scene: WorkerObservation, condition: str) -> str:
     found = scene.plan.status.condition(condition)
     assert found is not None
     return found.message
 
 
-def record_of(scene: Scene) -> StartRecord:
+def record_of(scene: WorkerObservation) -> StartRecord:
     record = scene.plan.status.start_record
     assert record is not None
     return record
@@ -299,7 +299,9 @@ def test_attempts_that_only_agents_know_are_skipped() -> None:
 
 @pytest.mark.case("operator", "The status is lost or restored from a backup")
 @pytest.mark.parametrize("scene", [a_run().waiting(), a_run().running(3)])
-def test_an_attempt_that_was_ordered_is_not_given_out_again_by_an_old_status(scene: Scene) -> None:
+def test_an_attempt_that_was_ordered_is_not_given_out_again_by_an_old_status(
+    scene: WorkerObservation,
+) -> None:
     """Its agents may have begun it, and tell of it any moment."""
     plan = replace(scene, ordered=4).plan
     assert (plan.reason, plan.status.attempt) == ("AttemptSkipped", 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, seconds
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
@@ -24,15 +24,17 @@ NO_SECRET = 'container worker: CreateContainerConfigError: secret "s3" not found
 QUOTA = 'pods "run-1-1" is forbidden: exceeded quota: gpus, used: 4, limited: 4'
 
 
-def waiting(scene: Scene, slot: int, kind: PendingKind, message: str, since: float) -> Scene:
+def waiting(
+    scene: WorkerObservation, slot: int, kind: PendingKind, message: str, since: float
+) -> WorkerObservation:
     fact = Pending(kind=kind, message=message, since=seconds(since))
     pending = a_worker(slot, phase="Pending", agent=None, age=seconds(since), pending=fact, node="")
     return scene.without(slot).plus(pending)
 
 
 def refused(
-    scene: Scene, slot: int, reason: RefusedReason, message: str, since: float = 20
-) -> Scene:
+    scene: WorkerObservation, slot: int, reason: RefusedReason, message: str, since: float = 20
+) -> WorkerObservation:
     fact = Refused(
         slot=slot,
         name=f"run-{slot}-1",
@@ -43,13 +45,13 @@ def refused(
     return scene.without(slot).refusing(fact)
 
 
-def told(scene: Scene, kind: str = "WorkersReady") -> tuple[str, str, str]:
+def told(scene: WorkerObservation, kind: str = "WorkersReady") -> tuple[str, str, str]:
     found = scene.plan.status.condition(kind)
     assert found is not None
     return found.status, found.reason, found.message
 
 
-def created(scene: Scene) -> list[str]:
+def created(scene: WorkerObservation) -> list[str]:
     return [a.name for a in scene.plan.actions if isinstance(a, CreateWorker)]
 
 

@@ -7,7 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.builders import Scene, a_config, a_run, a_worker, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_config,
+    a_run,
+    a_worker,
+    an_incident,
+    seconds,
+)
 from trainrun_operator.core.run.boundary import (
     CreateWorker,
     DeleteWorker,
@@ -34,20 +41,20 @@ def gated(slot: int, created_for: int = 1, *, since: float = 601) -> WorkerFact:
     return replace(homeless(slot, created_for, since=since), pending=pending)
 
 
-def half_placed(*, since: float = 601, **config: object) -> Scene:
+def half_placed(*, since: float = 601, **config: object) -> WorkerObservation:
     scene = a_run(replicas=3, **config).waiting().without(2)
     return scene.plus(homeless(2, since=since))
 
 
-def deleted(scene: Scene) -> list[str]:
+def deleted(scene: WorkerObservation) -> list[str]:
     return [a.name for a in scene.plan.actions if isinstance(a, DeleteWorker)]
 
 
-def created(scene: Scene) -> list[str]:
+def created(scene: WorkerObservation) -> list[str]:
     return [a.name for a in scene.plan.actions if isinstance(a, CreateWorker)]
 
 
-def given_back(scene: Scene) -> Scene:
+def given_back(scene: WorkerObservation) -> WorkerObservation:
     assert scene.plan.reason == "GangNotPlaced"
     return scene.after(scene.plan)
 

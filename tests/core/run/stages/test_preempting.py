@@ -6,21 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import (
+    WorkerObservation,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
 from trainrun.contract.agent_state import Notice, Problem
 from trainrun.contract.answer import Exit, Hold, SaveOrder
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker
 
 
-def saved(scene: Scene, step: int = 12, call: int = 12) -> Scene:
+def saved(scene: WorkerObservation, step: int = 12, call: int = 12) -> WorkerObservation:
     """Everybody committed the call and staged what was asked for."""
     for slot in range(scene.config.replicas):
         scene = scene.voted(slot, calls=call, committed=call)
     return scene.staged_by_all(step, after_save=True)
 
 
-def suspended(scene: Scene) -> Scene:
+def suspended(scene: WorkerObservation) -> WorkerObservation:
     scene = scene.with_config(suspend=True)
     return scene.after(scene.plan)
 
@@ -71,7 +78,7 @@ MISSED = (
 )
 
 
-def evaluating(scene: Scene, *, calls: int = 11) -> Scene:
+def evaluating(scene: WorkerObservation, *, calls: int = 11) -> WorkerObservation:
     """Slot 0 waits in the call agreed on; slot 1 has asked before the notice, and not since."""
     scene = scene.asked_to_save(ago=15, leaving=(1,)).voted(0, calls=12, prepared=12)
     return scene.voted(1, calls=calls, prepared=12)
@@ -297,7 +304,7 @@ def test_a_save_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert scene.asked_to_save(ago=601).plan.reason == "Yielded"
 
 
-def leaving(*problems: Problem) -> Scene:
+def leaving(*problems: Problem) -> WorkerObservation:
     """Slot 1's worker saved on notice and uploads; its replacement is there already."""
     scene = saved(a_run(max_preemptions=-1).running().noticed(1).asked_to_save())
     scene = scene.after(scene.plan, passed=5).with_agent(0, phase="Idle")

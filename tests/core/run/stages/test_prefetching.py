@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent, an_incident
 from trainrun.contract.agent_state import Committed
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status_parts import Cause
@@ -10,14 +10,14 @@ from trainrun_operator.api.run.status_parts import Cause
 STEP_10 = CheckpointId(attempt=1, step=10)
 
 
-def gathering(*, replicas: int = 3, flush: tuple[int, ...] = ()) -> Scene:
+def gathering(*, replicas: int = 3, flush: tuple[int, ...] = ()) -> WorkerObservation:
     """Worker 1 is lost, and attempt 1 has given up: it has committed step 10."""
     scene = a_run(max_failures=3, replicas=replicas).running().committed(0, 10)
     scene = scene.ended(an_incident(cause=Cause.NODE_LOST, slot=1), flush=flush)
     return scene.lost(1, Cause.NODE_LOST)
 
 
-def read_ahead(scene: Scene) -> dict[str, CheckpointId | None]:
+def read_ahead(scene: WorkerObservation) -> dict[str, CheckpointId | None]:
     """By name of the worker."""
     return {
         name: getattr(answer.order, "prefetch", None) for name, answer in scene.plan.answers.items()

@@ -6,21 +6,23 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import BEGIN, Scene, a_run, an_incident, seconds
+from tests.support.builders import BEGIN, WorkerObservation, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit, Hold
 from trainrun_operator.api.run.status import json_object, status_from
 from trainrun_operator.api.run.status_parts import Cause, Failures
 from trainrun_operator.core.run.boundary import DeleteRun
 
 
-def failed(cause: Cause = Cause.APP_ERROR, used: Failures | None = None, **config: Any) -> Scene:
+def failed(
+    cause: Cause = Cause.APP_ERROR, used: Failures | None = None, **config: Any
+) -> WorkerObservation:
     """The run has failed by this incident; its workers are still there."""
     scene = a_run(**config).running(3).with_status(failures=used or Failures())
     scene = scene.ended(an_incident(cause, attempt=3))
     return scene.after(scene.plan)
 
 
-def reason(scene: Scene) -> str:
+def reason(scene: WorkerObservation) -> str:
     mark = scene.status.condition("Failed")
     assert mark is not None
     return mark.reason if mark.status == "True" else ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Damaged, Problem
 from trainrun.contract.answer import Exit, Start
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -14,7 +14,7 @@ from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import DeleteWorker
 
 
-def deleted(scene: Scene) -> list[tuple[str, str]]:
+def deleted(scene: WorkerObservation) -> list[tuple[str, str]]:
     return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
 
 
@@ -69,7 +69,7 @@ def test_agents_are_told_since_when_there_is_something_in_the_store() -> None:
 
 
 def test_the_lowest_slot_that_is_heard_tells_progress_each_second_and_others_as_they_poll() -> None:
-    def asked(scene: Scene) -> dict[str, float]:
+    def asked(scene: WorkerObservation) -> dict[str, float]:
         return {name: answer.progress for name, answer in scene.plan.answers.items()}
 
     scene = a_run(replicas=3, heartbeat_timeout=seconds(15)).running(1)
@@ -170,7 +170,7 @@ def test_an_error_of_an_older_attempt_does_not_fail_this_one() -> None:
 # ---------------------------------------------------------------------------- damage
 
 
-def damaged(scene: Scene, *, step: int = 30) -> Scene:
+def damaged(scene: WorkerObservation, *, step: int = 30) -> WorkerObservation:
     what = Damaged(id=CheckpointId(attempt=1, step=step), message="model.pt: wrong checksum")
     return scene.with_agent(1, damaged=what)
 

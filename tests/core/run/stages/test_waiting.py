@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_incident, seconds
 from trainrun_operator.api.run.status import Condition, Placement
 from trainrun_operator.api.run.status_parts import StoreWait
 from trainrun_operator.core.run.boundary import Pending, Refused
@@ -14,7 +14,9 @@ from trainrun_operator.core.run.boundary import Pending, Refused
 HOURS = 3600.0
 
 
-def refused_by_the_store(scene: Scene, *, ago: float, waited: float = 0.0) -> Scene:
+def refused_by_the_store(
+    scene: WorkerObservation, *, ago: float, waited: float = 0.0
+) -> WorkerObservation:
     """The store refuses us, has been asked without a break since so long ago, and before that for
     so many seconds."""
     scene = scene.waiting().resolved(outcome="Misconfigured", message="no such bucket")
@@ -23,7 +25,7 @@ def refused_by_the_store(scene: Scene, *, ago: float, waited: float = 0.0) -> Sc
     return scene.with_status(store_wait=wait)
 
 
-def storage(scene: Scene) -> Condition:
+def storage(scene: WorkerObservation) -> Condition:
     found = scene.plan.status.condition("StorageReady")
     assert found is not None
     return found
@@ -58,7 +60,7 @@ def test_a_wait_of_a_clock_that_was_hours_ahead_has_just_begun() -> None:
     assert refused_by_the_store(a_run(), ago=-6 * HOURS).plan.status.phase == "Pending"
 
 
-def lacking_room(scene: Scene) -> Scene:
+def lacking_room(scene: WorkerObservation) -> WorkerObservation:
     waits = Pending(kind="Unschedulable", message="0/3 nodes", since=seconds(60))
     return scene.plus(a_worker(0, phase="Pending", agent=None, pending=waits))
 

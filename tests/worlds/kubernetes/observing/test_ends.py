@@ -28,7 +28,7 @@ from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
-from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 
 TOLD = Heard(
     state=an_agent(notice=Notice(reason="SIGTERM", age=2)), silent_for=timedelta(seconds=1)
@@ -143,7 +143,7 @@ def test_a_node_that_was_cordoned_before_it_went_was_taken_away_on_purpose() -> 
 
 
 def test_a_worker_on_a_deleted_node_is_lost_once_its_agent_does_not_answer() -> None:
-    gone, sightings = node_fact(a_node()).as_gone(), Sightings()
+    gone, sightings = node_fact(a_node()).as_gone(), LastSeenTimes()
     assert fact(running(), gone, heard(14), sightings=sightings).loss is None
     found = fact(running(), gone, heard(16), passed=2, sightings=sightings)
     assert lost(found) == (Cause.NODE_LOST, "node n1 is gone: its object was deleted")
@@ -168,7 +168,7 @@ def test_what_ran_on_a_node_that_is_switched_off_is_lost_at_once(key: str) -> No
 def test_a_pod_that_is_placed_on_a_node_that_is_off_is_not_replaced_in_a_tight_loop() -> None:
     pod = tolerating(placed(), operator="Exists")
     node = a_node(a_taint("node.kubernetes.io/out-of-service", effect="NoSchedule"))
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     assert fact(pod, node, sightings=sightings).loss is None
     found = fact(pod, node, passed=16, sightings=sightings)
     assert found.loss is not None
@@ -339,7 +339,7 @@ def test_a_worker_that_got_sigterm_after_its_node_was_announced_to_go_was_preemp
 @pytest.mark.parametrize("code", [137, 143])
 def test_the_end_of_a_container_is_not_judged_before_the_kubelet_has_said_why(code: int) -> None:
     """It tells the end of the container first, then that of the pod with its reason."""
-    memory, node = Sightings(), a_node()
+    memory, node = LastSeenTimes(), a_node()
 
     def seen(pod: Raw, passed: float) -> WorkerFact:
         return fact(pod, node, TOLD, passed=passed, sightings=memory)

@@ -26,7 +26,7 @@ from tests.worlds.kubernetes.raw_objects import (
 )
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
-from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 
 PODS_FAIL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
@@ -113,7 +113,7 @@ def test_a_template_that_renames_its_container_does_not_make_running_workers_pen
 
 def test_a_worker_counts_as_running_from_when_it_was_first_seen_so() -> None:
     """Not by the node's clock, and not since its creation: it may have waited for room."""
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     assert fact(placed(), a_node(), sightings=sightings).running_for is None
     assert fact(running(), a_node(), passed=9, sightings=sightings).running_for == timedelta(0)
     found = fact(running(), a_node(), passed=19, sightings=sightings)
@@ -124,7 +124,7 @@ def test_a_worker_counts_as_running_from_when_it_was_first_seen_so() -> None:
 
 
 def test_a_pod_without_room_says_what_is_missing() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     pod = unplaced("Unschedulable", PODS_FAIL)
     fact(pod, sightings=sightings)
     found = fact(pod, passed=40, sightings=sightings)
@@ -156,7 +156,7 @@ def test_a_pod_that_kueue_queues_by_itself_says_what_kueue_must_know() -> None:
 
 
 def test_a_pod_with_gates_begins_to_look_for_room_when_they_are_lifted() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     assert waiting(fact(gated("g"), sightings=sightings))[0] == "SchedulingGated"
     found = fact(unplaced("Unschedulable", PODS_FAIL), passed=3600, sightings=sightings)
     assert waiting(found) == ("Unschedulable", PODS_FAIL, 0.0)
@@ -185,7 +185,7 @@ def test_an_image_that_cannot_be_had_is_named(reason: str) -> None:
 
 
 def test_a_slow_pull_that_fails_at_last_has_its_whole_time_from_then() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     creating = placed(status(waiting={"reason": "ContainerCreating"}))
     fact(creating, a_node(), sightings=sightings)
     found = fact(creating, a_node(), passed=600, sightings=sightings)
@@ -215,7 +215,7 @@ def test_an_init_containers_trouble_is_the_pods_trouble() -> None:
 def test_volumes_that_do_not_come_are_a_configuration_error_after_a_minute() -> None:
     pod = placed(status(waiting={"reason": "ContainerCreating"}))
     pod["status"]["conditions"].append(condition("PodReadyToStartContainers", "False"))
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     kinds = [
         waiting(fact(pod, a_node(), passed=passed, sightings=sightings))[0]
         for passed in (0, 60, 61)
@@ -233,7 +233,7 @@ def test_volumes_that_do_not_come_are_a_configuration_error_after_a_minute() -> 
 def test_a_long_pull_with_volumes_in_place_is_merely_starting() -> None:
     pod = placed(status(waiting={"reason": "ContainerCreating"}))
     pod["status"]["conditions"].append(condition("PodReadyToStartContainers", "True"))
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     fact(pod, a_node(), sightings=sightings)
     assert waiting(fact(pod, a_node(), passed=999, sightings=sightings))[0] == "Starting"
 
@@ -272,7 +272,7 @@ def test_a_node_without_a_word_is_suspect_all_the_same() -> None:
 
 
 def test_what_was_seen_of_pods_that_are_gone_is_forgotten() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     fact(running(), a_node(), heard(), sightings=sightings)
     sightings.keep({"0b1d-pod"})
     assert sightings.since("0b1d-pod", "runs") is not None
@@ -363,7 +363,7 @@ def pods(draw: st.DrawFn) -> Raw:
     node_lease_age=st.sampled_from([None, timedelta(seconds=30)]),
 )
 def test_every_mixture_of_states_is_a_fact(pod: Raw, node: Any, agent: Any, **more: Any) -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     for passed in (0, 20, 100):
         found = fact(pod, node, agent, passed=passed, sightings=sightings, **more)
         # A worker that may still run is only lost with its node: the agent judges the rest.

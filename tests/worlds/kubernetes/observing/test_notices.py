@@ -22,7 +22,7 @@ from tests.worlds.kubernetes.raw_objects import (
 from trainrun.contract.agent_state import Notice
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact, notice_taints
-from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 
 SPOT = a_taint("aws-node-termination-handler/spot-itn", "1777632000")
 SPOT_TEXT = (
@@ -103,7 +103,7 @@ def test_a_pod_that_ended_after_its_deletion_was_under_notice() -> None:
 
 
 def test_a_taint_of_the_table_is_a_notice_that_ages_from_when_it_was_first_seen() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     assert fact(running(), a_node(), heard(), sightings=sightings).notice is None
     node = a_node(SPOT)
     first = fact(running(), node, heard(), passed=1, sightings=sightings)
@@ -114,7 +114,7 @@ def test_a_taint_of_the_table_is_a_notice_that_ages_from_when_it_was_first_seen(
 
 
 def test_a_taint_that_comes_back_is_a_new_notice() -> None:
-    sightings = Sightings()
+    sightings = LastSeenTimes()
     for passed, node in ((0, a_node(SPOT)), (60, a_node()), (90, a_node(SPOT))):
         found = fact(running(), node, heard(), passed=passed, sightings=sightings)
     assert noticed(found)[1] == 0.0
@@ -138,7 +138,7 @@ def test_a_taint_that_an_operator_was_told_of_is_a_notice() -> None:
 
 
 def test_a_pod_that_tolerates_everything_hears_of_a_taint_that_comes_later() -> None:
-    sightings, pod = Sightings(), tolerating(running(), **EVERYTHING)
+    sightings, pod = LastSeenTimes(), tolerating(running(), **EVERYTHING)
     fact(pod, a_node(), heard(), sightings=sightings)
     found = fact(pod, a_node(SPOT), heard(), passed=5, sightings=sightings)
     assert noticed(found)[0] == SPOT_TEXT
@@ -146,7 +146,7 @@ def test_a_pod_that_tolerates_everything_hears_of_a_taint_that_comes_later() -> 
 
 def test_a_pod_that_was_placed_in_spite_of_a_taint_is_not_told_of_it() -> None:
     """Else a template that tolerates everything is replaced without end on such a node."""
-    sightings, pod = Sightings(), tolerating(running(), **EVERYTHING)
+    sightings, pod = LastSeenTimes(), tolerating(running(), **EVERYTHING)
     for passed in (0, 5, 500):
         found = fact(pod, a_node(SPOT), heard(), passed=passed, sightings=sightings)
         assert found.notice is None
@@ -188,7 +188,7 @@ def test_a_node_object_that_is_being_deleted_is_a_notice() -> None:
 
 
 def test_a_deleted_node_whose_agent_still_answers_leaves_time_to_save() -> None:
-    gone, sightings = node_fact(a_node()).as_gone(), Sightings()
+    gone, sightings = node_fact(a_node()).as_gone(), LastSeenTimes()
     fact(running(), gone, heard(), sightings=sightings)
     found = fact(running(), gone, heard(), passed=15, sightings=sightings)
     assert noticed(found) == ("node n1 was deleted", 15.0, 25.0)

@@ -18,7 +18,7 @@ from tests.worlds.kubernetes.raw_objects import (
     running,
 )
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.worlds.kubernetes.names import SEAL_ANNOTATION, SLOT_LABEL
+from trainrun_operator.worlds.kubernetes.names import SIGNATURE_ANNOTATION, SLOT_LABEL
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
 
@@ -38,7 +38,7 @@ class Watched:
             api,
             namespaces=namespaces,
             nodes=True,
-            sealed=lambda pod: is_ours(pod, pod.run_uid, SEAL_KEY),
+            signed=lambda pod: is_ours(pod, pod.run_uid, SEAL_KEY),
             on_change=self.woken.append,
         )
 
@@ -66,7 +66,7 @@ def of_slot_1(pod: Raw) -> Raw:
     """The pod as that of slot 1 of the same run."""
     pod = renamed(pod, "digits-1-1")
     pod["metadata"]["labels"][SLOT_LABEL] = "1"
-    pod["metadata"]["annotations"][SEAL_ANNOTATION] = a_seal(name="digits-1-1", slot=1)
+    pod["metadata"]["annotations"][SIGNATURE_ANNOTATION] = a_seal(name="digits-1-1", slot=1)
     return pod
 
 
@@ -131,7 +131,7 @@ async def test_a_pod_of_another_namespace_hides_no_worker_and_is_none(api: KubeA
 
     (worker,) = watched.index.of(RUN_UID)
     assert (worker.namespace, worker.phase) == ("team", "Running")
-    assert [pod.namespace for pod in watched.index.strangers(RUN_UID)] == ["other"]
+    assert [pod.namespace for pod in watched.index.foreign_pods(RUN_UID)] == ["other"]
     assert watched.woken == [RUN_UID], "nobody can wake a run by what he does to pods of his own"
 
 
@@ -142,11 +142,11 @@ async def test_a_copy_of_a_worker_is_no_worker(api: KubeApi) -> None:
     watched.index.learn(renamed(ended(), "digits-0-1-copy"))
 
     assert [pod.name for pod in watched.index.of(RUN_UID)] == ["digits-0-1"]
-    assert [pod.name for pod in watched.index.strangers(RUN_UID)] == ["digits-0-1-copy"]
+    assert [pod.name for pod in watched.index.foreign_pods(RUN_UID)] == ["digits-0-1-copy"]
     copy = watched.index.find("team", "digits-0-1-copy")
     assert copy is not None, "its agent is refused for what it is"
     watched.index.forget(copy)
-    assert watched.index.strangers(RUN_UID) == ()
+    assert watched.index.foreign_pods(RUN_UID) == ()
     assert watched.woken == [RUN_UID]
 
 
@@ -159,7 +159,7 @@ async def test_a_pod_whose_seal_was_taken_away_is_no_worker_any_more(api: KubeAp
     watched.index.learn(without)
 
     assert watched.index.of(RUN_UID) == ()
-    assert len(watched.index.strangers(RUN_UID)) == 1
+    assert len(watched.index.foreign_pods(RUN_UID)) == 1
     assert watched.woken == [RUN_UID, RUN_UID]
 
 

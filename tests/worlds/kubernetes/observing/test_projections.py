@@ -32,7 +32,7 @@ def test_a_pod_is_known_by_its_labels_owner_and_seal() -> None:
     assert pod is not None
     assert (pod.namespace, pod.name, pod.uid) == ("team", "digits-0-1", "0b1d-pod")
     assert (pod.run_uid, pod.slot, pod.creation) == (RUN_UID, 0, 1)
-    assert (pod.template_hash, pod.seal, pod.owner_uid) == ("abcdef012345", a_seal(), RUN_UID)
+    assert (pod.template_hash, pod.signature, pod.owner_uid) == ("abcdef012345", a_seal(), RUN_UID)
     assert (pod.phase, pod.node) == ("Pending", "")
     assert NOW - pod.created == timedelta(seconds=60)
 

@@ -27,12 +27,12 @@ from trainrun_operator.worlds.kubernetes.observing.nodes import (
     patience,
 )
 from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact, PodFact
-from trainrun_operator.worlds.kubernetes.observing.scene import (
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import (
     NODE_GONE,
     PLACED,
     SIGKILLED,
     SIGTERMED,
-    Scene,
+    WorkerObservation,
     phase_of,
 )
 
@@ -60,7 +60,7 @@ OWN_LIMITS = (
 """What the kubelet says when it evicts a pod for the pod's own use of disk."""
 
 
-def disruption_text(scene: Scene) -> str:
+def disruption_text(scene: WorkerObservation) -> str:
     """What the pod's DisruptionTarget condition says."""
     disruption, reason = scene.pod.disruption, scene.disrupted_by
     detail = disruption.message if disruption is not None else ""
@@ -68,12 +68,12 @@ def disruption_text(scene: Scene) -> str:
     return f"{text}: {detail}" if detail else text
 
 
-def notice_of(scene: Scene) -> Notice | None:
+def notice_of(scene: WorkerObservation) -> Notice | None:
     """The notice that the worker stands under."""
     return _of_pod(scene) or (of_node(scene) if scene.phase != "Ended" else None)
 
 
-def _of_pod(scene: Scene) -> Notice | None:
+def _of_pod(scene: WorkerObservation) -> Notice | None:
     pod, reason = scene.pod, scene.disrupted_by
     if reason and not _only_unreachable(scene, reason):
         since = scene.disruption_since
@@ -88,7 +88,7 @@ def _of_pod(scene: Scene) -> Notice | None:
     return _ending(scene, "pod was deleted", scene.ago(asked))
 
 
-def _ending(scene: Scene, text: str, age: timedelta) -> Notice:
+def _ending(scene: WorkerObservation, text: str, age: timedelta) -> Notice:
     deletion = scene.pod.deletion
     if deletion is None:
         return _notice(text, age, None)
@@ -100,13 +100,13 @@ def _ending(scene: Scene, text: str, age: timedelta) -> Notice:
     return Notice(reason=text) if own is None else replace(own, reason=text)
 
 
-def _only_unreachable(scene: Scene, reason: str) -> bool:
+def _only_unreachable(scene: WorkerObservation, reason: str) -> bool:
     """The node does not answer, so nobody carries the eviction out: silence decides."""
     node = scene.node
     return reason == "DeletionByTaintManager" and node is not None and node.ready != "True"
 
 
-def of_node(scene: Scene) -> Notice | None:
+def of_node(scene: WorkerObservation) -> Notice | None:
     """What is announced about its node; it explains a SIGTERM, also once the worker has ended."""
     node = scene.node
     if node is None:
@@ -128,13 +128,13 @@ def of_node(scene: Scene) -> Notice | None:
     return _by_no_execute(scene, node)
 
 
-def _accepted(scene: Scene, taint: Taint) -> bool:
+def _accepted(scene: WorkerObservation, taint: Taint) -> bool:
     """The pod tolerates the taint and was placed there in spite of it: it is no news."""
     tolerated = any(toleration.tolerates(taint) for toleration in scene.pod.tolerations)
     return tolerated and scene.seen_for(str(taint)) >= scene.seen_for(PLACED)
 
 
-def _by_no_execute(scene: Scene, node: NodeFact) -> Notice | None:
+def _by_no_execute(scene: WorkerObservation, node: NodeFact) -> Notice | None:
     """Another taint that the taint manager will evict the pod for, with the pod's own grace."""
     grace = timedelta(seconds=scene.pod.usual_grace)
     ends = []
@@ -151,7 +151,7 @@ def _by_no_execute(scene: Scene, node: NodeFact) -> Notice | None:
     return _notice(f"node {node.name} has the taint {text}", age, soonest)
 
 
-def _age(scene: Scene, taint: Taint) -> timedelta:
+def _age(scene: WorkerObservation, taint: Taint) -> timedelta:
     return scene.ago(taint.added) if taint.added is not None else scene.seen_for(str(taint))
 
 
@@ -160,7 +160,7 @@ def _notice(reason: str, age: timedelta, left: timedelta | None) -> Notice:
     return Notice(reason=reason, age=age.total_seconds(), remaining=remaining)
 
 
-def loss_of(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
+def loss_of(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None:
     """What the worker was lost to; `noticed`: it stood under a notice."""
     if scene.phase != "Ended":
         return _node_lost(scene)
@@ -176,7 +176,7 @@ def loss_of(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
 # ------------------------------------------------------------------------------------- the node
 
 
-def _node_lost(scene: Scene) -> WorkerLoss | None:
+def _node_lost(scene: WorkerObservation) -> WorkerLoss | None:
     node, container = scene.node, scene.container
     if container is not None and container.state == "Terminated":
         return None  # it ended before, for a reason of its own
@@ -195,7 +195,7 @@ def _node_lost(scene: Scene) -> WorkerLoss | None:
     return None
 
 
-def _gone(scene: Scene, age: timedelta) -> WorkerLoss:
+def _gone(scene: WorkerObservation, age: timedelta) -> WorkerLoss:
     """Its node has no object any more, so nobody is left to confirm the end of the pod."""
     cause, message = Cause.NODE_LOST, f"{scene.node_text} is gone: its object was deleted"
     if scene.node is not None and scene.node.unschedulable:  # cordoned before: on purpose
@@ -206,7 +206,7 @@ def _gone(scene: Scene, age: timedelta) -> WorkerLoss:
 # -------------------------------------------------------------------------- decided from outside
 
 
-def _disrupted(scene: Scene) -> WorkerLoss | None:
+def _disrupted(scene: WorkerObservation) -> WorkerLoss | None:
     reason = scene.disrupted_by
     if not reason and scene.pod.reason != "Evicted":
         return None
@@ -221,7 +221,7 @@ def _disrupted(scene: Scene) -> WorkerLoss | None:
     return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
 
 
-def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
+def _ended_by_kubelet(scene: WorkerObservation) -> WorkerLoss:
     pod, disruption = scene.pod, scene.pod.disruption
     detail = pod.message or (disruption.message if disruption is not None else "")
     cause = Cause.PREEMPTED
@@ -238,7 +238,7 @@ def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
     return WorkerLoss(cause=cause, message=message, age=scene.ago(scene.disruption_since))
 
 
-def _refused(scene: Scene) -> WorkerLoss | None:
+def _refused(scene: WorkerObservation) -> WorkerLoss | None:
     """The kubelet did not admit the pod (no device, no memory, wrong labels), or gave it up."""
     pod, container = scene.pod, scene.container
     if pod.phase != "Failed" or not pod.reason:
@@ -257,7 +257,7 @@ def _refused(scene: Scene) -> WorkerLoss | None:
 # --------------------------------------------------------------------------------- its containers
 
 
-def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
+def _terminated(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None:
     pod, ended = scene.pod, scene.container
     if ended is None or ended.state != "Terminated":
         return None
@@ -289,7 +289,7 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
     return None
 
 
-def _got_sigterm(scene: Scene, exit_code: int | None) -> bool:
+def _got_sigterm(scene: WorkerObservation, exit_code: int | None) -> bool:
     """Its agent has, which leaves with this exit code then, unless it is killed before."""
     state = scene.heard.state
     return exit_code == SIGTERMED or (state is not None and state.notice is not None)
@@ -307,7 +307,7 @@ def lost_with_node(reason: str, exit_code: int | None) -> bool:
     return reason == "Unknown" and exit_code == NODE_CAME_BACK
 
 
-def _never_started(scene: Scene) -> WorkerLoss | None:
+def _never_started(scene: WorkerObservation) -> WorkerLoss | None:
     """An init container failed, so the one that trains never got its turn."""
     if scene.container is not None and scene.container.state != "Waiting":
         return None
@@ -331,7 +331,7 @@ def _never_started(scene: Scene) -> WorkerLoss | None:
     return None
 
 
-def failed_beside(scene: Scene) -> str:
+def failed_beside(scene: WorkerObservation) -> str:
     """The first container that has ended with another exit code than 0, and where to look; "" where
     none has. Whoever takes the pod away ends all of its containers: that is no error of theirs."""
     pod = scene.pod

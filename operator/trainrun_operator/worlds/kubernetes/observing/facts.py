@@ -20,13 +20,13 @@ from trainrun_operator.worlds.kubernetes.observing.nodes import (
     NoticeTaint,
 )
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact
-from trainrun_operator.worlds.kubernetes.observing.scene import (
+from trainrun_operator.worlds.kubernetes.observing.worker_observation import (
     ENDS,
     NODE_GONE,
     PLACED,
     RUNS,
-    Scene,
-    Sightings,
+    LastSeenTimes,
+    WorkerObservation,
     is_ending,
     phase_of,
 )
@@ -139,7 +139,7 @@ def worker_fact(
     now: datetime,
     node_lease_age: timedelta | None = None,
     notices: Sequence[NoticeTaint] = DEFAULT_NOTICES,
-    sightings: Sightings | None = None,
+    sightings: LastSeenTimes | None = None,
 ) -> WorkerFact:
     """The fact about one worker.
 
@@ -151,11 +151,11 @@ def worker_fact(
     # A template that is being changed may call it otherwise than the pods that still run.
     training = pod.training or training_container
     phase = phase_of(pod, training)
-    memory = sightings if sightings is not None else Sightings()
+    memory = sightings if sightings is not None else LastSeenTimes()
     placed = memory.since(pod.uid, PLACED) or now
     why = pending_of(pod, placed_for=now - placed) if phase == "Pending" else None
     since = memory.update(pod.uid, _visible(pod, node, training, why), now)
-    scene = Scene(
+    scene = WorkerObservation(
         pod=pod,
         node=node,
         heard=heard,
@@ -217,11 +217,11 @@ def _visible(
             yield NODE_GONE
 
 
-def _pending(scene: Scene, why: PodPending) -> Pending:
+def _pending(scene: WorkerObservation, why: PodPending) -> Pending:
     return Pending(kind=why.kind, message=why.message, since=scene.seen_for(why.stage))
 
 
-def _suspicion(scene: Scene, lease_age: timedelta | None) -> str:
+def _suspicion(scene: WorkerObservation, lease_age: timedelta | None) -> str:
     """Why the node may be gone; whether it is, the silence of the agent decides."""
     node = scene.node
     if node is not None and node.deleted:

@@ -34,16 +34,16 @@ class PodIndex:
         *,
         namespaces: Sequence[str],
         nodes: bool,
-        sealed: Callable[[PodFact], bool],
+        signed: Callable[[PodFact], bool],
         on_change: Callable[[str], None],
     ) -> None:
-        """`namespaces`: those to watch, none for all; `sealed` says whether an operator of this
+        """`namespaces`: those to watch, none for all; `signed` says whether an operator of this
         installation has created a pod for the run of its label, asked when a pod is seen;
         `on_change` gets the uid of a run."""
-        self._sealed = sealed
+        self._signed = signed
         self._on_change = on_change
         self._by_run: _ByRun = defaultdict(dict)
-        self._strangers: _ByRun = defaultdict(dict)
+        self._foreign_pods: _ByRun = defaultdict(dict)
         self._vanished: dict[str, PodFact] = {}
         """By uid, pods of ours that nobody was seen to delete, as they were last."""
         self._gone_nodes: dict[str, NodeFact] = {}
@@ -103,9 +103,9 @@ class PodIndex:
         """The pods of this run: those with its label that bear a valid seal."""
         return tuple(self._by_run.get(run_uid, {}).values())
 
-    def strangers(self, run_uid: str) -> tuple[PodFact, ...]:
+    def foreign_pods(self, run_uid: str) -> tuple[PodFact, ...]:
         """The pods with this run's label that no operator of this installation has created."""
-        return tuple(self._strangers.get(run_uid, {}).values())
+        return tuple(self._foreign_pods.get(run_uid, {}).values())
 
     def vanished(self, run_uid: str) -> tuple[PodFact, ...]:
         """Pods of this run that are not seen any more, though nobody was seen to delete them: gone
@@ -151,21 +151,21 @@ class PodIndex:
 
     def _looked_at(self, raw: dict[str, Any]) -> PodFact | None:
         fact = pod_fact(raw)
-        return fact if fact is None or self._sealed(fact) else fact.as_stranger()
+        return fact if fact is None or self._signed(fact) else fact.as_foreign()
 
     def _pod_changed(self, before: PodFact | None, after: PodFact | None) -> None:
         woken = set()
         if before is not None:
-            _take(self._strangers, before)
+            _take(self._foreign_pods, before)
             if _take(self._by_run, before):
                 woken.add(before.run_uid)
                 self._miss(before, after)
-        if after is not None and self._sealed(after):
+        if after is not None and self._signed(after):
             self._by_run[after.run_uid][_key(after)] = after
             self.looked_after(after)  # it may have been unmarked for a while
             woken.add(after.run_uid)
         elif after is not None:
-            self._strangers[after.run_uid][_key(after)] = after
+            self._foreign_pods[after.run_uid][_key(after)] = after
         if before is not None:
             self._forget_node(before.node)
         for uid in woken:
@@ -173,7 +173,7 @@ class PodIndex:
 
     def _miss(self, before: PodFact, after: PodFact | None) -> None:
         """A pod of ours is no worker any more, or not of this run."""
-        stays = after is not None and self._sealed(after) and after.run_uid == before.run_uid
+        stays = after is not None and self._signed(after) and after.run_uid == before.run_uid
         if not stays and before.deletion is None:
             self.miss(before)
 

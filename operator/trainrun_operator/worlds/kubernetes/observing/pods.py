@@ -36,7 +36,7 @@ from trainrun_operator.worlds.kubernetes.names import (
     AVOIDS_ANNOTATION,
     CREATION_LABEL,
     RUN_UID_LABEL,
-    SEAL_ANNOTATION,
+    SIGNATURE_ANNOTATION,
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
 )
@@ -106,7 +106,7 @@ class PodFact:
     template_hash: str = ""
     storage: StorageConfig | None = None
     """Where its agent was told to find the storage, if that can be read."""
-    seal: str = ""
+    signature: str = ""
     owner_uid: str = ""
     """Of its controller."""
     training: str = ""
@@ -140,12 +140,12 @@ class PodFact:
     """Init containers first."""
     tolerations: tuple[Toleration, ...] = ()
 
-    def as_stranger(self) -> PodFact:
+    def as_foreign(self) -> PodFact:
         """What is kept of a pod that none of ours has made: whoever made it chose the rest."""
         return replace(
             self,
             storage=None,
-            seal="",
+            signature="",
             training="",
             reason="",
             message="",
@@ -186,7 +186,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         creation=creation,
         template_hash=text(labels, TEMPLATE_HASH_LABEL),
         storage=_storage(agent),
-        seal=text(annotations, SEAL_ANNOTATION),
+        signature=text(annotations, SIGNATURE_ANNOTATION),
         owner_uid=controller(metadata),
         training=training,
         probes=probes,
@@ -286,7 +286,7 @@ def key_id(key: bytes) -> str:
 
 
 @functools.lru_cache(maxsize=4096)  # each pass over a run looks at each of its pods
-def seal_of(
+def signature_of(
     key: bytes,
     *,
     namespace: str,
@@ -298,16 +298,16 @@ def seal_of(
 ) -> str:
     """The seal (64 hexadecimal digits) of the pod that is all of this."""
     # JSON keeps the parts apart: no two different pods make the same text.
-    sealed = json.dumps([_PURPOSE, namespace, name, run_uid, slot, creation, template_hash])
-    return hmac.new(key, sealed.encode(), hashlib.sha256).hexdigest()
+    signed = json.dumps([_PURPOSE, namespace, name, run_uid, slot, creation, template_hash])
+    return hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()
 
 
-def is_ours(pod: PodFact, run_uid: str, seal_key: bytes) -> bool:
+def is_ours(pod: PodFact, run_uid: str, signing_key: bytes) -> bool:
     """Whether an operator of this installation has created the pod for this run."""
     if not run_uid or pod.run_uid != run_uid or pod.owner_uid != run_uid:
         return False
-    expected = seal_of(
-        seal_key,
+    expected = signature_of(
+        signing_key,
         namespace=pod.namespace,
         name=pod.name,
         run_uid=run_uid,
@@ -315,4 +315,4 @@ def is_ours(pod: PodFact, run_uid: str, seal_key: bytes) -> bool:
         creation=pod.creation,
         template_hash=pod.template_hash,
     )
-    return hmac.compare_digest(expected.encode(), pod.seal.encode())
+    return hmac.compare_digest(expected.encode(), pod.signature.encode())

@@ -36,7 +36,7 @@ SETTLING = timedelta(seconds=5)
 """So long the kubelet may take to say why, at the end of the pod; others may run on in it."""
 
 
-class Sightings:
+class LastSeenTimes:
     """Of the workers of one run, by the uid of their pods."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def phase_of(pod: PodFact, training: str) -> WorkerPhase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class WorkerObservation:
     """One worker, its node and its agent."""
 
     pod: PodFact

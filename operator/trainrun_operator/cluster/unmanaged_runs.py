@@ -26,7 +26,7 @@ from trainrun_operator.core.run.display import CONTESTED, TOO_LARGE
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
 from trainrun_operator.kube.raw import mapping, named, objects
 from trainrun_operator.worlds.kubernetes.run_object import Raw, holder_of
-from trainrun_operator.worlds.kubernetes.world import Surroundings
+from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 REASON = "OtherInstallation"
 RETRY = 60.0
@@ -44,7 +44,7 @@ Record = Callable[[Mapping[str, Any], Event, datetime], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Untold:
+class _UnpublishedCondition:
     """Conditions that a run or a sweep has to get, and what its status is without them."""
 
     head: Raw
@@ -54,13 +54,13 @@ class _Untold:
     message: str
 
 
-class Neighbours:
+class UnmanagedRuns:
     """Those runs, or sweeps, by uid."""
 
     def __init__(self, record: Record, kind: Resource[Any]) -> None:
         self._record = record
         self._kind = kind
-        self._untold: dict[str, _Untold] = {}
+        self._untold: dict[str, _UnpublishedCondition] = {}
         self._more = asyncio.Event()
 
     def seen(self, raw: Raw, *, by: str) -> None:
@@ -119,14 +119,16 @@ class Neighbours:
         self._untold.pop(metadata["uid"], None)
         if not _settled(status, types[0]):
             head = {**self._kind.head(), **named(raw)}
-            self._untold[metadata["uid"]] = _Untold(head, status, types, reason, message)
+            self._untold[metadata["uid"]] = _UnpublishedCondition(
+                head, status, types, reason, message
+            )
             self._more.set()
 
     def gone(self, uid: str) -> None:
         """It is led elsewhere no longer."""
         self._untold.pop(uid, None)
 
-    async def tell(self, around: Surroundings) -> None:
+    async def tell(self, around: WorldDependencies) -> None:
         """Write the condition into each, for ever; one after the other, since nothing is urgent."""
         while True:
             await self._more.wait()
@@ -142,12 +144,12 @@ class Neighbours:
                     _log.warning("%s: the condition cannot be written: %s", where, error)
                     asyncio.get_running_loop().call_later(RETRY, self._again, untold)
 
-    def _again(self, untold: _Untold) -> None:
+    def _again(self, untold: _UnpublishedCondition) -> None:
         """What has become of the run since then, the API server will say."""
         self._untold.setdefault(untold.head["metadata"]["uid"], untold)
         self._more.set()
 
-    async def _tell_one(self, around: Surroundings, untold: _Untold) -> None:
+    async def _tell_one(self, around: WorldDependencies, untold: _UnpublishedCondition) -> None:
         now = datetime.now(UTC)
         told = {
             "status": "True",
@@ -166,7 +168,7 @@ class Neighbours:
             event = Event(type="Warning", reason=untold.types[0], message=untold.message)
             self._record(untold.head, event, now)
 
-    def _path(self, untold: _Untold) -> str:
+    def _path(self, untold: _UnpublishedCondition) -> str:
         metadata = untold.head["metadata"]
         return self._kind.path(metadata["namespace"], metadata["name"])
 

@@ -44,7 +44,7 @@ def bare(error: InvalidSpec) -> InvalidSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TrimmedObject:
     """All of an object that a write of its status leaves as it is."""
 
     digest: bytes
@@ -71,14 +71,14 @@ class Kept:
             )
 
 
-def kept(raw: Raw) -> Kept:
+def kept(raw: Raw) -> TrimmedObject:
     """Of this object."""
     metadata = dict(raw["metadata"])
     metadata.pop("resourceVersion", None)
     others = _text(metadata.pop("managedFields", None))
     text = _text({**raw, "status": None, "metadata": metadata})
     packed = zlib.compress(text, 1) if len(text) <= KEPT else b""
-    return Kept(
+    return TrimmedObject(
         digest=hashlib.sha256(text).digest(),
         size=len(text) + len(others),
         packed=packed if 0 < len(packed) <= PACKED else None,
@@ -112,23 +112,23 @@ def _text(value: object) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-class Recent(Generic[T]):
+class RecentSpecs(Generic[T]):
     """What was read from such objects of late, by their digests: a gang is made from one."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[int, T]] = {}
         self._small, self._large = Semaphore(WRITES_IN_FLIGHT), Semaphore(1)
 
-    def turn(self, of: Kept) -> Semaphore:
+    def turn(self, of: TrimmedObject) -> Semaphore:
         """To be held while something is read and made from it. What is not kept has one for all,
         since each of a thousand workers would hold megabytes until its pod is written."""
         return self._small if of.packed is not None else self._large
 
-    def get(self, of: Kept) -> T | None:
+    def get(self, of: TrimmedObject) -> T | None:
         """What was read from it."""
         return self._found.get(of.digest, (0, None))[1]
 
-    def put(self, of: Kept, what: T) -> None:
+    def put(self, of: TrimmedObject, what: T) -> None:
         """Keep it, until newer ones take its room."""
         self._found[of.digest] = (of.size, what)
         while len(self._found) > 1 and sum(size for size, _ in self._found.values()) > ROOM:

@@ -43,7 +43,7 @@ ASK_ON = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Strangers:
+class ForeignPods:
     """Those of one run."""
 
     def __init__(self, run: str, wake: Callable[[float], None]) -> None:
@@ -96,14 +96,14 @@ class Strangers:
         return Event(type="Warning", reason="PodDisowned", message=message)
 
 
-def leftovers(run: LedVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, ...]:
+def leftovers(run: LedVersion, foreign_pods: Iterable[PodFact]) -> tuple[PodFact, ...]:
     """Those of the strangers that were workers of the run before its holder took it over."""
     since = run.status.taken_over
     if since is None:
         return ()
     return tuple(
         pod
-        for pod in strangers
+        for pod in foreign_pods
         if pod.owner_uid == run.uid and pod.namespace == run.namespace and pod.created <= since
     )
 
@@ -113,7 +113,7 @@ def holds_something(pod: PodFact) -> bool:
     return pod.deletion is None and pod.phase not in ENDED
 
 
-class Recall:
+class OrphanSearch:
     """Looks for those of the attempt that was the newest when we began to lead this run."""
 
     def __init__(self, api: KubeApi, pods: PodIndex, wake: Callable[[float], None]) -> None:
