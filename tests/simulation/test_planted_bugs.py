@@ -26,7 +26,7 @@ from trainrun_operator.core.run import planner, transitions
 from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker, Event, Plan, WorkerFact
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import ledger, losses
-from trainrun_operator.core.run.stages import gathering, preempting, resting, running
+from trainrun_operator.core.run.stages import gathering, inactive, preempting, running
 from trainrun_operator.core.run.stages.preempting import coordinate
 from trainrun_operator.core.run.view import View
 from trainrun_operator.runtime.run_events import RunEvent, RunNews
@@ -286,7 +286,7 @@ A_SECOND = timedelta(seconds=1)
 def test_a_run_that_is_deleted_before_its_end_is_stored_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resting, "_clean_up", lambda _view: (DeleteRun(),))
+    monkeypatch.setattr(inactive, "_clean_up", lambda _view: (DeleteRun(),))
     mistake = first_mistake(faults=(), ttl=0.0, delay=1.5)
     assert mistake is not None
     assert "the run was deleted before its storage was marked finished" in mistake[1]

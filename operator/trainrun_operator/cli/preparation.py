@@ -22,7 +22,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.stages.resting import raised
+from trainrun_operator.core.run.stages.inactive import raised
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
 from trainrun_operator.worlds.local.place import RunPlace, StatusFile, StoredRun, place_of
 from trainrun_operator.worlds.local.program import (

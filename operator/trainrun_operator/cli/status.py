@@ -27,7 +27,7 @@ from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source
 from trainrun_operator.core.run.attempts import unsaved
 from trainrun_operator.core.run.display import LASTING
-from trainrun_operator.core.run.incidents.gains import shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 UNSEEN = (

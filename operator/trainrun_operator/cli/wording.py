@@ -18,7 +18,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.incidents.gains import TRAINED, shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import TRAINED, shows_steps
 
 NO_STEP = "-"
 """Stands for the step before the first one."""

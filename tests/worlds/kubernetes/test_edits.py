@@ -20,7 +20,7 @@ from trainrun_operator.api.run.edits import EDITS, REFUSED, Edit
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, config_of
-from trainrun_operator.core.run.gang.unfit import outdated
+from trainrun_operator.core.run.gang.unusable import outdated
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from trainrun_operator.core.run.drain import flush_allowed, flush_left, grace_le
 from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
 from trainrun_operator.core.run.storage import has_worked
-from trainrun_operator.core.run.unheard import looker
+from trainrun_operator.core.run.unreachable import looker
 from trainrun_operator.core.run.view import View
 
 LOST = 16

@@ -16,7 +16,7 @@ from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import Event, WorkerFact
 from trainrun_operator.core.run.display import folder
 from trainrun_operator.core.run.drain import given_up, why_given_up
-from trainrun_operator.core.run.incidents.gains import furthest, reports
+from trainrun_operator.core.run.incidents.attempt_progress import furthest, reports
 from trainrun_operator.core.run.view import View, counted
 
 

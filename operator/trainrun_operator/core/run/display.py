@@ -16,12 +16,12 @@ from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.base import GROUP, RECONCILING, STALLED
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import CheckpointStatus, Incident, Workers
-from trainrun_operator.core.run import steps, times, unheard, warnings
+from trainrun_operator.core.run import steps, times, unreachable, warnings
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.drain import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
-from trainrun_operator.core.run.incidents import gains, ledger, repeats
+from trainrun_operator.core.run.incidents import attempt_progress, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.storage import paused
@@ -119,7 +119,7 @@ def refreshed(
 ) -> TrainRunStatus:
     """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view, phase), view.config.replicas)
-    reached = gains.shown_progress(view, status)
+    reached = attempt_progress.shown_progress(view, status)
     moved = replace(status, progress=reached)
     pending = status.incident
     if pending is not None:
@@ -146,7 +146,7 @@ def refreshed(
         ),
         progress=reached,
         met=warnings.met(view, status),
-        posted=gains.shown_posts(view, moved),
+        posted=attempt_progress.shown_posts(view, moved),
         store_wait=paused(view, status.store_wait),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*watched, *marks)),
@@ -234,7 +234,7 @@ def _watched(
         (OPERATOR_ERROR, "MessageUnreadable", _misheard(view)),
         (HUNG, *warnings.standing_still(view)),
         (STRAGGLER, *warnings.straggler(view)),
-        (unheard.UNREACHABLE, *unheard.warning(view)),
+        (unreachable.UNREACHABLE, *unreachable.warning(view)),
         (warnings.SEPARATE, *warnings.trains_apart(view)),
         (warnings.CONTAINER_FAILED, *warnings.failed_beside(view)),
         (warnings.CODE_DIFFERS, *warnings.code_differs(view)),

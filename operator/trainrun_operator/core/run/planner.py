@@ -25,7 +25,7 @@ from trainrun_operator.core.run.boundary import DeleteWorker, Event, Observation
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import LASTING, news
 from trainrun_operator.core.run.health import with_health
-from trainrun_operator.core.run.stages import gathering, resting, running
+from trainrun_operator.core.run.stages import gathering, inactive, running
 from trainrun_operator.core.run.status_size import fitted, with_history
 from trainrun_operator.core.run.storage import with_recheck
 from trainrun_operator.core.run.story import told
@@ -49,7 +49,7 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
 
 def _staged(view: View) -> Plan:
     if view.status.finished:
-        return resting.finished(view)
+        return inactive.finished(view)
     if view.running is None:
         return gathering.decide(view)
     return running.decide(view, view.running)

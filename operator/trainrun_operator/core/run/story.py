@@ -17,7 +17,7 @@ from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
-from trainrun_operator.core.run.incidents.gains import highest_step, shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import highest_step, shows_steps
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.times import divided, goodput, total, waits
 from trainrun_operator.core.run.view import View

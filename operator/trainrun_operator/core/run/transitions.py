@@ -43,7 +43,13 @@ from trainrun_operator.core.run.display import (
     with_marks,
 )
 from trainrun_operator.core.run.drain import MAX_FLUSH, flush_until, longer_grace, to_flush
-from trainrun_operator.core.run.incidents import attribution, evidence, gains, ledger, repeats
+from trainrun_operator.core.run.incidents import (
+    attempt_progress,
+    attribution,
+    evidence,
+    ledger,
+    repeats,
+)
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.hangs import remembered
 from trainrun_operator.core.run.incidents.losses import Loss
@@ -87,7 +93,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
         loss = replace(loss, message=f"{loss.message}{drain.not_asked_since(view)}")
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     made_from = view.record.template_hash if view.record is not None else ""
-    incident = replace(incident, step=gains.highest_step(view), template=made_from)
+    incident = replace(incident, step=attempt_progress.highest_step(view), template=made_from)
     incident = repeats.marked(view, incident)
     fruitless = attribution.fruitless_after(view, incident)
     incident = ledger.charged(view.status, incident, view.config)
@@ -109,7 +115,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     )
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
-    noted = gains.noted(view, status, hung=incident.cause == Cause.HUNG)
+    noted = attempt_progress.noted(view, status, hung=incident.cause == Cause.HUNG)
     return replace(plan, status=attribution.opened(view, remembered(view, noted), incident))
 
 
@@ -162,7 +168,7 @@ def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Pl
     status = replace(
         plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}
     )
-    return replace(plan, status=remembered(view, gains.noted(view, status)))
+    return replace(plan, status=remembered(view, attempt_progress.noted(view, status)))
 
 
 def take_over(view: View, before: str) -> Plan:
@@ -264,7 +270,9 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     if not tasks:  # the step that the attempt before had reached may be far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
     status = attribution.measured(view, plan.status, point)
-    if gains.advanced(view, point):  # its commit may have come late, or been told to nobody
+    if attempt_progress.advanced(
+        view, point
+    ):  # its commit may have come late, or been told to nobody
         status = replace(status, fruitless=0, free_ends={}, without_progress=0)
     status = replace(
         status,
@@ -380,5 +388,5 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
 
 def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
-    noted = gains.noted(view, remembered(view, status))
+    noted = attempt_progress.noted(view, remembered(view, status))
     return replace(noted, fruitless=0, free_ends={}) if attribution.made_progress(view) else noted

@@ -13,7 +13,7 @@ from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import Cause, Ending, Progress
 from trainrun_operator.core.run.causes import CAUSES
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.incidents.gains import noted
+from trainrun_operator.core.run.incidents.attempt_progress import noted
 
 RETRY = ("trainrun.RetryError",)
 WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}

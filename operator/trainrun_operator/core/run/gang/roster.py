@@ -19,7 +19,7 @@ from trainrun_operator.core.run.gang.avoiding import (
     disfavored,
     must_leave,
 )
-from trainrun_operator.core.run.gang.unfit import (
+from trainrun_operator.core.run.gang.unusable import (
     cannot_start,
     created_now,
     ended_now,
@@ -28,7 +28,7 @@ from trainrun_operator.core.run.gang.unfit import (
 )
 from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
 from trainrun_operator.core.run.storage import has_worked, is_made_anew, is_refused, misreads, told
-from trainrun_operator.core.run.unheard import is_looked_for, newcomer
+from trainrun_operator.core.run.unreachable import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
 COUNTED = "count/pods"

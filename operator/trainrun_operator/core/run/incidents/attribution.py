@@ -23,7 +23,7 @@ from trainrun_operator.core.run import times
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of, signal_of
 from trainrun_operator.core.run.drain import NOT_ASKED, acknowledged
-from trainrun_operator.core.run.incidents import gains, ledger, repeats
+from trainrun_operator.core.run.incidents import attempt_progress, ledger, repeats
 from trainrun_operator.core.run.incidents.losses import (
     SEEN_BY_WORLD,
     Loss,
@@ -269,8 +269,8 @@ def made_progress(view: View) -> bool:
 
     A run that fails before that makes no progress, however many steps it does again.
     """
-    known = gains.highest_step(view) is not None or gains.advanced(view)
-    return known and gains.gained(view)
+    known = attempt_progress.highest_step(view) is not None or attempt_progress.advanced(view)
+    return known and attempt_progress.gained(view)
 
 
 def fruitless_after(view: View, incident: Incident) -> int:
@@ -279,7 +279,9 @@ def fruitless_after(view: View, incident: Incident) -> int:
     What is free at first is no training, however long it took: it would be free for ever.
     """
     row = row_of(incident.cause)
-    trained = not row.free_tries and incident.cause != Cause.HUNG and gains.gang_trained(view)
+    trained = (
+        not row.free_tries and incident.cause != Cause.HUNG and attempt_progress.gang_trained(view)
+    )
     if made_progress(view) or trained:
         return 0
     return view.status.fruitless + row.slows_down
@@ -317,8 +319,8 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
         incident=None,
         free_ends=ledger.free_ends_after(status, incident, view.config),
         tried=repeats.tried(status, incident),
-        reached=gains.furthest(view),
-        stepped_from=gains.stepped_from(view),
+        reached=attempt_progress.furthest(view),
+        stepped_from=attempt_progress.stepped_from(view),
         without_progress=ledger.in_a_row(view, incident),
     )
 
@@ -342,7 +344,7 @@ def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> 
 
 
 def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> int | None:
-    reached = gains.highest_step(view)
+    reached = attempt_progress.highest_step(view)
     if reached is None:
         return None
     resumed = point.step if point is not None else 0

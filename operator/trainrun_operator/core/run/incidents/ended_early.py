@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import ProcessExit
 from trainrun_operator.api.run.status_parts import Cause
-from trainrun_operator.core.run.incidents.gains import attempt_took, reports
+from trainrun_operator.core.run.incidents.attempt_progress import attempt_took, reports
 from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
 from trainrun_operator.core.run.view import View, max_step
 

@@ -18,9 +18,9 @@ from trainrun.contract import layout
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
 from trainrun_operator.api.run.status_parts import EvidenceAsked
+from trainrun_operator.core.run.incidents.hang_diagnosis import At, judged, standing
 from trainrun_operator.core.run.incidents.hangs import named
 from trainrun_operator.core.run.incidents.losses import Loss, blamed
-from trainrun_operator.core.run.incidents.standing import At, judged, standing
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)

@@ -43,7 +43,12 @@ from trainrun_operator.core.run.causes import (
     signal_of,
 )
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.incidents.gains import TRAINED, furthest, gain_of, told_late
+from trainrun_operator.core.run.incidents.attempt_progress import (
+    TRAINED,
+    furthest,
+    gain_of,
+    told_late,
+)
 from trainrun_operator.core.run.view import View, counted
 
 JITTER = 0.2

@@ -14,7 +14,7 @@ from trainrun.contract.agent_state import REFUSED, AgentState, Notice, ProcessEx
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
 from trainrun_operator.core.run.causes import SIGNAL_NAMES
-from trainrun_operator.core.run.incidents.gains import process_trained
+from trainrun_operator.core.run.incidents.attempt_progress import process_trained
 from trainrun_operator.core.run.incidents.repeats import remedy_of
 from trainrun_operator.core.run.view import (
     STORE_AWAY,

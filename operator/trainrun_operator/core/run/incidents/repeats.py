@@ -19,7 +19,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.causes import SIGNAL_NAMES, row_of, signal_of
-from trainrun_operator.core.run.incidents.gains import highest_step, up_for
+from trainrun_operator.core.run.incidents.attempt_progress import highest_step, up_for
 from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.view import View
 

@@ -18,9 +18,9 @@ from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
 from trainrun_operator.core.run.drain import away_from, outlasting, still_ending, still_flushing
 from trainrun_operator.core.run.gang import roster as gang
-from trainrun_operator.core.run.gang import unfit
+from trainrun_operator.core.run.gang import unusable
 from trainrun_operator.core.run.gang.avoiding import may_be_another
-from trainrun_operator.core.run.gang.unfit import outdated
+from trainrun_operator.core.run.gang.unusable import outdated
 from trainrun_operator.core.run.incidents import ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import (
     attribution_open,
@@ -29,8 +29,8 @@ from trainrun_operator.core.run.incidents.attribution import (
     refined,
 )
 from trainrun_operator.core.run.stages import placement, waiting
+from trainrun_operator.core.run.stages.inactive import suspend
 from trainrun_operator.core.run.stages.placement import PLACED, missing
-from trainrun_operator.core.run.stages.resting import suspend
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
 from trainrun_operator.core.run.steps import newest_known
@@ -106,7 +106,7 @@ def _judged(view: View) -> Plan | None:
 
 def _failed_start(view: View) -> Plan | None:
     """Workers that cannot take part, before they ever did."""
-    loss = unfit.failed_start(view)
+    loss = unusable.failed_start(view)
     if loss is None:
         return None
     return _once_sender_is_known(view, transitions.failed_to_start(view, loss))
@@ -159,7 +159,7 @@ def _gather(view: View) -> Plan:
 def _forget(view: View, number: int) -> Plan:
     """Workers up to this number that ended before they took part make room: they stay counted."""
     plan = transitions.skip_to(view, number, "workers that ended before they took part make room")
-    status = replace(plan.status, failed_starts=unfit.failed_starts(view))
+    status = replace(plan.status, failed_starts=unusable.failed_starts(view))
     return replace(plan, status=status)
 
 

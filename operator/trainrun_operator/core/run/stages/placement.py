@@ -24,7 +24,7 @@ from trainrun_operator.core.run.boundary import (
 )
 from trainrun_operator.core.run.display import condition, not_asked
 from trainrun_operator.core.run.gang.roster import COUNTED, deletions
-from trainrun_operator.core.run.stages.resting import busy
+from trainrun_operator.core.run.stages.inactive import busy
 from trainrun_operator.core.run.stages.waiting import wait
 from trainrun_operator.core.run.view import View, counted
 

@@ -27,7 +27,7 @@ from trainrun_operator.api.run.status_parts import MAX_LEAVING, SaveAsked
 from trainrun_operator.core.run import steps, transitions
 from trainrun_operator.core.run.boundary import Plan
 from trainrun_operator.core.run.drain import grace, granted, noticed, notices, time_left
-from trainrun_operator.core.run.gang.unfit import outdated
+from trainrun_operator.core.run.gang.unusable import outdated
 from trainrun_operator.core.run.incidents.losses import got_sigterm, taken_away
 from trainrun_operator.core.run.view import View, done
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from trainrun_operator.api.run.status import PhaseName, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
-from trainrun_operator.core.run import answers, steps, transitions, unheard
+from trainrun_operator.core.run import answers, steps, transitions, unreachable
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletions, looking, surplus
@@ -134,7 +134,7 @@ def _loss(view: View) -> Plan | None:
     """Some worker is lost: all losses of the attempt are one incident."""
     losses = losses_of(view)
     chosen = best(losses)
-    if chosen is None or (chosen.cause == Cause.SILENT and unheard.in_doubt(view)):
+    if chosen is None or (chosen.cause == Cause.SILENT and unreachable.in_doubt(view)):
         return None
     if chosen.waited:  # for a peer that lives, perhaps, and is late
         lives = any(agent.phase == "Running" for agent in view.heard)
@@ -206,7 +206,7 @@ STAGE: tuple[Check, ...] = (
 
 def _go_on(view: View, record: StartRecord) -> Plan:
     phase = running_phase(view)
-    looks = unheard.looker(view)
+    looks = unreachable.looker(view)
     rest = (w for w in view.workers if w.phase != "Ended" and w != looks)
     left = (w for w in rest if _left(view, record, w))
     leavers = deletions(view, left, f"not part of attempt {record.attempt}")
@@ -251,7 +251,7 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
         return True
     if worker.created_for <= record.roster[worker.slot]:
         return worker.created_for < record.roster[worker.slot]
-    if unheard.looked(view, worker):
+    if unreachable.looked(view, worker):
         return True
     return view.observation.now - record.time > view.config.start_timeout
 

@@ -94,7 +94,7 @@ WAITS_FOR_OTHERS_THAN_RANKS = (At.INPUT, At.OUTPUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RankHangState:
     """One rank."""
 
     rank: int
@@ -111,23 +111,23 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class HangDiagnosis:
     """What follows from where they stand."""
 
     kind: HangClass
     message: str
     """For people: who is behind, in which frame."""
-    culprit: Standing | None = None
+    culprit: RankHangState | None = None
     """OneRankAway: whose worker is to blame."""
     alone: bool = True
     """It is the only rank that is away; False: others of its worker are, too."""
 
 
-def standing(found: RankEvidence, slot: int) -> Standing:
+def standing(found: RankEvidence, slot: int) -> RankHangState:
     """What one rank does."""
     at = _at(found)
     place = _place(found, at)
-    return Standing(
+    return RankHangState(
         rank=found.rank,
         slot=slot,
         step=found.step,
@@ -138,7 +138,7 @@ def standing(found: RankEvidence, slot: int) -> Standing:
     )
 
 
-def judged(ranks: Sequence[Standing], *, missing: int = 0) -> Judgement:
+def judged(ranks: Sequence[RankHangState], *, missing: int = 0) -> HangDiagnosis:
     """Of all ranks that are known; of `missing` others that live nothing is known."""
     known = [it for it in ranks if it.at is not At.UNKNOWN]
     missing += len(ranks) - len(known)
@@ -154,15 +154,17 @@ def judged(ranks: Sequence[Standing], *, missing: int = 0) -> Judgement:
     return _none_together(known, missing)
 
 
-def _some_apart(together: list[Standing], apart: list[Standing], missing: int) -> Judgement:
+def _some_apart(
+    together: list[RankHangState], apart: list[RankHangState], missing: int
+) -> HangDiagnosis:
     if len({it.slot for it in apart}) == 1 and not missing and all(it.sure for it in apart):
         return _away(apart, together)
     waiting = all(it.at in WAITS_FOR_OTHERS_THAN_RANKS for it in apart)
     kind: HangClass = "WaitingForInput" if waiting else "Unknown"
-    return Judgement(kind=kind, message=_listed(apart, together, missing))
+    return HangDiagnosis(kind=kind, message=_listed(apart, together, missing))
 
 
-def _all_together(together: list[Standing], missing: int) -> Judgement:
+def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
     """By name: what is called by different names cannot fit together."""
     names = Counter(it.place for it in together)
     (most, count), *others = names.most_common()
@@ -170,7 +172,7 @@ def _all_together(together: list[Standing], missing: int) -> Judgement:
         every = "all " if not missing and len(together) > 1 else ""
         stand = "stands" if len(together) == 1 else "stand"
         who = f"{every}{counted(len(together), 'rank')} {stand}"
-        return Judgement(
+        return HangDiagnosis(
             kind="Unknown" if missing else "SameCollective",
             message=f"{who} in {most}{_unknown(missing)}; no rank is known to be behind",
         )
@@ -178,28 +180,30 @@ def _all_together(together: list[Standing], missing: int) -> Judgement:
     rest = [it for it in together if it.place == most]
     if len({it.slot for it in odd}) == 1 and count > len(odd) and not missing:
         return _away(odd, rest)
-    return Judgement(
+    return HangDiagnosis(
         kind="Unknown",
         message=f"the ranks stand in different collectives: {_listed(odd, rest, missing)}",
     )
 
 
-def _none_together(known: list[Standing], missing: int) -> Judgement:
+def _none_together(known: list[RankHangState], missing: int) -> HangDiagnosis:
     if not known:
-        return Judgement(kind="Unknown", message=f"where the ranks stand is not known ({missing})")
+        return HangDiagnosis(
+            kind="Unknown", message=f"where the ranks stand is not known ({missing})"
+        )
     lowest = min(_step(it) for it in known)
     behind = [it for it in known if _step(it) == lowest]
     others = [it for it in known if it not in behind]
     waiting = [it for it in behind if it.at in WAITS_FOR_OTHERS_THAN_RANKS]
     if waiting:
         rest = [it for it in known if it not in waiting]
-        return Judgement(kind="WaitingForInput", message=_listed(waiting, rest, missing))
-    return Judgement(kind="Unknown", message=_listed(behind, others, missing))
+        return HangDiagnosis(kind="WaitingForInput", message=_listed(waiting, rest, missing))
+    return HangDiagnosis(kind="Unknown", message=_listed(behind, others, missing))
 
 
-def _away(apart: list[Standing], others: list[Standing]) -> Judgement:
+def _away(apart: list[RankHangState], others: list[RankHangState]) -> HangDiagnosis:
     culprit = min(apart, key=lambda it: it.rank)
-    return Judgement(
+    return HangDiagnosis(
         kind="OneRankAway",
         message=_listed(apart, others, 0),
         culprit=culprit,
@@ -207,7 +211,7 @@ def _away(apart: list[Standing], others: list[Standing]) -> Judgement:
     )
 
 
-def _listed(first: Sequence[Standing], others: Sequence[Standing], missing: int) -> str:
+def _listed(first: Sequence[RankHangState], others: Sequence[RankHangState], missing: int) -> str:
     """`rank 3 stands in `load` (data.py:41); 7 others in all_reduce`."""
     lead = min(first, key=lambda it: it.rank)
     more = [it for it in first if it is not lead]
@@ -223,7 +227,7 @@ def _unknown(missing: int) -> str:
     return f"; of {counted(missing, 'other')} nothing is known" if missing else ""
 
 
-def _step(it: Standing) -> int:
+def _step(it: RankHangState) -> int:
     return -1 if it.step is None else it.step
 
 

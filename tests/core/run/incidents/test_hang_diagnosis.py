@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from trainrun.contract.evidence import Frame, RankEvidence
-from trainrun_operator.core.run.incidents.standing import Judgement, Standing, judged, standing
+from trainrun_operator.core.run.incidents.hang_diagnosis import (
+    HangDiagnosis,
+    RankHangState,
+    judged,
+    standing,
+)
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 LOADER = "/x/site-packages/torch/utils/data/dataloader.py"
@@ -26,16 +31,16 @@ def in_(name: str, file: str = C10D) -> tuple[Frame, ...]:
     )
 
 
-def at(rank: int, *stack: Frame, slot: int | None = None, **fields: Any) -> Standing:
+def at(rank: int, *stack: Frame, slot: int | None = None, **fields: Any) -> RankHangState:
     found = RankEvidence(rank=rank, stack=stack, **({"state": "S"} | fields))
     return standing(found, rank if slot is None else slot)
 
 
-def together(*ranks: int, name: str = "all_reduce") -> list[Standing]:
+def together(*ranks: int, name: str = "all_reduce") -> list[RankHangState]:
     return [at(rank, *in_(name)) for rank in ranks]
 
 
-def said(verdict: Judgement) -> tuple[str, str, int | None]:
+def said(verdict: HangDiagnosis) -> tuple[str, str, int | None]:
     culprit = verdict.culprit.rank if verdict.culprit is not None else None
     return verdict.kind, verdict.message, culprit
 
