@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from trainrun_operator.cli.drilling.local_ground import LocalGround
+from trainrun_operator.cli.drilling.local_environment import LocalEnvironment
 
 SCRIPT = Path(__file__).parent / "scripts" / "drilled.py"
 HABITS = Path(__file__).parent / "scripts" / "habits.py"
@@ -51,9 +51,9 @@ def a_ground(
     env: dict[str, str] | None = None,
     script: Path = SCRIPT,
     workers: int = 2,
-) -> LocalGround:
+) -> LocalEnvironment:
     """Where single runs of it can be made."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     file = a_file(folder, mode, env=env, script=script, workers=workers)
-    return LocalGround(file=file, replicas=None, folder=work)
+    return LocalEnvironment(file=file, replicas=None, folder=work)

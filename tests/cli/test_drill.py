@@ -17,9 +17,9 @@ from tests.cli.drills import a_file, a_ground
 from tests.support.eventually import eventually
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.drilling.comparing import agreed, tolerance
-from trainrun_operator.cli.drilling.findings import Undisturbed, of_control
+from trainrun_operator.cli.drilling.findings import FaultFreeBaseline, of_control
 from trainrun_operator.cli.drilling.remedies import Finding
-from trainrun_operator.cli.drilling.runs import OURS, FaultName, Goal, hardships, scenarios
+from trainrun_operator.cli.drilling.runs import OURS, FaultName, Goal, fault_scenarios, scenarios
 from trainrun_operator.cli.drilling.verdicts import Rehearsed, judge, longer, with_measured
 
 UNTIL = 30
@@ -34,11 +34,11 @@ def call(file: Path, *words: str, within: str = "30m") -> Result:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+def beside(tmp_path_factory: pytest.TempPathFactory) -> FaultFreeBaseline:
     """Undisturbed runs of the script: all that is broken on resume is the same up to there."""
-    ground = a_ground(tmp_path_factory.mktemp("control"))
-    one, other = (ground.try_run(None, Goal(until=UNTIL, seconds=LONG)) for _ in range(2))
-    return Undisturbed(
+    environment = a_ground(tmp_path_factory.mktemp("control"))
+    one, other = (environment.try_run(None, Goal(until=UNTIL, seconds=LONG)) for _ in range(2))
+    return FaultFreeBaseline(
         control=one,
         within=tolerance(one.curve(1), other.curve(1), until=UNTIL),
         contents=agreed(one, other),
@@ -48,19 +48,19 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 def rehearsed(
-    folder: Path, mode: str, fault: FaultName, beside: Undisturbed, *, grace: float = GRACE
+    folder: Path, mode: str, fault: FaultName, beside: FaultFreeBaseline, *, grace: float = GRACE
 ) -> Rehearsed:
     """The verdict on a run of the broken script under one fault."""
     planned = (
         *scenarios(beside.control, until=UNTIL, grace=grace),
-        *hardships(beside.control, until=UNTIL),
+        *fault_scenarios(beside.control, until=UNTIL),
     )
     scenario = next(it for it in planned if it.name == fault)
     course = a_ground(folder, mode).try_run(scenario, Goal(until=UNTIL, seconds=LONG))
     return judge(scenario, course, beside)
 
 
-def found(folder: Path, mode: str, fault: FaultName, beside: Undisturbed) -> list[Finding]:
+def found(folder: Path, mode: str, fault: FaultName, beside: FaultFreeBaseline) -> list[Finding]:
     """What it shows."""
     verdict = rehearsed(folder, mode, fault, beside)
     assert not verdict.why_not, verdict
@@ -141,7 +141,7 @@ def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_
     ],
 )
 def test_after_a_kill_it_is_found_that_the_script(
-    mode: str, kind: str, text: str, beside: Undisturbed, tmp_path: Path
+    mode: str, kind: str, text: str, beside: FaultFreeBaseline, tmp_path: Path
 ) -> None:
     (finding,) = found(tmp_path, mode, "KillAfterCheckpoint", beside)
     assert finding.kind == kind
@@ -158,7 +158,7 @@ def test_after_a_kill_it_is_found_that_the_script(
     ],
 )
 def test_after_a_notice_it_is_found_that_the_script(
-    mode: str, kind: str, text: str, beside: Undisturbed, tmp_path: Path
+    mode: str, kind: str, text: str, beside: FaultFreeBaseline, tmp_path: Path
 ) -> None:
     (finding,) = found(tmp_path, mode, "Notice", beside)
     assert finding.kind == kind
@@ -168,7 +168,7 @@ def test_after_a_notice_it_is_found_that_the_script(
 
 @pytest.mark.slow
 def test_a_save_that_is_longer_than_the_grace_is_found_and_measured(
-    beside: Undisturbed, tmp_path: Path
+    beside: FaultFreeBaseline, tmp_path: Path
 ) -> None:
     told = rehearsed(tmp_path, "saves-slowly", "Notice", beside, grace=3)
     (finding,) = told.findings
@@ -196,7 +196,7 @@ def test_how_long_a_notice_would_wait_for_should_save_shows_without_any_fault(
 
 @pytest.mark.slow
 def test_state_that_the_script_keeps_beside_the_checkpoint_is_found_by_a_kill_while_it_saves(
-    beside: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside: FaultFreeBaseline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWN", str(tmp_path / "own.json"))
     (finding,) = found(tmp_path, "keeps-its-own", "KillWhileSaving", beside)
@@ -207,7 +207,7 @@ def test_state_that_the_script_keeps_beside_the_checkpoint_is_found_by_a_kill_wh
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", OURS)
 def test_a_sound_script_gets_over_what_tests_us(
-    fault: FaultName, beside: Undisturbed, tmp_path: Path
+    fault: FaultName, beside: FaultFreeBaseline, tmp_path: Path
 ) -> None:
     told = rehearsed(tmp_path, "", fault, beside)
     assert (told.outcome, told.curves, told.why_not) == ("Fine", "Equal", "")

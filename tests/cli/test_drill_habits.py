@@ -11,7 +11,7 @@ import pytest
 from tests.cli.drills import HABITS, a_file, a_ground
 from tests.cli.test_drill import call
 from trainrun_operator.cli.drilling.comparing import agreed, tolerance
-from trainrun_operator.cli.drilling.findings import Undisturbed
+from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.runs import FaultName, Goal, at_end, scenarios
 from trainrun_operator.cli.drilling.verdicts import Rehearsed, files_shared, judge
 
@@ -28,14 +28,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def undisturbed(folder: Path, mode: str, until: int) -> Undisturbed:
+def undisturbed(folder: Path, mode: str, until: int) -> FaultFreeBaseline:
     place = folder / f"control-{mode.replace(' ', '-')}"
     place.mkdir(exist_ok=True)
-    ground = a_ground(place, mode, script=HABITS, workers=1)
-    one, other = (ground.try_run(None, Goal(until=until, seconds=LONG)) for _ in range(2))
+    environment = a_ground(place, mode, script=HABITS, workers=1)
+    one, other = (environment.try_run(None, Goal(until=until, seconds=LONG)) for _ in range(2))
     assert not files_shared(one, other), "each has a working folder of its own"
     within = tolerance(one.curve(1), other.curve(1), until=until)
-    return Undisturbed(
+    return FaultFreeBaseline(
         control=one, within=within, contents=agreed(one, other), until=until, on_notice="Auto"
     )
 
@@ -51,8 +51,8 @@ def rehearsed(folder: Path, mode: str, fault: FaultName) -> Rehearsed:
     scenario = next(it for it in planned if it.name == fault)
     place = folder / f"{mode.replace(' ', '-')}-{fault}"
     place.mkdir()
-    ground = a_ground(place, mode, script=HABITS, workers=1)
-    return judge(scenario, ground.try_run(scenario, Goal(until=until, seconds=LONG)), beside)
+    environment = a_ground(place, mode, script=HABITS, workers=1)
+    return judge(scenario, environment.try_run(scenario, Goal(until=until, seconds=LONG)), beside)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from trainrun_operator.api.run.status_parts import (
     Progress,
     Workers,
 )
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.lines import JsonLines, PlainLines, Timeline
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.report.terminal import lines as report_lines
@@ -82,7 +82,7 @@ def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> PassEnded:
     ],
 )
 def test_the_state_of_a_rank_in_a_word(worker: WorkerFact, state: str) -> None:
-    assert wording.rank_states(worker, status=TrainRunStatus(attempt=1), per_worker=1) == [state]
+    assert formatting.rank_states(worker, status=TrainRunStatus(attempt=1), per_worker=1) == [state]
 
 
 @pytest.mark.parametrize("slot", [0, 1])
@@ -90,14 +90,16 @@ def test_ranks_train_once_their_framework_has_posted(slot: int) -> None:
     """They were shown as starting in their first minute, beside a step that grew."""
     status = TrainRunStatus(attempt=1, posted=PostedProgress(text="3/50", step=3, time=NOW))
     worker = running(slot, spawned=5.0)
-    assert wording.rank_states(worker, status=status, per_worker=2) == ["training"] * 2
-    assert wording.rank_states(worker, status=STATUS, per_worker=1) == ["starting"]
+    assert formatting.rank_states(worker, status=status, per_worker=2) == ["training"] * 2
+    assert formatting.rank_states(worker, status=STATUS, per_worker=1) == ["starting"]
 
 
 def test_a_rank_that_loads_for_long_starts_where_steps_are_reported() -> None:
     saved = CheckpointStatus(step=3, attempt=1, uri="file:///x", size_bytes=1, time=NOW)
     status = TrainRunStatus(attempt=1, checkpoint=saved)
-    assert wording.rank_states(running(spawned=90.0), status=status, per_worker=1) == ["starting"]
+    assert formatting.rank_states(running(spawned=90.0), status=status, per_worker=1) == [
+        "starting"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_rank_that_loads_for_long_starts_where_steps_are_reported() -> None:
     [(None, "-"), (0.0214, "21 ms"), (3.42, "3.4 s"), (75.2, "75 s"), (720.0, "12 min")],
 )
 def test_seconds_in_words(value: float | None, text: str) -> None:
-    assert wording.seconds(value) == text
+    assert formatting.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -113,11 +115,11 @@ def test_seconds_in_words(value: float | None, text: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (151_000, "151 kB"), (7_300_000_000, "7.3 GB")],
 )
 def test_sizes_in_words(count: int, text: str) -> None:
-    assert wording.size(count) == text
+    assert formatting.size(count) == text
 
 
 def test_metrics_in_words_keep_what_json_has_no_number_for() -> None:
-    assert wording.metrics(STATUS.progress.metrics) == "loss=0.25 odd=NaN"
+    assert formatting.metrics(STATUS.progress.metrics) == "loss=0.25 odd=NaN"
 
 
 def test_the_timeline_draws_each_rank_over_the_whole_time() -> None:
@@ -164,8 +166,8 @@ def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_ou
 
 
 def test_output_that_clears_the_screen_leaves_the_live_view_alone() -> None:
-    assert wording.printable("\x1b[2J\x1b[5;5H\x1b[31mred\x1b[0m\a 日本\tx\x00") == "red 日本  x"
-    assert wording.printable("\x1b]0;title\x07text\x1b(B\x1b[m") == "text"
+    assert formatting.printable("\x1b[2J\x1b[5;5H\x1b[31mred\x1b[0m\a 日本\tx\x00") == "red 日本  x"
+    assert formatting.printable("\x1b]0;title\x07text\x1b(B\x1b[m") == "text"
 
 
 def test_a_low_terminal_shows_the_newest_lines_of_output() -> None:
@@ -329,7 +331,7 @@ def test_a_program_of_tasks_shows_how_its_tasks_stand_and_needs_no_checkpoint() 
 )
 def test_the_time_left_in_words(left: int | None, told: str) -> None:
     status = replace(MUTE, posted=replace(POSTED, remaining_seconds=left))
-    assert wording.metrics_of(status) == told
+    assert formatting.metrics_of(status) == told
 
 
 def test_lines_for_programs_keep_posts_apart_from_reports() -> None:
@@ -369,15 +371,15 @@ def backing_off(left: float) -> TrainRunStatus:
     ],
 )
 def test_a_backoff_is_told_as_the_time_that_is_left(left: float, said: str) -> None:
-    assert wording.restarting(backing_off(left), now=NOW) == said
+    assert formatting.restarting(backing_off(left), now=NOW) == said
 
 
 def test_no_backoff_and_no_end_wait_for_nothing() -> None:
-    assert wording.restarting(STATUS, now=NOW) == ""
+    assert formatting.restarting(STATUS, now=NOW) == ""
     mark = Condition(
         type="Failed", status="True", reason="NoProgress", message="", last_transition_time=NOW
     )
-    assert wording.restarting(replace(backing_off(9), conditions=(mark,)), now=NOW) == ""
+    assert formatting.restarting(replace(backing_off(9), conditions=(mark,)), now=NOW) == ""
 
 
 def test_the_live_view_counts_down_in_place_of_the_plan() -> None:

@@ -22,7 +22,7 @@ from trainrun.checkpoint.writer import set_aside
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, TrainRunError
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.sources import BEST, UnknownScore, best, generation_of, wanted_score
 
@@ -60,7 +60,7 @@ def get_checkpoint(
     except CheckpointDamaged as error:
         _check_kept(run, chosen.id, error)
         raise
-    size = wording.size(chosen.size_bytes)
+    size = formatting.size(chosen.size_bytes)
     click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
     if chosen.state != "good":
         click.echo(f"note: this checkpoint is {chosen.state}: {chosen.reason}", err=True)
@@ -129,7 +129,7 @@ def _check_kept(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamage
 def _said(file: CachedFile, _: Path) -> bool:
     """On a terminal, name a file that takes its time; nobody else has it than the store."""
     if file.size >= LARGE and sys.stderr.isatty():
-        click.echo(f"reading {file.name}, {wording.size(file.size)}", err=True)
+        click.echo(f"reading {file.name}, {formatting.size(file.size)}", err=True)
     return False
 
 

@@ -21,7 +21,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
 from trainrun.contract.agent_state import Resolution
 from trainrun.errors import ObjectNotFound, StoreUnavailable
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
 from trainrun_operator.cli.finding import find_run, find_runs
 from trainrun_operator.cli.report.output import tell
@@ -116,7 +116,7 @@ def _listings(
 def _verified(at: RunStore, found: Sequence[CheckpointInfo]) -> Iterator[CheckpointInfo]:
     for number, info in enumerate(found, start=1):
         if sys.stderr.isatty():
-            size = wording.size(info.size_bytes)
+            size = formatting.size(info.size_bytes)
             click.echo(f"reading {info.id.name}, {number} of {len(found)}, {size}", err=True)
         with contextlib.suppress(ObjectNotFound):  # deleted meanwhile, as retention does it
             yield verify_checkpoint(at, info.id)
@@ -167,8 +167,8 @@ def _row(info: CheckpointInfo, listing: Listing) -> tuple[str, ...]:
         str(info.id.attempt),
         info.state,
         str(info.files),
-        wording.size(info.size_bytes),
-        wording.stamp(info.modified),
+        formatting.size(info.size_bytes),
+        formatting.stamp(info.modified),
         *((_value(info, listing.score),) if listing.score is not None else ()),
     )
 

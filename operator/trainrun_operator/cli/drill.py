@@ -17,7 +17,7 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.cli.drilling.drill_report import report_of
-from trainrun_operator.cli.drilling.local_ground import local_ground
+from trainrun_operator.cli.drilling.local_environment import local_environment
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal, ScriptFails
 from trainrun_operator.cli.exit_codes import FAILED, FOUND, NOT_REHEARSED, SUCCEEDED
 from trainrun_operator.cli.leading import RunOptions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from trainrun_operator.api.resources import TrainRun
-    from trainrun_operator.cli.drilling.rehearsal import Ground
+    from trainrun_operator.cli.drilling.rehearsal import DrillEnvironment
     from trainrun_operator.cli.drilling.verdicts import Drill
 
 MOST_PICTURES = 6
@@ -75,10 +75,10 @@ def _hold(options: DrillOptions) -> Drill:
     if options.html is not None and not options.html.parent.is_dir():
         raise InvalidSpec(f"--html {options.html}: there is no folder {options.html.parent}")
     run, place = _in_cluster(options) if options.cluster else _here(options)
-    with place as ground:
+    with place as environment:
         rehearsal = Rehearsal(
             run=run,
-            ground=ground,
+            environment=environment,
             until=options.until,
             within=within,
             say=_say,
@@ -87,23 +87,23 @@ def _hold(options: DrillOptions) -> Drill:
         return rehearsal.hold()
 
 
-def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
+def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:
     # As it stands, so that every mistake in it is told first; this starts and writes nothing.
     prepared = prepare(RunOptions(file=options.file, replicas=options.replicas))
     for note in prepared.notes:
         _say(note)
-    return prepared.run, local_ground(options.file, replicas=options.replicas)
+    return prepared.run, local_environment(options.file, replicas=options.replicas)
 
 
-def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
+def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:
     # aiohttp and the client library: half a second that a drill here need not wait.
-    from trainrun_operator.cli.drilling.cluster_ground import cluster_ground  # noqa: PLC0415
+    from trainrun_operator.cli.drilling.cluster_environment import cluster_environment  # noqa: PLC0415
 
     run = load_file(options.file, replicas=options.replicas)
     problem = launching_of(run.spec.workers).problem
     if problem:
         raise InvalidSpec(f"{options.file}: spec.{TEMPLATE}: {problem}")
-    return run, cluster_ground(run, say=_say)
+    return run, cluster_environment(run, say=_say)
 
 
 def _seconds(text: str) -> float:

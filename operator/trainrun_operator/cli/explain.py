@@ -26,7 +26,7 @@ from trainrun_operator.cli.finding import (
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.report.output import show, write
 from trainrun_operator.cli.sources import Source, UnknownRun
-from trainrun_operator.cli.sweeping.reading import (
+from trainrun_operator.cli.sweeping.stored_sweep import (
     FoundSweep,
     ReadSweep,
     find_sweep,

@@ -23,8 +23,8 @@ from typing import Any
 import click
 
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
-from trainrun_operator.cli import wording
-from trainrun_operator.cli.wording import RankState, rank_states
+from trainrun_operator.cli import formatting
+from trainrun_operator.cli.formatting import RankState, rank_states
 from trainrun_operator.runtime.line_writers import Lines, source_of
 from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent, RunNews
 
@@ -44,7 +44,7 @@ class PlainLines:
         self._verbose = verbose
         self._began = time.monotonic()
         self._progress_at = self._began
-        self._step = wording.NO_STEP
+        self._step = formatting.NO_STEP
         self._waited_for = ""
 
     def emit(self, news: RunNews) -> None:
@@ -61,10 +61,10 @@ class PlainLines:
 
     def _output(self, worker: str, line: str) -> None:
         source = source_of(worker, line)
-        if not line.startswith(wording.AGENT_CHATTER):
+        if not line.startswith(formatting.AGENT_CHATTER):
             self._lines.line(line, source=source)
         elif self._verbose:
-            chatter = line.removeprefix(wording.AGENT_CHATTER)
+            chatter = line.removeprefix(formatting.AGENT_CHATTER)
             self._lines.line(f"[{worker}] {chatter}", source=source)
 
     def _passed(self, news: PassEnded) -> None:
@@ -73,15 +73,18 @@ class PlainLines:
             self._waited_for = news.plan.message
             self._say(news.plan.reason, news.plan.message, color="blue")
         # While the next attempt is prepared the status still shows how far the last one was.
-        if status.phase in TRAINS and wording.step_of(status) not in (wording.NO_STEP, self._step):
+        if status.phase in TRAINS and formatting.step_of(status) not in (
+            formatting.NO_STEP,
+            self._step,
+        ):
             self._progress(status)
 
     def _progress(self, status: TrainRunStatus) -> None:
         if time.monotonic() - self._progress_at < PROGRESS_EVERY:
             return
-        self._progress_at, self._step = time.monotonic(), wording.step_of(status)
-        shown = f"step {self._step} {wording.metrics_of(status)}".rstrip()
-        saved = wording.checkpoint_of(status)
+        self._progress_at, self._step = time.monotonic(), formatting.step_of(status)
+        shown = f"step {self._step} {formatting.metrics_of(status)}".rstrip()
+        saved = formatting.checkpoint_of(status)
         self._say("Progress", f"{shown}; checkpoint: {saved}", color="cyan")
 
     def _say(self, reason: str, message: str, *, color: str) -> None:

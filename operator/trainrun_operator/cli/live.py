@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.lines import Timeline, ranks_of
 from trainrun_operator.runtime.line_writers import is_behind
 from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent, RunNews
@@ -116,8 +116,8 @@ class LiveView(Redrawn):
             case RunEvent():
                 self._happened.append((time.monotonic() - self._began, news))
             case Output(line=line):
-                if not line.startswith(wording.AGENT_CHATTER):
-                    self._output.append(wording.printable(line))
+                if not line.startswith(formatting.AGENT_CHATTER):
+                    self._output.append(formatting.printable(line))
             case PassEnded():
                 self._passed = news
 
@@ -128,7 +128,7 @@ class LiveView(Redrawn):
 
     @staticmethod
     def _waits(status: TrainRunStatus) -> str:
-        return wording.restarting(status, now=datetime.now(UTC))
+        return formatting.restarting(status, now=datetime.now(UTC))
 
     def render(self) -> RenderableType:
         """The whole view."""
@@ -150,15 +150,15 @@ class LiveView(Redrawn):
         return Text.assemble(
             (f" {self._name} ", "bold reverse"),
             (f" {status.phase} ", f"bold {style}"),
-            f" attempt {status.attempt}   {self._lasts}   {wording.budget_of(status)}",
+            f" attempt {status.attempt}   {self._lasts}   {formatting.budget_of(status)}",
             no_wrap=True,
         )
 
     def _facts(self, status: TrainRunStatus) -> Iterator[Text]:
         assert self._passed is not None
-        shown = f"{wording.step_of(status)}   {wording.metrics_of(status)}"
+        shown = f"{formatting.step_of(status)}   {formatting.metrics_of(status)}"
         yield Text(f" step {shown}", no_wrap=True)
-        yield Text(f" checkpoint {wording.checkpoint_of(status)}", no_wrap=True)
+        yield Text(f" checkpoint {formatting.checkpoint_of(status)}", no_wrap=True)
         yield Text(
             f" {self._waits(status) or self._passed.plan.message}", style="dim", no_wrap=True
         )

@@ -19,7 +19,7 @@ from trainrun_operator.api.loading import kinds_in, load_trainrun
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.stages.inactive import raised
@@ -198,7 +198,7 @@ def _anew(status: TrainRunStatus) -> str:
 
 
 def _remark(status: TrainRunStatus, *, why: str) -> str:
-    point = " from its newest good checkpoint" if wording.has_checkpoint(status) else ""
+    point = " from its newest good checkpoint" if formatting.has_checkpoint(status) else ""
     failed = status.condition("Failed")
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
@@ -214,6 +214,6 @@ def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:
     """What to say about a run that has succeeded before."""
     saved = f"; its last checkpoint is {status.checkpoint.uri}" if status.checkpoint else ""
     return (
-        f"run {prepared.name} has succeeded already (step {wording.step_of(status)}{saved}). To "
+        f"run {prepared.name} has succeeded already (step {formatting.step_of(status)}{saved}). To "
         "train again set storage.onExisting: StartFresh, or use another storage.runName or storage"
     )

@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.status_parts import Incident
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.report.model import (
     Document,
+    Preformatted,
     Section,
     Table,
     TableRow,
     TextLine,
     Tone,
-    Verbatim,
 )
 from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source
@@ -77,7 +77,7 @@ def report_of(
         headline, tone = f"Run {name}: {UNSEEN}", "note"
     further = f"continue with: {continue_with}" if continue_with else ""
     lines = (
-        wording.restarting(status, now=datetime.now(UTC)),
+        formatting.restarting(status, now=datetime.now(UTC)),
         status.advice,
         "" if led else _unsaved(status),
         "" if status.is_true("Complete") else further,
@@ -101,12 +101,12 @@ def report_of(
 def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
     """How far it is, what it has used of its budgets, where its checkpoint is."""
     over = status.completion_time is not None
-    step = wording.step_of(status)
+    step = formatting.step_of(status)
     if over and not shows_steps(status):
         step = "none reported" if status.posted is None else f"none reported, {step}"
-    yield "steps", f"{step}  {wording.metrics_of(status)}"
-    yield "attempts", f"{status.attempt}, {wording.budget_of(status)}"
-    yield "checkpoint", wording.checkpoint_of(status)
+    yield "steps", f"{step}  {formatting.metrics_of(status)}"
+    yield "attempts", f"{status.attempt}, {formatting.budget_of(status)}"
+    yield "checkpoint", formatting.checkpoint_of(status)
     if status.checkpoint is not None:
         yield "", status.checkpoint.uri
     if status.progress.stall_seconds:
@@ -137,7 +137,7 @@ def never_met(status: TrainRunStatus) -> bool:
 
 def _unsaved(status: TrainRunStatus) -> str:
     """What to add to a script that saves nothing."""
-    if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
+    if status.attempt == 0 or formatting.has_checkpoint(status) or status.runs_tasks:
         return ""
     return unsaved(reports=shows_steps(status))
 
@@ -146,15 +146,15 @@ def _after(status: TrainRunStatus) -> str:
     if status.completion_time is None or status.start_time is None:
         return ""
     took = (status.completion_time - status.start_time).total_seconds()
-    return f" after {wording.seconds(took)}"
+    return f" after {formatting.seconds(took)}"
 
 
-def _culprit(status: TrainRunStatus) -> Iterator[Verbatim]:
+def _culprit(status: TrainRunStatus) -> Iterator[Preformatted]:
     """The last lines, where a run has failed of its last incident, as the headline says."""
     last = status.incidents[-1] if status.incidents else None
     if last is not None and last.last_lines and last.message in _verdict(status):
-        title = f"Last lines of {wording.culprit(last)} in attempt {last.attempt}"
-        yield Verbatim(tuple(f"| {line}" for line in last.last_lines), title=title)
+        title = f"Last lines of {formatting.culprit(last)} in attempt {last.attempt}"
+        yield Preformatted(tuple(f"| {line}" for line in last.last_lines), title=title)
 
 
 def _verdict(status: TrainRunStatus) -> str:
@@ -176,7 +176,7 @@ def _recovery(incident: Incident) -> Iterator[str]:
     whole = sum(incident.stages.values())
     shown = {name: part for name, part in incident.stages.items() if part >= SHOWN * whole}
     warm = f", {incident.warm} warm" if incident.warm else ""
-    yield f"last recovery {wording.seconds(whole)}{warm}: {wording.stages(shown)}"
+    yield f"last recovery {formatting.seconds(whole)}{warm}: {formatting.stages(shown)}"
     if incident.cold:
         yield f"a cold start: {incident.cold}"
 
@@ -186,11 +186,11 @@ def _row(incident: Incident, *, told: str) -> TableRow:
     cells = (
         str(incident.attempt),
         incident.cause,
-        wording.culprit(incident),
-        wording.charged(incident),
-        wording.seconds(incident.detect_seconds),
-        wording.seconds(incident.restart_seconds),
-        wording.seconds(incident.recovery_seconds),
+        formatting.culprit(incident),
+        formatting.charged(incident),
+        formatting.seconds(incident.detect_seconds),
+        formatting.seconds(incident.restart_seconds),
+        formatting.seconds(incident.recovery_seconds),
         "-" if resumed is None else f"step {resumed.step}",
         "-" if incident.lost_steps is None else str(incident.lost_steps),
     )

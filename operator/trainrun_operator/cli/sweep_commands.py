@@ -17,7 +17,7 @@ from trainrun_operator.cli.checkpoint_commands import NAMESPACE, placed
 from trainrun_operator.cli.ctrl_c import loaded
 
 if TYPE_CHECKING:
-    from trainrun_operator.cli.sweeping.reading import ReadSweep
+    from trainrun_operator.cli.sweeping.stored_sweep import ReadSweep
 
 WHERE = click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 STEERED = click.argument("where", metavar="NAME")
@@ -43,7 +43,7 @@ def steered(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _read(where: str, **place: Any) -> ReadSweep:
-    from trainrun_operator.cli.sweeping.reading import read_sweep
+    from trainrun_operator.cli.sweeping.stored_sweep import read_sweep
 
     loaded()
     return read_sweep(where, **place)
@@ -67,7 +67,7 @@ def sweep() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show how the sweep fares: trials by state, the best one, the last that ended."""
-    from trainrun_operator.cli.sweeping.showing import show_status
+    from trainrun_operator.cli.sweeping.views import show_status
 
     loaded()
     show_status(where, storage=storage, namespace=namespace, as_json=as_json)
@@ -78,7 +78,7 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
 def trials(where: str, *, as_json: bool, **place: Any) -> None:
     """Show every trial: its parameters, its value, and how it ended."""
-    from trainrun_operator.cli.sweeping.showing import show_trials
+    from trainrun_operator.cli.sweeping.views import show_trials
 
     show_trials(_read(where, **place), as_json=as_json)
 
@@ -88,7 +88,7 @@ def trials(where: str, *, as_json: bool, **place: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def best(where: str, *, as_json: bool, **place: Any) -> None:
     """Show the best trial so far and its parameters; exit with 3 where there is none."""
-    from trainrun_operator.cli.sweeping.showing import show_best
+    from trainrun_operator.cli.sweeping.views import show_best
 
     sys.exit(show_best(_read(where, **place), as_json=as_json))
 
@@ -150,7 +150,7 @@ def leave_out(where: str, record: int, **options: Any) -> None:
     Values that stood in it are lost to curves and early stopping, unless their trials report them
     again; trials, parameters and ends are not touched.
     """
-    from trainrun_operator.cli.sweeping.showing import leave_record_out
+    from trainrun_operator.cli.sweeping.views import leave_record_out
 
     loaded()
     sys.exit(leave_record_out(where, record, **options))
@@ -171,7 +171,7 @@ def can_restore(where: str, **options: Any) -> None:
     A file, in place of the folder or with -f, must describe the search that was begun there, and so
     must the TrainSweep NAME.
     """
-    from trainrun_operator.cli.sweeping.showing import show_can_restore
+    from trainrun_operator.cli.sweeping.views import show_can_restore
 
     loaded()
     sys.exit(show_can_restore(where, **options))
@@ -187,7 +187,7 @@ def pause(where: str, **options: Any) -> None:
     up within two seconds, and starts other trials in the place of these. A sweep's file is yours to
     change: given a file, the command says what to write there and exits with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import paused, steer
+    from trainrun_operator.cli.sweeping.pause_resume import paused, steer
 
     loaded()
     steer(paused, where, **options)
@@ -202,7 +202,7 @@ def stop(where: str, **options: Any) -> None:
     Changes stoppedTrials in the TrainSweep of the cluster. A sweep that runs takes it up within two
     seconds. Given a sweep's file, the command says what to write there and exits with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import steer, stopped
+    from trainrun_operator.cli.sweeping.pause_resume import steer, stopped
 
     loaded()
     steer(stopped, where, **options)
@@ -218,7 +218,7 @@ def resume(where: str, **options: Any) -> None:
     up within two seconds. Given a sweep's file, the command says what to write there and exits
     with 2.
     """
-    from trainrun_operator.cli.sweeping.steering import resumed, steer
+    from trainrun_operator.cli.sweeping.pause_resume import resumed, steer
 
     loaded()
     steer(resumed, where, **options)

@@ -10,7 +10,7 @@ from tests.api.spec_table import BASE
 from tests.kube.patching import merged
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.run.spec import MAX_NAME
-from trainrun_operator.cli.drilling.cluster_ground import drill_document, drill_name
+from trainrun_operator.cli.drilling.cluster_environment import drill_document, drill_name
 
 ENV = [
     {"name": "WANDB_MODE", "value": "online"},

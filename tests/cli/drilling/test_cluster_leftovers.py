@@ -17,9 +17,9 @@ from trainrun.checkpoint.ownership import BeatWatch, acquire, enter, release
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import StoreUnavailable
 from trainrun_operator.api.resources import TrainRun
-from trainrun_operator.cli.drilling import cluster_ground as ground_module
-from trainrun_operator.cli.drilling.cluster_ground import (
-    ClusterGround,
+from trainrun_operator.cli.drilling import cluster_environment as ground_module
+from trainrun_operator.cli.drilling.cluster_environment import (
+    ClusterEnvironment,
     drill_document,
     is_left_behind,
 )
@@ -91,7 +91,7 @@ class Place:
             yield UsersCluster(api=api)  # type: ignore[arg-type]
 
         monkeypatch.setattr(ground_module, "users_cluster", cluster)
-        ClusterGround(run=self.run, say=self.said.append).check()
+        ClusterEnvironment(run=self.run, say=self.said.append).check()
 
 
 @pytest.fixture
@@ -152,11 +152,11 @@ def test_a_run_whose_folder_is_gone_already_is_removed(
 def test_the_run_stays_as_long_as_its_folder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It alone says whose folder that is."""
 
-    def away(_ground: ClusterGround, name: str) -> None:
+    def away(_ground: ClusterEnvironment, name: str) -> None:
         if name == NAME:
             raise StoreUnavailable("the store is away")
 
-    monkeypatch.setattr(ClusterGround, "_empty", away)
+    monkeypatch.setattr(ClusterEnvironment, "_empty", away)
     api = Api([place.left()])
     place.begin_drill(api, monkeypatch)
     assert api.deleted == []

@@ -11,9 +11,9 @@ from tests.api.spec_table import BASE
 from tests.kube.patching import merged
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.story import Chapter, Note
-from trainrun_operator.cli.drilling.cluster_ground import course_of
-from trainrun_operator.cli.drilling.runs import Course
-from trainrun_operator.cli.drilling.seeing import Sight
+from trainrun_operator.cli.drilling.cluster_environment import course_of
+from trainrun_operator.cli.drilling.run_monitor import StatusPoller
+from trainrun_operator.cli.drilling.runs import DrillRun
 from trainrun_operator.core.run.stages.preempting import UNASKED
 from trainrun_operator.worlds.kubernetes.run_object import run_version
 
@@ -32,7 +32,7 @@ FIRST = Chapter(
 SECOND = Chapter(number=2, attempt=2, begun=LATER, workers=2, rendezvous_seconds=0.2)
 
 
-def seen(folder: Path, *chapters: Chapter) -> Course:
+def seen(folder: Path, *chapters: Chapter) -> DrillRun:
     storage = folder / "runs"
     storage.mkdir()
     status = TrainRunStatus(phase="Running", attempt=2, story=chapters)
@@ -44,7 +44,7 @@ def seen(folder: Path, *chapters: Chapter) -> Course:
             "status": json_object(status),
         },
     )
-    sight = Sight(until=30, fault=None, reached_it=True, committed={10})
+    sight = StatusPoller(until=30, fault=None, reached_it=True, committed={10})
     return course_of(run_version(raw), sight, seconds=20)
 
 

@@ -9,7 +9,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Progress
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.seeing import Sight
+from trainrun_operator.cli.drilling.run_monitor import StatusPoller
 from trainrun_operator.worlds.local.faults import Fault
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,21 +36,21 @@ def commits(*steps: int, attempt: int = 1) -> list[CheckpointId]:
 
 
 def test_a_fault_strikes_once_the_first_attempt_shows_its_step() -> None:
-    sight = Sight(until=40, fault=KILL)
+    sight = StatusPoller(until=40, fault=KILL)
     assert [sight.due(status(step)) for step in (24, 25, 27)] == ["Nothing", "Strike", "Strike"]
     sight.struck = True
     assert sight.due(status(28)) == "Nothing"
 
 
 def test_a_fault_waits_while_the_run_does_not_train_and_for_no_later_attempt() -> None:
-    sight = Sight(until=40, fault=KILL)
+    sight = StatusPoller(until=40, fault=KILL)
     assert sight.due(status(30, phase="Restarting")) == "Nothing"
     assert sight.due(status(30, attempt=2)) == "Nothing"
     assert sight.due(replace(status(30), chapter=None)) == "Nothing"
 
 
 def test_after_its_fault_a_run_has_to_get_there_in_another_attempt() -> None:
-    sight = Sight(until=40, fault=KILL, struck=True)
+    sight = StatusPoller(until=40, fault=KILL, struck=True)
     assert sight.due(status(45)) == "Nothing"
     assert sight.due(silent(40, attempt=2)) == "Nothing", "it resumes from there, and did nothing"
     assert sight.due(status(40, attempt=2)) == "Stop"
@@ -59,7 +59,7 @@ def test_after_its_fault_a_run_has_to_get_there_in_another_attempt() -> None:
 
 
 def test_a_commit_shows_that_the_training_is_beyond_its_step() -> None:
-    sight = Sight(until=40, fault=KILL)
+    sight = StatusPoller(until=40, fault=KILL)
     assert sight.due(status(3), commits(10, 23)) == "Nothing"
     assert sight.due(status(3), commits(24)) == "Strike"
     sight.struck = True
@@ -69,7 +69,7 @@ def test_a_commit_shows_that_the_training_is_beyond_its_step() -> None:
 
 
 def test_without_a_step_to_go_to_the_third_checkpoint_is_the_end() -> None:
-    sight = Sight(until=None, fault=None)
+    sight = StatusPoller(until=None, fault=None)
     shown = [commits(10), commits(10, 20), commits(20), commits(20, 30)]  # older ones are removed
     assert [sight.due(status(1), saved) for saved in shown] == ["Nothing"] * 4
     assert sight.committed == {10, 20, 30}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainrun_operator.cli.drilling.local_ground import MANY, elsewhere
+from trainrun_operator.cli.drilling.local_environment import MANY, elsewhere
 from trainrun_operator.worlds.local.program import Program
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.cli.drilling.test_verdicts import CONTROL, points, struck
 from tests.cli.drills import a_file
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.drilling.rehearsal import Ground, Rehearsal
-from trainrun_operator.cli.drilling.runs import Course, Goal, Scenario
+from trainrun_operator.cli.drilling.rehearsal import DrillEnvironment, Rehearsal
+from trainrun_operator.cli.drilling.runs import DrillRun, Goal, Scenario
 from trainrun_operator.cli.drilling.verdicts import Drill
 from trainrun_operator.cli.preparation import load_file
 
@@ -24,31 +24,33 @@ TOO_EARLY = replace(RESUMED, chapters=struck(handed=20).chapters)
 
 
 @dataclass
-class RecordedGround(Ground):
+class RecordedGround(DrillEnvironment):
     """Answers with these courses and keeps to which step each run was to go."""
 
-    courses: Iterator[Course]
+    courses: Iterator[DrillRun]
     untils: list[int | None] = field(default_factory=list)
     usual: ClassVar = ("KillAtEnd",)
 
-    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         self.untils.append(goal.until)
         return next(self.courses)
 
 
-def drilled(folder: Path, *killed: Course) -> tuple[Drill, RecordedGround]:
-    ground = RecordedGround(iter([ENDED, ENDED, *killed]))
+def drilled(folder: Path, *killed: DrillRun) -> tuple[Drill, RecordedGround]:
+    environment = RecordedGround(iter([ENDED, ENDED, *killed]))
     run = load_file(a_file(folder))
-    rehearsal = Rehearsal(run=run, ground=ground, until=None, within=1000.0, say=lambda _: None)
-    return rehearsal.hold(), ground
+    rehearsal = Rehearsal(
+        run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
+    )
+    return rehearsal.hold(), environment
 
 
 def test_a_run_that_is_killed_with_its_last_step_goes_on_to_its_own_end(tmp_path: Path) -> None:
     # It was once ended when it got there again: "it did not end in the time that was left".
-    drill, ground = drilled(tmp_path, RESUMED)
+    drill, environment = drilled(tmp_path, RESUMED)
     (told,) = drill.rehearsed
     assert (told.outcome, told.why_not) == ("Fine", "")
-    *_, until = ground.untils
+    *_, until = environment.untils
     assert until is not None
     assert until > LAST
 
@@ -56,17 +58,19 @@ def test_a_run_that_is_killed_with_its_last_step_goes_on_to_its_own_end(tmp_path
 def test_a_kill_at_the_end_that_comes_before_the_last_checkpoint_is_tried_again(
     tmp_path: Path,
 ) -> None:
-    drill, ground = drilled(tmp_path, TOO_EARLY, TOO_EARLY, RESUMED)
+    drill, environment = drilled(tmp_path, TOO_EARLY, TOO_EARLY, RESUMED)
     assert [it.outcome for it in drill.rehearsed] == ["Fine"]
-    assert len(ground.untils) == 5
+    assert len(environment.untils) == 5
 
 
 def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
     # It was advised to save on notice, and its counts were taken for a loss that differs.
     told = tuple(replace(it, metrics={"tasks_rebuilt": 9}) for it in ENDED.points)
-    ground = RecordedGround(iter([replace(ENDED, points=told)]))
+    environment = RecordedGround(iter([replace(ENDED, points=told)]))
     run = load_file(a_file(tmp_path))
-    rehearsal = Rehearsal(run=run, ground=ground, until=None, within=1000.0, say=lambda _: None)
+    rehearsal = Rehearsal(
+        run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
+    )
     with pytest.raises(InvalidSpec, match="keeps what is done in its log and saves no checkpoints"):
         rehearsal.hold()
 

@@ -13,21 +13,21 @@ from trainrun.contract.answer import OnNotice
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.drilling.comparing import Tolerance, deviations, tolerance
-from trainrun_operator.cli.drilling.findings import Undisturbed
+from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
+from trainrun_operator.cli.drilling.run_monitor import Watcher
 from trainrun_operator.cli.drilling.runs import (
     OURS,
     Content,
-    Course,
+    DrillRun,
     Ending,
     Noticed,
     Point,
     Scenario,
     at_end,
-    hardships,
+    fault_scenarios,
     scenarios,
 )
-from trainrun_operator.cli.drilling.seeing import Watcher
 from trainrun_operator.cli.drilling.verdicts import (
     Rehearsed,
     earlier,
@@ -51,7 +51,7 @@ def points(attempt: int, first: int, last: int, *, plus: float = 0.0) -> tuple[P
     )
 
 
-CONTROL = Course(
+CONTROL = DrillRun(
     ending="Stopped",
     world_size=2,
     seconds=3.0,
@@ -64,7 +64,7 @@ CONTROL = Course(
 EXACT = tolerance(CONTROL.curve(1), CONTROL.curve(1), until=UNTIL)
 
 
-def struck(*, handed: int | None = 20, begins: int = 21, plus: float = 0.0) -> Course:
+def struck(*, handed: int | None = 20, begins: int = 21, plus: float = 0.0) -> DrillRun:
     """A run that a fault has struck at step 25."""
     resume = CheckpointId(attempt=1, step=handed) if handed is not None else None
     ended = BEGAN + timedelta(seconds=2)
@@ -96,13 +96,13 @@ def struck(*, handed: int | None = 20, begins: int = 21, plus: float = 0.0) -> C
 
 
 def verdict(
-    course: Course, scenario: Scenario = KILL, within: Tolerance | None = EXACT
+    course: DrillRun, scenario: Scenario = KILL, within: Tolerance | None = EXACT
 ) -> Rehearsed:
     return judge(scenario, course, beside(within))
 
 
-def beside(within: Tolerance | None = EXACT, *, on_notice: OnNotice = "Auto") -> Undisturbed:
-    return Undisturbed(control=CONTROL, within=within, until=UNTIL, on_notice=on_notice)
+def beside(within: Tolerance | None = EXACT, *, on_notice: OnNotice = "Auto") -> FaultFreeBaseline:
+    return FaultFreeBaseline(control=CONTROL, within=within, until=UNTIL, on_notice=on_notice)
 
 
 def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
@@ -136,7 +136,7 @@ def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_th
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_wrong_is_found_with_a_remedy(course: Course, kind: str, text: str) -> None:
+def test_what_is_wrong_is_found_with_a_remedy(course: DrillRun, kind: str, text: str) -> None:
     told = verdict(course)
     (finding,) = told.findings
     assert (told.outcome, finding.kind) == ("Found", kind)
@@ -157,7 +157,7 @@ def test_what_is_wrong_is_found_with_a_remedy(course: Course, kind: str, text: s
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_was_not_seen_is_never_fine(
-    course: Course, scenario: Scenario, within: Tolerance | None, why: str
+    course: DrillRun, scenario: Scenario, within: Tolerance | None, why: str
 ) -> None:
     told = verdict(course, scenario, within)
     assert told.outcome == "NotRehearsed"
@@ -189,7 +189,7 @@ def test_a_recovery_that_ends_early_is_not_called_fine() -> None:
     ids=["never struck", "no second attempt"],
 )
 def test_a_notice_that_was_not_seen_to_end_is_not_said_to_have_saved_nothing(
-    course: Course, why: str
+    course: DrillRun, why: str
 ) -> None:
     told = verdict(course, NOTICE)
     assert (told.outcome, told.findings) == ("NotRehearsed", ())
@@ -225,7 +225,7 @@ def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks()
     assert stops.outcome == "Fine"
 
 
-def of_controls(controls: list[Course]) -> tuple[Finding, ...]:
+def of_controls(controls: list[DrillRun]) -> tuple[Finding, ...]:
     return findings_of_controls(controls, grace=30, on_notice="Auto")
 
 
@@ -307,7 +307,7 @@ def test_metrics_that_are_the_same_whatever_was_loaded_show_nothing() -> None:
     steps = {step: {"epoch": step / 10, "lr": 0.1 * step} for step in range(1, UNTIL + 1)}
     told = tuple(Point(attempt=1, step=step, metrics=m) for step, m in steps.items())
     resumed = tuple(replace(it, attempt=2) for it in told if it.step > 20)
-    against = Undisturbed(
+    against = FaultFreeBaseline(
         control=replace(CONTROL, points=told),
         within=tolerance(steps, steps, until=UNTIL),
         until=UNTIL,
@@ -442,7 +442,7 @@ def test_a_script_that_saves_before_the_step_whose_number_it_gives_does_no_step_
 def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> None:
     planned = {
         it.name: it
-        for it in hardships(replace(CONTROL, savers=(0,), longest_step=4.0), until=UNTIL)
+        for it in fault_scenarios(replace(CONTROL, savers=(0,), longest_step=4.0), until=UNTIL)
     }
     assert tuple(planned) == OURS
     assert planned["CorruptNewest"].store == "SpoilNewest"
@@ -450,11 +450,11 @@ def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> Non
     assert planned["DoubleFailure"].shown == "kill rank=1 step=25, kill rank=1 step=0 at=load"
     assert planned["NodeLoss"].shown == "node-loss rank=1 step=25"
     assert (planned["Hang"].shown, planned["Hang"].watched) == ("hang rank=1 step=25", 12.0)
-    one = {it.name: it for it in hardships(replace(CONTROL, committed=(10,)), until=UNTIL)}
+    one = {it.name: it for it in fault_scenarios(replace(CONTROL, committed=(10,)), until=UNTIL)}
     assert "it takes two checkpoints" in one["CorruptNewest"].why_not
     assert one["StoreAway"].faults
     for without in (replace(CONTROL, committed=()), replace(CONTROL, committed=(29,))):
-        assert all(it.why_not for it in hardships(without, until=UNTIL))
+        assert all(it.why_not for it in fault_scenarios(without, until=UNTIL))
 
 
 def test_damage_that_nobody_read_is_not_called_rehearsed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.builders import an_agent
 from trainrun.contract.agent_state import StagedStep
-from trainrun_operator.cli.drilling.seeing import LAST_COMMIT, Watcher
+from trainrun_operator.cli.drilling.run_monitor import LAST_COMMIT, Watcher
 
 STAGED = (StagedStep(step=30, complete=True),)
 

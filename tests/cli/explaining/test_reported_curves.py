@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainrun_operator.cli.explaining.life import MOST_CURVES, MOST_METRICS, curves_of
-from trainrun_operator.cli.report.drawing import MOST_POINTS, Plane, frame, no_numbers, svg
+from trainrun_operator.cli.report.drawing import MOST_POINTS, PlotArea, frame, no_numbers, svg
 from trainrun_operator.cli.report.model import Curves, Document, Section, TextLine
 from trainrun_operator.cli.report.page import page
 
@@ -79,7 +79,7 @@ def test_a_loss_that_became_nan_is_named_and_breaks_its_line() -> None:
     picture = curves.pictures["loss"]
     assert math.isnan(picture[0][2][1])
     assert list(no_numbers(curves, "loss")) == ["NaN at step 3 of attempt 3"]
-    assert frame(picture) == Plane(1.0, 2.0, 1, 5)
+    assert frame(picture) == PlotArea(1.0, 2.0, 1, 5)
     assert svg(picture, compared=False).count("M") == 2
     assert "stroke:var(--c2)" in svg({2: picture[0]}, compared=False)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainrun_operator.cli.formatting import named
 from trainrun_operator.cli.log_lines.line import Gap, Line, WorkerOutput
-from trainrun_operator.cli.wording import named
 
 
 def taken(output: WorkerOutput, *lines: str) -> list[tuple[int | None, int, str]]:

@@ -22,7 +22,7 @@ from trainrun.sweep.view import fold
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.sweeping.plot_page import page
-from trainrun_operator.cli.sweeping.reading import ReadSweep
+from trainrun_operator.cli.sweeping.stored_sweep import ReadSweep
 from trainrun_operator.core.sweep.config import immutable_part
 
 SPACE: list[dict[str, Any]] = [

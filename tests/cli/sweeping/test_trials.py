@@ -11,8 +11,8 @@ from trainrun.sweep.view import TrialView
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.local_run import LocalServer
 from trainrun_operator.cli.sweeping.local_sweep import LocalSweep
-from trainrun_operator.cli.sweeping.news import SweepNews, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import WatchedFile, prepare_sweep
+from trainrun_operator.cli.sweeping.sweep_events import SweepNews, TrialStarted
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.core.sweep.boundary import CreateTrial, SuspendTrial
 from trainrun_operator.runtime.agents import RunAgents

@@ -17,16 +17,16 @@ from trainrun_operator.api.sweep.status import (
     TrainSweepStatus,
     TrialCounts,
 )
-from trainrun_operator.cli.sweeping.news import (
+from trainrun_operator.cli.sweeping.sweep_events import (
     SweepJson,
     SweepLines,
-    SweepLooked,
+    SweepObserved,
     TrialEnded,
     TrialStarted,
 )
-from trainrun_operator.cli.sweeping.showing import table
 from trainrun_operator.cli.sweeping.table import SweepTable, shown_rows
-from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters, summary
+from trainrun_operator.cli.sweeping.trial_text import Row, outcome, parameters, summary
+from trainrun_operator.cli.sweeping.views import table
 from trainrun_operator.runtime.line_writers import BlockingWriter
 
 OBJECTIVE = a_search().objective
@@ -60,7 +60,7 @@ def test_the_table_fits_the_terminal_and_marks_the_best() -> None:
     console = Console(width=100, height=16, file=io.StringIO(), color_system=None)
     view = SweepTable(console, name="lr", objective=OBJECTIVE)
     rows = tuple(a_row(n, "Running" if n > 97 else "Succeeded") for n in range(100))
-    view.remember(SweepLooked(status=a_status(), rows=rows))
+    view.remember(SweepObserved(status=a_status(), rows=rows))
     console.print(view.render())
     assert isinstance(console.file, io.StringIO)
     lines = [line.strip() for line in console.file.getvalue().splitlines()]
@@ -75,7 +75,7 @@ def test_in_a_narrow_terminal_the_parameters_are_cut_and_not_how_trials_fare() -
     console = Console(width=60, height=16, file=io.StringIO(), color_system=None)
     view = SweepTable(console, name="lr", objective=OBJECTIVE)
     params = {"lr": 0.1, "optimizer": "größe ✗", "schedule": "a" * 40, "epochs": 20}
-    view.remember(SweepLooked(status=a_status(), rows=(a_row(3, params=params),)))
+    view.remember(SweepObserved(status=a_status(), rows=(a_row(3, params=params),)))
 
     console.print(view.render())
 
@@ -115,7 +115,7 @@ def test_json_tells_a_trial_when_it_has_changed_and_writes_what_is_no_number_as_
     lines = SweepJson(BlockingWriter(out))
     status = a_status()
     for value in (0.5, 0.5, math.nan):
-        lines.emit(SweepLooked(status=status, rows=(a_row(0, value=value),)))
+        lines.emit(SweepObserved(status=status, rows=(a_row(0, value=value),)))
     lines.finish(status, exit_code=0)
     *rows, last = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [row["value"] for row in rows] == [0.5, "nan"]

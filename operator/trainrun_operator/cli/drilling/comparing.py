@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainrun.contract.metrics import Metric
-from trainrun_operator.cli.drilling.runs import Content, Course, Curve, Files
+from trainrun_operator.cli.drilling.runs import Content, Curve, DrillRun, Files
 
 DIGITS = 6
 """Behind the point. No clock says the same twice where it says more than these."""
@@ -315,7 +315,7 @@ class Compared:
     """Files whose bytes differ at any step, and whose content cannot be read."""
 
 
-def agreed(one: Course, other: Course) -> Contents:
+def agreed(one: DrillRun, other: DrillRun) -> Contents:
     """What both undisturbed runs saved alike; of anything else nothing can be said."""
     found: dict[int, Files] = {}
     for (attempt, step), files in one.contents.items():
@@ -335,7 +335,7 @@ def _same(one: Content, other: Content) -> Content | None:
     return replace(one, entries=entries) if entries else None
 
 
-def compare(course: Course, contents: Contents) -> Compared:
+def compare(course: DrillRun, contents: Contents) -> Compared:
     """What the last attempt of a run saved, beside that."""
     after = course.handed.step if course.handed is not None else -1
     steps: list[int] = []

@@ -13,20 +13,20 @@ from trainrun_operator.cli.drilling.remedies import Finding
 from trainrun_operator.cli.drilling.runs import Curve, FaultName
 from trainrun_operator.cli.drilling.verdicts import Curves as Compared
 from trainrun_operator.cli.drilling.verdicts import Drill, Outcome, Rehearsed
+from trainrun_operator.cli.formatting import counted, some, stages
+from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.report.model import (
     Advice,
-    Advices,
     Curves,
     Document,
     Point,
+    Recommendations,
     Section,
     Table,
     TableRow,
     TextLine,
     Tone,
 )
-from trainrun_operator.cli.wording import counted, some, stages
-from trainrun_operator.cli.wording import seconds as in_words
 
 LONG = 1.0
 """Seconds until a failure was found that are worth a word."""
@@ -76,7 +76,7 @@ def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Document:
             Section(title="Faults", blocks=(table,)),
             *((Section(title="Curves", blocks=(drawn,)),) if drawn.pictures else ()),
         ),
-        advice=Advices(
+        advice=Recommendations(
             title="What would go wrong",
             items=tuple(_advice(drill)),
             otherwise=f"Nothing was found{where}.",

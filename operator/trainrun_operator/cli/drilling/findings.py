@@ -22,19 +22,19 @@ from trainrun_operator.cli.drilling.comparing import (
     distance,
     parts_of,
 )
-from trainrun_operator.cli.drilling.likeness import After
-from trainrun_operator.cli.drilling.likeness import findings as looks_like
 from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, Kind, loading
-from trainrun_operator.cli.drilling.runs import Course, Scenario
-from trainrun_operator.cli.wording import named, some
-from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.drilling.restore_diagnosis import After
+from trainrun_operator.cli.drilling.restore_diagnosis import findings as looks_like
+from trainrun_operator.cli.drilling.runs import DrillRun, Scenario
+from trainrun_operator.cli.formatting import named, some
+from trainrun_operator.cli.formatting import seconds as in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undisturbed:
+class FaultFreeBaseline:
     """What runs are compared with."""
 
-    control: Course
+    control: DrillRun
     """The first undisturbed run."""
     within: Tolerance | None
     """None: curves cannot be compared."""
@@ -46,12 +46,12 @@ class Undisturbed:
     """`checkpoint.onNotice` of the run."""
 
 
-def of_control(control: Course, *, grace: float, on_notice: OnNotice) -> list[Finding]:
+def of_control(control: DrillRun, *, grace: float, on_notice: OnNotice) -> list[Finding]:
     """What an undisturbed run shows already."""
     return [*_silent(control), *of_gap(control, grace=grace, on_notice=on_notice)]
 
 
-def _silent(control: Course) -> Iterator[Finding]:
+def _silent(control: DrillRun) -> Iterator[Finding]:
     silent = {*range(control.world_size)} - {*control.ranks(1)}
     if not silent or not control.parts:
         return
@@ -62,7 +62,7 @@ def _silent(control: Course) -> Iterator[Finding]:
     yield Finding(kind="RanksSilent", text=text)
 
 
-def of_own_files(first: Course, second: Course) -> Finding:
+def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
     """The second undisturbed run has gone on where the first one ended."""
     begun = min(second.steps(1), default=None)
     at = f"began with step {begun}" if begun is not None else "ended without a step"
@@ -74,7 +74,7 @@ def of_own_files(first: Course, second: Course) -> Finding:
     return Finding(kind="OwnFilesUsed", text=text)
 
 
-def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Finding]:
+def of_fault(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> list[Finding]:
     """What a run shows that a fault has struck."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
@@ -89,7 +89,7 @@ def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Fi
     return [*found, *(replace(it, advice=loading(it.kind, saved_by)) for it in sequence)]
 
 
-def framework_of(control: Course, saved: CheckpointId | None) -> str:
+def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
     """The framework that has saved this checkpoint; "": none that is known by its files."""
     files = control.contents.get((saved.attempt, saved.step), {}) if saved is not None else {}
     if "trainer_state.json" in files:
@@ -99,7 +99,7 @@ def framework_of(control: Course, saved: CheckpointId | None) -> str:
     return ""
 
 
-def _sequence(course: Course, control: Course) -> Iterator[Finding]:
+def _sequence(course: DrillRun, control: DrillRun) -> Iterator[Finding]:
     """The attempt after the fault has to go on where its checkpoint ends."""
     steps, handed = course.steps(course.last), course.handed
     if not steps or handed is None:
@@ -160,7 +160,7 @@ def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
     return all(a is not None and b is not None and distance(a, b) == 0 for a, b in shifted)
 
 
-def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
+def _ignored(course: DrillRun, handed: CheckpointId, begun: int) -> Finding:
     given = f"it was handed the checkpoint of step {handed.step}"
     if course.last in course.sought:
         text = f"{given}, opened nothing of it and began again with step {begun}"
@@ -172,7 +172,7 @@ def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
     return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Finding]:
+def _curves(course: DrillRun, beside: FaultFreeBaseline, compared: Compared) -> list[Finding]:
     within, until = beside.within, beside.until
     if within is None:
         return []
@@ -219,7 +219,7 @@ GOES_ON = 2
 """Calls of should_save() after the one that said yes: who makes so many is not saving."""
 
 
-def of_gap(control: Course, *, grace: float, on_notice: OnNotice) -> Iterator[Finding]:
+def of_gap(control: DrillRun, *, grace: float, on_notice: OnNotice) -> Iterator[Finding]:
     """A notice would have to wait for the next call of should_save() for too long."""
     if control.ask_gap <= grace or on_notice in ("Signal", "Stop"):
         return
@@ -231,7 +231,7 @@ def of_gap(control: Course, *, grace: float, on_notice: OnNotice) -> Iterator[Fi
     yield Finding(kind="SaveTooLate", text=text)
 
 
-def of_notice(scenario: Scenario, course: Course, on_notice: OnNotice) -> Iterator[Finding]:
+def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iterator[Finding]:
     """What a notice saved shows in what the next attempt was handed."""
     if not course.struck or len(course.chapters) < 2:
         return
@@ -247,7 +247,7 @@ def of_notice(scenario: Scenario, course: Course, on_notice: OnNotice) -> Iterat
     yield Finding(kind=kind, text=f"{cost}{why}")
 
 
-def _unsaved(course: Course, grace: float) -> tuple[Kind, str]:
+def _unsaved(course: DrillRun, grace: float) -> tuple[Kind, str]:
     told = course.noticed
     if 1 not in course.asked:
         return "ShouldSaveNeverAsked", "; the script never asked should_save()"

@@ -1,8 +1,8 @@
 """The runs of a drill one after the other, within the time that it may take, and what each needs of
 the place where it is made.
 
-Layer: cli. This machine and a cluster are one `Ground` each; what is concluded from the runs is the
-same.
+Layer: cli. This machine and a cluster are one `DrillEnvironment` each; what is concluded from the
+runs is the same.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.cli.drilling.comparing import Tolerance, agreed, tolerance
-from trainrun_operator.cli.drilling.findings import Undisturbed
+from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.runs import (
     AWAY,
     OF_SCRIPT,
     OURS,
-    Course,
+    DrillRun,
     FaultName,
     Goal,
     Scenario,
     at_end,
-    hardships,
+    fault_scenarios,
     scenarios,
 )
 from trainrun_operator.cli.drilling.verdicts import (
@@ -41,11 +41,11 @@ from trainrun_operator.cli.drilling.verdicts import (
     longer,
     with_measured,
 )
-from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.cli.wording import some
+from trainrun_operator.cli.formatting import seconds as in_words
+from trainrun_operator.cli.formatting import some
 
 
-class Ground(ABC):
+class DrillEnvironment(ABC):
     """Where a drill's runs take place: how they are made, disturbed and seen."""
 
     notes: ClassVar[tuple[str, ...]] = ()
@@ -57,13 +57,13 @@ class Ground(ABC):
         """The faults to rehearse here; with `everything` all that there are."""
         return (*OF_SCRIPT, *OURS) if everything else self.usual
 
-    def possible(self, scenario: Scenario, control: Course, *, until: int) -> Scenario:  # noqa: ARG002
+    def possible(self, scenario: Scenario, control: DrillRun, *, until: int) -> Scenario:  # noqa: ARG002
         """It as it can be made here, after this undisturbed run; without faults, and with why,
         where it cannot. As it is, unless a ground says otherwise."""
         return scenario
 
     @abstractmethod
-    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         """Run from fresh storage, and leave nothing behind.
 
         Raises InvalidSpec, StoreError, KeyboardInterrupt, and what a cluster answers.
@@ -91,7 +91,7 @@ class Rehearsal:
 
     run: TrainRun
     """As its file has it."""
-    ground: Ground
+    environment: DrillEnvironment
     until: int | None
     """The step to go to; None: as far as the first run gets."""
     within: float
@@ -127,7 +127,7 @@ class Rehearsal:
                 none = tuple(_not(name, why) for name in self._names)
                 return self._drill(controls, until, None, none)
         within = tolerance(first.curve(1), controls[-1].curve(1), until=until)
-        beside = Undisturbed(
+        beside = FaultFreeBaseline(
             control=first,
             within=within if len(controls) == 2 and within.steps else None,
             contents=agreed(*controls) if len(controls) == 2 else {},
@@ -138,13 +138,13 @@ class Rehearsal:
         rehearsed += self._at_end(beside)
         return self._drill(controls, until, beside.within, tuple(rehearsed))
 
-    def _at_end(self, beside: Undisturbed) -> list[Rehearsed]:
+    def _at_end(self, beside: FaultFreeBaseline) -> list[Rehearsed]:
         """The fault that takes a run up to its end, where there is time for one."""
         left = min(self._left() / 3, PATIENCE * beside.control.seconds)
         if "KillAtEnd" not in self._names or self.until is not None:
             return []
         whole = beside.control
-        here = self.ground.possible(Scenario(name="KillAtEnd"), whole, until=beside.until)
+        here = self.environment.possible(Scenario(name="KillAtEnd"), whole, until=beside.until)
         if here.why_not:
             return [_not(here.name, here.why_not)]
         if whole.ending != "Succeeded" and left > whole.seconds:
@@ -161,23 +161,23 @@ class Rehearsal:
             told = self._rehearse(scenario, ended)
         return [told]
 
-    def _planned(self, control: Course, until: int) -> list[Scenario]:
+    def _planned(self, control: DrillRun, until: int) -> list[Scenario]:
         planned = scenarios(control, until=until, grace=self._grace)
         return [
-            self.ground.possible(scenario, control, until=until)
-            for scenario in (*planned, *hardships(control, until=until))
+            self.environment.possible(scenario, control, until=until)
+            for scenario in (*planned, *fault_scenarios(control, until=until))
             if scenario.name in self._names
         ]
 
     @property
     def _names(self) -> tuple[FaultName, ...]:
-        return self.ground.names(everything=self.everything)
+        return self.environment.names(everything=self.everything)
 
     @property
     def _grace(self) -> float:
         return self.run.spec.workers.template.spec.grace
 
-    def _undisturbed(self, which: str, until: int | None) -> Course:
+    def _undisturbed(self, which: str, until: int | None) -> DrillRun:
         until = self.until if until is None else until
         # One part for each run, and one more: restarts take time, too. A script whose first steps
         # come late gets more: fewer faults are better than none.
@@ -193,7 +193,7 @@ class Rehearsal:
             )
         return course
 
-    def _rehearse(self, scenario: Scenario, beside: Undisturbed) -> Rehearsed:
+    def _rehearse(self, scenario: Scenario, beside: FaultFreeBaseline) -> Rehearsed:
         if not scenario.faults:
             return _not(scenario.name, scenario.why_not)
         if self._left() < _least(scenario, beside.control):
@@ -219,18 +219,18 @@ class Rehearsal:
         goal = Goal(until=beside.until, seconds=self._left())
         return with_measured(told, self._try(what, again, goal))
 
-    def _try(self, what: str, scenario: Scenario | None, goal: Goal) -> Course:
+    def _try(self, what: str, scenario: Scenario | None, goal: Goal) -> DrillRun:
         until = f"step {goal.until}" if goal.until is not None else "it has saved often enough"
         until = "its end" if goal.until == NO_STEP else until
         self.say(f"{what} until {until}, at most {in_words(goal.seconds)}")
-        return self.ground.try_run(scenario, goal)
+        return self.environment.try_run(scenario, goal)
 
     def _left(self) -> float:
         return self.within - (time.monotonic() - self._begun)
 
     def _drill(
         self,
-        controls: list[Course],
+        controls: list[DrillRun],
         until: int | None,
         within: Tolerance | None,
         rehearsed: tuple[Rehearsed, ...],
@@ -245,7 +245,7 @@ class Rehearsal:
             curve=controls[0].curve(1),
             control_findings=findings_of_controls(controls, grace=self._grace, on_notice=on_notice),
             rehearsed=rehearsed,
-            notes=(*self.ground.notes, *self._notes(until), *_unclear(rehearsed)),
+            notes=(*self.environment.notes, *self._notes(until), *_unclear(rehearsed)),
         )
 
     def _notes(self, until: int | None) -> list[str]:
@@ -283,7 +283,7 @@ def _unclear(rehearsed: tuple[Rehearsed, ...]) -> list[str]:
     return [text] if names else []
 
 
-def _least(scenario: Scenario, control: Course) -> float:
+def _least(scenario: Scenario, control: DrillRun) -> float:
     """Seconds that a run with this fault takes at least."""
     away = AWAY if scenario.store == "Away" else 0.0
     return control.seconds + away + scenario.watched

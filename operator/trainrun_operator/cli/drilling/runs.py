@@ -62,7 +62,7 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class DrillRun:
     """One run from fresh storage."""
 
     ending: Ending
@@ -135,7 +135,7 @@ class Course:
         return self.chapters[-1].resumed_from if len(self.chapters) > 1 else None
 
 
-def recovery(course: Course) -> float | None:
+def recovery(course: DrillRun) -> float | None:
     """Seconds from the end of the first attempt to the first step of the one that went on; None:
     there was none."""
     if len(course.chapters) < 2:
@@ -144,13 +144,13 @@ def recovery(course: Course) -> float | None:
     return (first - ended).total_seconds() if ended is not None and first is not None else None
 
 
-def detected(course: Course) -> float | None:
+def detected(course: DrillRun) -> float | None:
     """Seconds from the first failure until it was found; None: that is not known."""
     told = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
     return float(told) if isinstance(told, int | float) else None
 
 
-def stages(course: Course) -> dict[str, float]:
+def stages(course: DrillRun) -> dict[str, float]:
     """Its parts, in seconds, in their order; they sum to it. Empty: not all of them are known.
 
     `stop`: until the attempt that went on was begun, further failures included; `start`: until its
@@ -229,7 +229,7 @@ class Goal:
     """Seconds after which it leaves room enough with less, where there is no step."""
 
 
-def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, ...]:
+def scenarios(control: DrillRun, *, until: int, grace: float) -> tuple[Scenario, ...]:
     """What to rehearse after an undisturbed run that got to step `until`.
 
     The highest rank that reports is hit: rank 0, whose metrics are compared, lives on.
@@ -245,7 +245,7 @@ def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, .
     return tuple(it for it in planned if it is not None)
 
 
-def at_end(control: Course, *, until: int) -> Scenario:
+def at_end(control: DrillRun, *, until: int) -> Scenario:
     """A kill with the last step, after a run that has ended by itself with this step."""
     if control.committed[-1:] != (until,):
         why = f"no checkpoint was committed of the last step, {until}"
@@ -258,13 +258,13 @@ def _kill(name: FaultName, rank: int, step: int, at: KillMoment = "report") -> S
     return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step, at=at),))
 
 
-def _after_checkpoint(control: Course, saves: list[int], until: int) -> Scenario:
+def _after_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scenario:
     if not saves or second(saves) + 1 >= until:
         return Scenario(name="KillAfterCheckpoint", why_not=_no_room(saves, until))
     return _kill("KillAfterCheckpoint", control.ranks(1)[-1], second(saves) + 1)
 
 
-def _while_saving(control: Course, saves: list[int]) -> Scenario:
+def _while_saving(control: DrillRun, saves: list[int]) -> Scenario:
     name: FaultName = "KillWhileSaving"
     if not saves or not control.savers:
         return Scenario(name=name, why_not="no rank is known to have brought files before the end")
@@ -272,7 +272,7 @@ def _while_saving(control: Course, saves: list[int]) -> Scenario:
     return _kill(name, control.savers[-1], second(saves), at="save")
 
 
-def _before_checkpoint(control: Course, saves: list[int], until: int) -> Scenario | None:
+def _before_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scenario | None:
     end = min([*saves, until])
     step = (min(control.steps(1), default=0) + end) // 2
     if step < end:
@@ -282,7 +282,7 @@ def _before_checkpoint(control: Course, saves: list[int], until: int) -> Scenari
     return _kill("KillBeforeCheckpoint", control.savers[-1], end, at="save")
 
 
-def _mid_epoch(control: Course, saves: list[int], until: int) -> Scenario | None:
+def _mid_epoch(control: DrillRun, saves: list[int], until: int) -> Scenario | None:
     if not saves:
         return Scenario(name="KillMidEpoch", why_not=_no_room(saves, until))
     saved, step = second(saves), middle(saves, until)
@@ -293,7 +293,7 @@ def _mid_epoch(control: Course, saves: list[int], until: int) -> Scenario | None
     return _kill("KillMidEpoch", control.ranks(1)[-1], step)
 
 
-def _notice(control: Course, saves: list[int], until: int, grace: float) -> Scenario:
+def _notice(control: DrillRun, saves: list[int], until: int, grace: float) -> Scenario:
     first = min(control.steps(1), default=0)
     step = middle(saves, until) if saves else (first + until) // 2
     if step >= until:
@@ -327,7 +327,7 @@ PATIENCE = 3.0
 """Times the longest step of the undisturbed run that a rank may take before it counts as hung."""
 
 
-def hardships(control: Course, *, until: int) -> tuple[Scenario, ...]:
+def fault_scenarios(control: DrillRun, *, until: int) -> tuple[Scenario, ...]:
     """The faults of `--all`, which test TrainRun rather than the script: each strikes in mid-epoch,
     with a checkpoint behind it."""
     saves = [step for step in control.committed if step < until]

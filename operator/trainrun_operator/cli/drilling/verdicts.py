@@ -20,10 +20,22 @@ from trainrun_operator.cli.drilling.comparing import (
     compare,
     shows_weights,
 )
-from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault, of_own_files
+from trainrun_operator.cli.drilling.findings import (
+    FaultFreeBaseline,
+    of_control,
+    of_fault,
+    of_own_files,
+)
 from trainrun_operator.cli.drilling.remedies import Finding, Kind
-from trainrun_operator.cli.drilling.runs import Course, Curve, Scenario, detected, recovery, stages
-from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.drilling.runs import (
+    Curve,
+    DrillRun,
+    Scenario,
+    detected,
+    recovery,
+    stages,
+)
+from trainrun_operator.cli.formatting import seconds as in_words
 
 Outcome = Literal["Fine", "Found", "NotRehearsed"]
 Curves = Literal["Equal", "WithinTolerance", "Differ", "NotCompared"]
@@ -92,7 +104,7 @@ class Drill:
         return all(it.outcome != "NotRehearsed" for it in self.rehearsed)
 
 
-def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
+def judge(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> Rehearsed:
     """The verdict on one fault."""
     found = of_fault(scenario, course, beside)
     why_not = "" if found else unseen(scenario, course, beside)
@@ -119,7 +131,7 @@ def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
 
 
 def findings_of_controls(
-    controls: list[Course], *, grace: float, on_notice: OnNotice
+    controls: list[DrillRun], *, grace: float, on_notice: OnNotice
 ) -> tuple[Finding, ...]:
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
     if len(controls) == 2 and files_shared(*controls):
@@ -129,7 +141,7 @@ def findings_of_controls(
     return tuple(it for it in first if all(it.kind in kinds for kinds in shown))
 
 
-def files_shared(first: Course, second: Course) -> bool:
+def files_shared(first: DrillRun, second: DrillRun) -> bool:
     """Whether the second undisturbed run has gone on where the first one ended."""
     begun = min(second.steps(1), default=None)
     if not first.steps(1) or not first.committed:
@@ -139,7 +151,7 @@ def files_shared(first: Course, second: Course) -> bool:
     return begun > max(first.committed[0], min(first.steps(1)))
 
 
-def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
+def unseen(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> str:
     """What of this fault could not be seen; empty: nothing is missing."""
     if not course.struck:
         return "the fault never struck: the training was over before, or out of time"
@@ -156,7 +168,7 @@ def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     )
 
 
-def _not_as_planned(scenario: Scenario, course: Course) -> str:
+def _not_as_planned(scenario: Scenario, course: DrillRun) -> str:
     name, handed = scenario.name, course.handed
     if name in ("KillAfterCheckpoint", "KillMidEpoch") and handed is None:
         return "no checkpoint was committed yet when the rank was killed"
@@ -176,7 +188,7 @@ def _not_as_planned(scenario: Scenario, course: Course) -> str:
 TOO_EARLY = "the checkpoint of the last step was not committed yet when the rank was killed"
 
 
-def _not_at_end(scenario: Scenario, course: Course) -> str:
+def _not_at_end(scenario: Scenario, course: DrillRun) -> str:
     (fault,) = scenario.faults
     if course.ending != "Succeeded":
         return "it did not end in the time that was left: give more by --within"
@@ -185,7 +197,7 @@ def _not_at_end(scenario: Scenario, course: Course) -> str:
     return ""
 
 
-def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
+def _by_luck(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> str:
     """A notice was survived by a checkpoint that came anyway."""
     if scenario.name != "Notice" or beside.on_notice == "Stop":
         return ""
@@ -199,7 +211,7 @@ def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"
 
 
-def _not_comparable(control: Course, within: Tolerance | None) -> str:
+def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
     if not control.steps(1):
         return "rank 0 reports no metrics: whether the training goes on equally was not seen"
     if within is None:
@@ -209,7 +221,7 @@ def _not_comparable(control: Course, within: Tolerance | None) -> str:
     return ""
 
 
-def _blind(course: Course, beside: Undisturbed) -> str:
+def _blind(course: DrillRun, beside: FaultFreeBaseline) -> str:
     """Where a run that loads nothing would not differ from what is allowed."""
     within, handed, until = beside.within, course.handed, beside.until
     if handed is None or within is None:
@@ -234,7 +246,7 @@ def _by(it: Difference) -> str:
     return f"by {it.size:.4g}" if math.isfinite(it.size) else "at all"
 
 
-def _cut_short(course: Course, beside: Undisturbed) -> str:
+def _cut_short(course: DrillRun, beside: FaultFreeBaseline) -> str:
     """Where the attempt after the fault has not done all steps."""
     control, until, reached = beside.control, beside.until, course.reached(course.last)
     # Of processes that have ended well the last heartbeat may be missed, their metrics are not.
@@ -258,7 +270,7 @@ OTHER = MEASURED | {"CheckpointsDiffer", "ShouldSaveNeverAsked", "NoticeSavedNot
 """Findings that say nothing about curves."""
 
 
-def _lost(course: Course) -> int:
+def _lost(course: DrillRun) -> int:
     """Steps that had to be done again: that earlier attempts had got to beyond the checkpoint that
     was gone on from in the end."""
     reached = max((it.reached or 0 for it in course.chapters[:-1]), default=0)
@@ -293,7 +305,7 @@ def longer(told: Rehearsed) -> Scenario | None:
     return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
 
 
-def earlier(told: Rehearsed, course: Course, *, until: int) -> Scenario | None:
+def earlier(told: Rehearsed, course: DrillRun, *, until: int) -> Scenario | None:
     """The notice so early that twice as many steps may be done until it is saved; None where it was
     not too late, or cannot come so early."""
     if told.scenario.name != "Notice" or told.outcome != "NotRehearsed":
@@ -308,7 +320,7 @@ def earlier(told: Rehearsed, course: Course, *, until: int) -> Scenario | None:
     return replace(told.scenario, faults=(replace(fault, step=step),))
 
 
-def with_measured(told: Rehearsed, course: Course) -> Rehearsed:
+def with_measured(told: Rehearsed, course: DrillRun) -> Rehearsed:
     """The verdict with what the longer grace has shown."""
     took = course.noticed.committed
     if took is None:

@@ -15,8 +15,8 @@ from itertools import pairwise
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life
+from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.report.model import Advice
-from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.attempts import unsaved
 from trainrun_operator.core.run.causes import advice_on
 from trainrun_operator.core.run.incidents.evidence import place_of

@@ -25,8 +25,9 @@ from trainrun.contract.metrics import decode
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
+from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.log_lines.history import stored_slots
-from trainrun_operator.cli.report.drawing import Thinned
+from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import Block, Curves, TextLine
 from trainrun_operator.cli.sources import (
     RunState,
@@ -36,7 +37,6 @@ from trainrun_operator.cli.sources import (
     nothing_of,
 )
 from trainrun_operator.cli.tasks.program import TaskHistory
-from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
@@ -316,7 +316,7 @@ def extras_of(source: Source, life: Life, *, generation: int | None) -> Extras:
 def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
     """From the records of a run's metrics, as `read_metrics` gives them: pictures of the metrics,
     and the names of those that have none; nothing where there are no numbers."""
-    found: dict[str, dict[int, Thinned]] = {}
+    found: dict[str, dict[int, Downsampled]] = {}
     left_out: dict[str, None] = {}
     attempts: list[int] = []
     for attempt, step, name, value in _numbers(records):
@@ -326,7 +326,7 @@ def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
             attempts.append(attempt)
         if name in found or len(found) < MOST_METRICS:
             curves = found.setdefault(name, {})
-            curves.setdefault(attempts.index(attempt), Thinned()).add(step, value)
+            curves.setdefault(attempts.index(attempt), Downsampled()).add(step, value)
         elif len(left_out) < MOST_METRICS:
             left_out[name] = None
     if not found:

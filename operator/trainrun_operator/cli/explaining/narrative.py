@@ -13,9 +13,9 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.advice import lost_steps, on_node, step_seconds
 from trainrun_operator.cli.explaining.life import Life, Rank
-from trainrun_operator.cli.report.model import Block, Section, TextLine, Verbatim
-from trainrun_operator.cli.wording import counted, stages
-from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.formatting import counted, stages
+from trainrun_operator.cli.formatting import seconds as in_words
+from trainrun_operator.cli.report.model import Block, Preformatted, Section, TextLine
 from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.times import STAGES
 
@@ -60,7 +60,11 @@ def section(
         *(TextLine(text, "note") for text in changed),
         *lines,
         *_incident(chapter, life),
-        *(Verbatim(tuple(_stacks(it)), title=STOOD_STILL) for it in [life.stood(chapter)] if it),
+        *(
+            Preformatted(tuple(_stacks(it)), title=STOOD_STILL)
+            for it in [life.stood(chapter)]
+            if it
+        ),
         *(TextLine(text) for text in _waits(chapter)),
         *_tails(logs),
     )
@@ -140,7 +144,7 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
         if name not in KNOWN and value not in (None, "", [], {}, False):
             yield TextLine(f"{LABELS.get(name) or _in_words(name)}: {_told(value)}")
     if last := chapter.incident.get("lastLines"):
-        yield Verbatim(tuple(map(str, last)), title="its last lines")
+        yield Preformatted(tuple(map(str, last)), title="its last lines")
 
 
 def _in_words(name: str) -> str:
@@ -185,11 +189,11 @@ def _tails(logs: Iterable[RankLog]) -> Iterator[Block]:
         yield from tails
 
 
-def _tail(rank: RankLog) -> Verbatim:
+def _tail(rank: RankLog) -> Preformatted:
     lines = tuple(line.text for line in rank.lines[-MOST_LINES:])
     before = rank.dropped + len(rank.lines) - len(lines)
     more = f", {before:,} before them left out" if before else ""
-    return Verbatim(
+    return Preformatted(
         lines, title=f"rank {rank.rank}: {counted(len(lines), 'line')}{more}", folded=True
     )
 

@@ -12,12 +12,14 @@ from trainrun_operator.api.run.story import chapter_object
 from trainrun_operator.cli.explaining.advice import advice, lost_steps
 from trainrun_operator.cli.explaining.life import Extras, Life
 from trainrun_operator.cli.explaining.narrative import beginning, changes, section, section_id
+from trainrun_operator.cli.formatting import clock, counted, stamp
+from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.report.model import (
-    Advices,
     Bar,
     BarKind,
     Bars,
     Document,
+    Recommendations,
     Section,
     Table,
     TableRow,
@@ -26,8 +28,6 @@ from trainrun_operator.cli.report.model import (
 )
 from trainrun_operator.cli.sources import checkpoint_object
 from trainrun_operator.cli.tasks.views import in_story
-from trainrun_operator.cli.wording import clock, counted, stamp
-from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.times import BUCKETS, goodput
 
 WORDS: dict[str, tuple[str, str]] = {
@@ -61,7 +61,7 @@ def report_of(life: Life, extras: Extras | None = None) -> Document:
         facts=(("storage", life.uri),),
         remarks=(*life.remarks, *more.remarks),
         sections=tuple(_sections(life, more)),
-        advice=Advices(
+        advice=Recommendations(
             title="What to change",
             items=advice(life),
             otherwise="What to change: nothing that these numbers show.",

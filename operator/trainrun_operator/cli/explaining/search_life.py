@@ -24,10 +24,10 @@ from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.cli.explaining.advice import look_at, on_node
 from trainrun_operator.cli.explaining.life import Life, life_of
+from trainrun_operator.cli.formatting import counted
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.sources import Source, UnknownRun
-from trainrun_operator.cli.sweeping.reading import ReadSweep
-from trainrun_operator.cli.wording import counted
+from trainrun_operator.cli.sweeping.stored_sweep import ReadSweep
 from trainrun_operator.core.sweep.config import (
     TRIALS,
     changed_fields,

@@ -22,17 +22,19 @@ from trainrun_operator.cli.explaining.search_life import (
     newest_attempt,
     troubled_trials,
 )
-from trainrun_operator.cli.report.drawing import Thinned
+from trainrun_operator.cli.formatting import clock, counted, joined
+from trainrun_operator.cli.formatting import seconds as in_words
+from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import (
-    Advices,
     Block,
     Curves,
     Document,
+    Preformatted,
+    Recommendations,
     Section,
     TextLine,
-    Verbatim,
 )
-from trainrun_operator.cli.sweeping.texts import (
+from trainrun_operator.cli.sweeping.trial_text import (
     STATES,
     cost,
     first_line,
@@ -44,8 +46,6 @@ from trainrun_operator.cli.sweeping.texts import (
     trial_row,
     value_at,
 )
-from trainrun_operator.cli.wording import clock, counted, joined
-from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.sweep.config import in_sweep
 
 MOST_TOLD = 10
@@ -65,7 +65,7 @@ def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
         facts=(("storage", life.sweep.uri),),
         remarks=(*life.remarks, *by_chance(life), *records_lost(life)),
         sections=tuple(_sections(life, pictures=pictures)),
-        advice=Advices(
+        advice=Recommendations(
             title="What to do next", items=advice(life), otherwise="What to do next: nothing."
         ),
         data=_data(life),
@@ -106,7 +106,7 @@ def _failed(life: SearchLife, trial: TrialView) -> Iterator[Block]:
     hint = advice_of(own)
     if hint and hint not in why(trial):
         yield TextLine(hint, deeper=True)
-    yield Verbatim((f"trainrun explain {life.folder_of(trial)}",))
+    yield Preformatted((f"trainrun explain {life.folder_of(trial)}",))
 
 
 def _other(life: SearchLife, trial: TrialView) -> TextLine:
@@ -118,7 +118,7 @@ def _other(life: SearchLife, trial: TrialView) -> TextLine:
 def _more(life: SearchLife, found: int) -> Iterator[Block]:
     if found > MOST_TOLD:
         yield TextLine(f"and {found - MOST_TOLD} more, older ones; all of them:")
-        yield Verbatim((f"trainrun sweep trials {life.sweep.uri}",))
+        yield Preformatted((f"trainrun sweep trials {life.sweep.uri}",))
 
 
 def _best(life: SearchLife) -> Section:
@@ -129,7 +129,7 @@ def _best(life: SearchLife) -> Section:
     so_far = ", so far" if found.trial.open else ""
     blocks = (
         TextLine(parameters(found.trial.params, exact=True)),
-        Verbatim((f"trainrun checkpoints {life.folder_of(found.trial)}",)),
+        Preformatted((f"trainrun checkpoints {life.folder_of(found.trial)}",)),
     )
     told = value_at(goal, found.own.value, found.own.step)
     return Section(
@@ -141,7 +141,7 @@ def history(life: SearchLife) -> Curves | None:
     """What trials have come to, by number; None where none has a value."""
     goal = life.sweep.objective
     better = min if goal.goal == "minimize" else max
-    values, ahead = Thinned(), Thinned()
+    values, ahead = Downsampled(), Downsampled()
     leading = math.nan
     for trial in life.view.trials.values():
         if trial.value is not None and math.isfinite(trial.value):

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from trainrun.checkpoint.logs import KEPT_ATTEMPTS, RankLog, WorkerLog, read_logs, stored_logs
 from trainrun.checkpoint.run_store import RunStore
+from trainrun_operator.cli.formatting import counted, named
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted, WorkerOutput
-from trainrun_operator.cli.wording import counted, named
 from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 

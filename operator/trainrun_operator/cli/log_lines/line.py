@@ -23,7 +23,7 @@ from operator import itemgetter
 import click
 
 from trainrun.contract.masking import hide_values, masked
-from trainrun_operator.cli.wording import named, printable
+from trainrun_operator.cli.formatting import named, printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ BRAILLE = 0x2800
 
 
 @dataclass(slots=True)
-class Thinned:
+class Downsampled:
     """A curve thinned to what a picture can show. Every so many reports are kept, and always the
     last one."""
 
@@ -57,7 +57,7 @@ class Thinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class PlotArea:
     """The finite numbers of a picture: from where to where."""
 
     low: float
@@ -74,13 +74,13 @@ class Plane:
         return (step - self.first) / max(self.last - self.first, 1), 1 - height
 
 
-def frame(picture: Mapping[int, Sequence[Point]]) -> Plane | None:
+def frame(picture: Mapping[int, Sequence[Point]]) -> PlotArea | None:
     """None where no value is a finite number."""
     points = [it for curve in picture.values() for it in curve if math.isfinite(it[1])]
     if not points:
         return None
     steps, values = zip(*points, strict=True)
-    return Plane(min(values), max(values), min(steps), max(steps))
+    return PlotArea(min(values), max(values), min(steps), max(steps))
 
 
 def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
@@ -115,12 +115,12 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COL
     )
 
 
-def _dot(stroke: str, points: Sequence[Point], seen: Plane) -> str:
+def _dot(stroke: str, points: Sequence[Point], seen: PlotArea) -> str:
     first = _stroke(points[:1], seen)
     return f'<path class="dot" style="stroke:{stroke}" d="{first}"/>'
 
 
-def _stroke(points: Sequence[Point], seen: Plane) -> str:
+def _stroke(points: Sequence[Point], seen: PlotArea) -> str:
     """One line, broken where a value is no number; a single point is a dot."""
     drawn, pen = [], "M"
     for point in points:
@@ -143,7 +143,7 @@ def braille(curves: Curves) -> Iterator[str]:
 
 
 def _drawn(
-    metric: str, picture: Mapping[int, Sequence[Point]], seen: Plane, names: tuple[str, ...]
+    metric: str, picture: Mapping[int, Sequence[Point]], seen: PlotArea, names: tuple[str, ...]
 ) -> Iterator[str]:
     first, *others = sorted(picture)
     dots = _dots(picture[first], seen)
@@ -163,7 +163,7 @@ def _drawn(
     yield from _legend(marked)
 
 
-def _dots(points: Sequence[Point], seen: Plane) -> dict[tuple[int, int], int]:
+def _dots(points: Sequence[Point], seen: PlotArea) -> dict[tuple[int, int], int]:
     """Bits by (row, column); between two points a straight line."""
     found: dict[tuple[int, int], int] = {}
     places = [seen.place(point) for point in points if math.isfinite(point[1])]

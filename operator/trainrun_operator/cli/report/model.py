@@ -29,7 +29,7 @@ class TextLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Verbatim:
+class Preformatted:
     """Lines that are shown as they are: output, stacks, a command to copy."""
 
     lines: tuple[str, ...]
@@ -106,7 +106,7 @@ class Curves:
     """The first run is what the others are compared with."""
 
 
-Block = TextLine | Verbatim | Table | Bars | Curves
+Block = TextLine | Preformatted | Table | Bars | Curves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advices:
+class Recommendations:
     """What to do about all that: at the end of a terminal, at the top of a page."""
 
     title: str
@@ -157,7 +157,7 @@ class Document:
     headline: str
     """How that stands, in a sentence."""
     tone: Tone = "plain"
-    lead: tuple[TextLine | Verbatim, ...] = ()
+    lead: tuple[TextLine | Preformatted, ...] = ()
     """What to read first."""
     facts: tuple[tuple[str, str], ...] = ()
     """In a word or two, and what it is; without a word it goes on with the one before."""
@@ -166,6 +166,6 @@ class Document:
     sections: tuple[Section, ...] = ()
     ending: tuple[str, ...] = ()
     """What to know at last, a sentence each; lines that may be copied."""
-    advice: Advices | None = None
+    advice: Recommendations | None = None
     data: Mapping[str, object] = field(default_factory=dict)
     """The same for programs, as documented for the command."""

@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from trainrun.contract.masking import masked
+from trainrun_operator.cli.formatting import clock, printable, shortened
 from trainrun_operator.cli.report.drawing import COLORS, color, frame, no_numbers, svg
 from trainrun_operator.cli.report.model import (
-    Advices,
     Bar,
     Bars,
     Block,
     Curves,
     Document,
+    Preformatted,
+    Recommendations,
     Section,
     Table,
     TableRow,
     TextLine,
-    Verbatim,
 )
-from trainrun_operator.cli.wording import clock, printable, shortened
 
 LONGEST_NAME, LONGEST_LINE = 80, 400
 """Characters of a metric's name, and of a line of output."""
@@ -64,7 +64,7 @@ def _head(report: Document) -> str:
     )
 
 
-def _advice(advice: Advices | None) -> Iterator[str]:
+def _advice(advice: Recommendations | None) -> Iterator[str]:
     if advice is None:
         return
     items = "".join(
@@ -102,7 +102,7 @@ def _block(block: Block) -> str:
         case TextLine(text=text, tone=tone, at=at, deeper=deeper):
             when = f"<time>{clock(at)}</time> " if at is not None else ""
             return f'<li class="{tone}{" deeper" * deeper}">{when}{safe(text)}</li>'
-        case Verbatim():
+        case Preformatted():
             return _verbatim(block)
         case Table(heads=heads, rows=rows):
             head = "".join(f"<th>{safe(it)}</th>" for it in heads)
@@ -114,7 +114,7 @@ def _block(block: Block) -> str:
             return _curves(block)
 
 
-def _verbatim(block: Verbatim) -> str:
+def _verbatim(block: Preformatted) -> str:
     # Each line by itself: a secret ends with its line.
     told = "\n".join(safe(shortened(masked(line), LONGEST_LINE)) for line in block.lines)
     title = safe(block.title)

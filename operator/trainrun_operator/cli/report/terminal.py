@@ -11,21 +11,21 @@ from collections.abc import Iterator
 
 import click
 
+from trainrun_operator.cli.formatting import clock, printable
 from trainrun_operator.cli.report.drawing import braille
 from trainrun_operator.cli.report.model import (
-    Advices,
     Bar,
     Bars,
     Block,
     Curves,
     Document,
+    Preformatted,
+    Recommendations,
     Section,
     Table,
     TextLine,
     Tone,
-    Verbatim,
 )
-from trainrun_operator.cli.wording import clock, printable
 
 WIDTH = 79
 """Columns."""
@@ -98,7 +98,7 @@ def _block(block: Block, *, margin: int) -> Iterator[str]:
             yield from wrapped(told, indent=margin - 9, hang=9, color=COLORS[tone])
         case TextLine(text=text, tone=tone, deeper=deeper):
             yield from wrapped(text, indent=margin + 2 * deeper, hang=2, color=COLORS[tone])
-        case Verbatim(lines=told, title=title):
+        case Preformatted(lines=told, title=title):
             yield from wrapped(f"{title}:" if title else "", indent=margin)
             yield from (f"{' ' * (margin + 2)}{printable(line)}" for line in told)
         case Table(heads=heads, rows=rows):
@@ -138,7 +138,7 @@ def _bar(bar: Bar, signs: dict[str, str], *, room: int) -> str:
     return drawn or "."
 
 
-def _advice(advice: Advices) -> Iterator[str]:
+def _advice(advice: Recommendations) -> Iterator[str]:
     if not advice.items:
         yield from wrapped(advice.otherwise)
         return

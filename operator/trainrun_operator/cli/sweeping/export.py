@@ -16,10 +16,10 @@ from typing import TextIO
 import click
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.report.output import write_page
-from trainrun_operator.cli.sweeping.reading import ReadSweep
-from trainrun_operator.cli.sweeping.texts import trial_rows
+from trainrun_operator.cli.sweeping.stored_sweep import ReadSweep
+from trainrun_operator.cli.sweeping.trial_text import trial_rows
 from trainrun_operator.core.sweep.config import as_text
 from trainrun_operator.runtime.clerk_work import without_optuna
 
@@ -37,7 +37,7 @@ def export_optuna(sweep: ReadSweep, file: Path) -> None:
     with _writing("--optuna", file):
         write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.folder.run_name)
     click.echo(
-        f"{file}: study {sweep.folder.run_name} with {wording.counted(sweep.view.asked, 'trial')}"
+        f"{file}: study {sweep.folder.run_name} with {formatting.counted(sweep.view.asked, 'trial')}"
     )
 
 
@@ -48,7 +48,7 @@ def export_csv(sweep: ReadSweep, file: Path) -> None:
         return
     with _writing("--csv", file), file.open("x", encoding="utf-8", newline="") as stream:
         _write_table(sweep, stream)
-    click.echo(f"{file}: {wording.counted(sweep.view.asked, 'trial')}")
+    click.echo(f"{file}: {formatting.counted(sweep.view.asked, 'trial')}")
 
 
 @contextmanager

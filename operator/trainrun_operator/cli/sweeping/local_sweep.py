@@ -23,20 +23,20 @@ from trainrun_operator.cli.ctrl_c import on_interrupt
 from trainrun_operator.cli.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
 from trainrun_operator.cli.leading import RunOptions, lead_alone
 from trainrun_operator.cli.local_run import LocalServer
-from trainrun_operator.cli.sweeping.news import (
-    SweepJson,
-    SweepLines,
-    SweepLooked,
-    SweepSink,
-    TrialEnded,
-)
 from trainrun_operator.cli.sweeping.preparation import (
     Change,
     SweepPreparation,
     WatchedFile,
     prepare_sweep,
 )
-from trainrun_operator.cli.sweeping.texts import summary
+from trainrun_operator.cli.sweeping.sweep_events import (
+    SweepEventSink,
+    SweepJson,
+    SweepLines,
+    SweepObserved,
+    TrialEnded,
+)
+from trainrun_operator.cli.sweeping.trial_text import summary
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.core.sweep.boundary import (
     ClerkUnknown,
@@ -91,7 +91,7 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
         return _run(prepared, options, table)
 
 
-def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepSink) -> TrainSweepStatus:
+def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepEventSink) -> TrainSweepStatus:
     for note in prepared.notes:
         sink.say(note)
     file = WatchedFile(prepared, partial(prepare_sweep, options))
@@ -113,7 +113,7 @@ class LocalSweep:
     SweepWorld."""
 
     def __init__(
-        self, prepared: SweepPreparation, *, uid: str, sink: SweepSink, file: WatchedFile
+        self, prepared: SweepPreparation, *, uid: str, sink: SweepEventSink, file: WatchedFile
     ) -> None:
         self._prepared = prepared
         self._file = file
@@ -191,7 +191,7 @@ class LocalSweep:
         """By the table of all trials."""
         self.status = status
         rows = self._trials.rows(self._work.view, seen.config.search.objective)
-        self._sink.emit(SweepLooked(status=status, rows=rows))
+        self._sink.emit(SweepObserved(status=status, rows=rows))
 
     async def order(self, _seen: SweepSeen, plan: SweepPlan) -> None:
         """Do the clerk's work here and now."""

@@ -29,10 +29,16 @@ from trainrun._samplers.optuna_study import frozen, texts
 from trainrun.contract.masking import masked
 from trainrun.sweep.search import OneOf, Scalar
 from trainrun.sweep.view import TrialView, best
+from trainrun_operator.cli.formatting import counted
 from trainrun_operator.cli.report.page import framed, safe
-from trainrun_operator.cli.sweeping.reading import ReadSweep
-from trainrun_operator.cli.sweeping.texts import cost, first_line, parameters, searched, value_at
-from trainrun_operator.cli.wording import counted
+from trainrun_operator.cli.sweeping.stored_sweep import ReadSweep
+from trainrun_operator.cli.sweeping.trial_text import (
+    cost,
+    first_line,
+    parameters,
+    searched,
+    value_at,
+)
 
 MOST_CURVES = 100
 MOST_LINES = 300

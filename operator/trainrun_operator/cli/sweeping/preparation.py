@@ -25,7 +25,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import Preparation, preparation_of
-from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
+from trainrun_operator.cli.sweeping.stored_sweep import load_sweep, store_of
 from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.core.sweep.config import (
     METRICS_INTERVAL,

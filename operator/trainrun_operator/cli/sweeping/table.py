@@ -12,10 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from trainrun.sweep.search import Objective
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.live import Redrawn
-from trainrun_operator.cli.sweeping.news import OfTrial, SweepLooked, SweepNews, TrialEnded
-from trainrun_operator.cli.sweeping.texts import Row, cells, heads, outcome
+from trainrun_operator.cli.sweeping.sweep_events import (
+    SweepNews,
+    SweepObserved,
+    TrialEnded,
+    TrialEvent,
+)
+from trainrun_operator.cli.sweeping.trial_text import Row, cells, heads, outcome
 from trainrun_operator.runtime.run_events import RunEvent
 
 MOST_EVENTS = 5
@@ -35,7 +40,7 @@ class SweepTable(Redrawn):
         super().__init__(console)
         self._name = name
         self._objective = objective
-        self._looked: SweepLooked | None = None
+        self._looked: SweepObserved | None = None
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
 
     def emit(self, news: SweepNews) -> None:
@@ -46,13 +51,13 @@ class SweepTable(Redrawn):
     def remember(self, news: SweepNews) -> None:
         """Take note."""
         match news:
-            case SweepLooked():
+            case SweepObserved():
                 self._looked = news
             case TrialEnded(trial=trial):
                 text = f"trial {trial.number} {trial.state}: {outcome(trial, self._objective)}"
                 self._events.append(Text(text, style=STYLES.get(trial.state, ""), no_wrap=True))
-            case OfTrial(trial=number_, news=RunEvent(event=event)) if event.type == "Warning":
-                text = f"trial {number_} {event.reason}: {wording.printable(event.message)}"
+            case TrialEvent(trial=number_, news=RunEvent(event=event)) if event.type == "Warning":
+                text = f"trial {number_} {event.reason}: {formatting.printable(event.message)}"
                 self._events.append(Text(text, style="yellow", no_wrap=True))
             case _:
                 pass

@@ -20,9 +20,9 @@ from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
 from trainrun_operator.cli.preparation import Preparation, open_run
-from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
-from trainrun_operator.cli.sweeping.texts import Row, trial_row
+from trainrun_operator.cli.sweeping.sweep_events import SweepEventSink, TrialEvent, TrialStarted
+from trainrun_operator.cli.sweeping.trial_text import Row, trial_row
 from trainrun_operator.core.sweep.boundary import (
     CreateTrial,
     DeleteTrial,
@@ -112,7 +112,7 @@ class TrialSink:
     """Passes on what happens to the run of a trial."""
 
     trial: LocalTrial
-    sink: SweepSink
+    sink: SweepEventSink
 
     def emit(self, news: RunNews) -> None:
         """Of its trial, and to whoever is told of the sweep."""
@@ -121,7 +121,7 @@ class TrialSink:
         if isinstance(news, RunEvent):
             event = replace(news.event, message=in_sweep(news.event.message))
             news = replace(news, event=event)
-        self.sink.emit(OfTrial(trial=self.trial.action.trial.number, news=news))
+        self.sink.emit(TrialEvent(trial=self.trial.action.trial.number, news=news))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -131,7 +131,7 @@ class LocalTrials:
     prepared: SweepPreparation
     """Trials that are created from now on are as this says."""
     server: LocalServer
-    sink: SweepSink
+    sink: SweepEventSink
     wake: Callable[[], None]
     """Called when a run has ended or was saved."""
 

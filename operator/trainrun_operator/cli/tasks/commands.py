@@ -20,7 +20,7 @@ from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
 from trainrun.tasks.keep import BY_HAND, digest_in, to_bytes
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
 from trainrun_operator.cli.report.output import tell
 from trainrun_operator.cli.report.terminal import wrapped
@@ -135,7 +135,7 @@ def collect(where: str | None, *, dry_run: bool, **place: str | None) -> None:
         )
     kept = {name for task in history.book.entries.values() for name in objects(task)}
     dead = sorted(set(names) - kept)
-    freed = wording.size(sum(size or 0 for size in program.keep.sizes(dead)))
+    freed = formatting.size(sum(size or 0 for size in program.keep.sizes(dead)))
     for name in dead if dry_run else ():
         click.echo(name)
     if not dry_run:

@@ -16,9 +16,9 @@ import click
 from trainrun.contract import wire
 from trainrun.tasks import records as log
 from trainrun.tasks.book import Entry
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.report import terminal
-from trainrun_operator.cli.report.model import Document, Section, TextLine, Verbatim
+from trainrun_operator.cli.report.model import Document, Preformatted, Section, TextLine
 from trainrun_operator.cli.report.terminal import WIDTH, wrapped
 from trainrun_operator.cli.tasks.program import OpenedProgram, TaskHistory, objects, shown
 
@@ -37,7 +37,7 @@ def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -
         "are kept; give the function another version= to make them anew."
         for function, keys in stale.items()
     )
-    blocks: dict[str, Sequence[TextLine | Verbatim]] = {
+    blocks: dict[str, Sequence[TextLine | Preformatted]] = {
         "Failed": _failed(history),
         "Slowest": _slowest(history, now),
     }
@@ -52,19 +52,19 @@ def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -
     yield from terminal.lines(document)
 
 
-def _slowest(history: TaskHistory, now: float) -> list[Verbatim]:
+def _slowest(history: TaskHistory, now: float) -> list[Preformatted]:
     slowest = sorted(_timed(history, now), key=lambda timed: -timed[0])[:MOST_SLOW]
     told = (
-        row(task, f"{wording.long(seconds)}{', running' * (not task.done)}").lstrip()
+        row(task, f"{formatting.long(seconds)}{', running' * (not task.done)}").lstrip()
         for seconds, task in slowest
     )
-    return [Verbatim(tuple(told))] if slowest else []
+    return [Preformatted(tuple(told))] if slowest else []
 
 
 def _counted(history: TaskHistory) -> str:
     """`290 done, 8 running, 2 failed, 5 retries, 1 rebuilt`."""
     words = {"reconstructions": "rebuilt"}
-    return wording.counts({words.get(it, it): count for it, count in history.counts.items()})
+    return formatting.counts({words.get(it, it): count for it, count in history.counts.items()})
 
 
 def _standing(history: TaskHistory, now: float) -> str:
@@ -72,7 +72,7 @@ def _standing(history: TaskHistory, now: float) -> str:
     if history.over:
         how = "has returned" if history.over == "Returned" else "ended with an exception"
         return f"{starts}; the program {how}"
-    return f"{starts}; last entry {wording.long(max(0.0, now - history.time))} ago"
+    return f"{starts}; last entry {formatting.long(max(0.0, now - history.time))} ago"
 
 
 def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
@@ -98,7 +98,7 @@ def in_story(history: TaskHistory) -> Section:
 def _failed(history: TaskHistory) -> list[TextLine]:
     """What the newest have failed with: the messages name call, key, try and remedy."""
     failed = [task.final for task in reversed(history.calls) if task.final is not None]
-    told = [wording.shortened(it.message, 400) for it in failed[:MOST_FAILED]]
+    told = [formatting.shortened(it.message, 400) for it in failed[:MOST_FAILED]]
     lines = [TextLine(text, "bad", deeper=True) for text in told]
     if more := len(failed) - len(told):
         lines.append(TextLine(f"and {more} more: --json lists all", deeper=True))
@@ -109,7 +109,7 @@ def row(task: Entry, text: str) -> str:
     """One task with its short key and this text, in one line of the terminal."""
     head = f"    {task.key[:SHORT]:<{SHORT}}  "
     room = max(WIDTH, shutil.get_terminal_size().columns - 1) - len(head) - len(text) - 2
-    name = wording.printable(shown(task))
+    name = formatting.printable(shown(task))
     if len(name) > room:  # what calls differ in mostly stands at their ends
         half = (room - 3) // 2
         name = f"{name[: room - 3 - half]}...{name[-half:]}"
@@ -167,7 +167,7 @@ LARGE = ("key", "outputs", "output", "error")
 def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
     """For a terminal of 80 columns."""
     history = program.history
-    yield click.style(wording.printable(shown(task)), bold=True)
+    yield click.style(formatting.printable(shown(task)), bold=True)
     yield f"  key    {task.key}"
     yield f"  state  {history.state(task)}"
     parents = [history.book.entries.get(key, Entry(key)) for key in task.parents]
@@ -179,13 +179,13 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
     yield "  life"
     for time, record in records_of(task, history):
         when = datetime.fromtimestamp(time, UTC)
-        text = wording.printable(
+        text = formatting.printable(
             f"{when:%Y-%m-%d %H:%M:%S}  {SENTENCES[record.kind].format(record)}"
         )
         yield from wrapped(text, indent=4, hang=21)
     for name, output in objects(task).items():
         kind = "result (a folder)" if output.kind == "Folder" else "result"
-        yield f"  {kind}, {wording.size(output.size)}, sha256 {output.digest[:SHORT]}"
+        yield f"  {kind}, {formatting.size(output.size)}, sha256 {output.digest[:SHORT]}"
         in_store = (
             f"{program.keep.uri}/objects/{name}"
             if output.kept == "Store"
@@ -193,7 +193,7 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
         )
         yield f"    {'in the log' if output.inline else in_store}"
     if task.final is not None:
-        yield from (f"  | {wording.printable(it)}" for it in task.final.traceback.splitlines())
+        yield from (f"  | {formatting.printable(it)}" for it in task.final.traceback.splitlines())
     if history.state(task) in ("failed", "cancelled"):
         again = " ".join(filter(None, (program.words, task.key[:SHORT])))
         yield f"To run it again with fresh retries: trainrun tasks rebuild {again}"

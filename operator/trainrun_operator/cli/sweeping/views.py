@@ -19,11 +19,11 @@ from trainrun.errors import StoreError
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, best
 from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.report import terminal
 from trainrun_operator.cli.report.output import tell
-from trainrun_operator.cli.sweeping.reading import (
+from trainrun_operator.cli.sweeping.stored_sweep import (
     FoundSweep,
     ReadSweep,
     UnknownSweep,
@@ -31,7 +31,7 @@ from trainrun_operator.cli.sweeping.reading import (
     load_sweep,
     read_sweep,
 )
-from trainrun_operator.cli.sweeping.texts import (
+from trainrun_operator.cli.sweeping.trial_text import (
     Row,
     cells,
     facts,
@@ -116,7 +116,7 @@ def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    remark = f"  ({wording.shortened(row.remark, LONGEST_REMARK)})" if row.remark else ""
+    remark = f"  ({formatting.shortened(row.remark, LONGEST_REMARK)})" if row.remark else ""
     *others, params = cells(row)
     return *others, params + remark
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainrun_operator.cli.drilling.reading import Entries, content
+from trainrun_operator.cli.drilling.checkpoint_digests import Entries, content
 
 
 def read(data: bytes) -> Entries | None:

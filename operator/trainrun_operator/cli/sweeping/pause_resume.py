@@ -23,7 +23,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.finding import cluster_name
 from trainrun_operator.cli.report.output import tell
-from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
+from trainrun_operator.cli.sweeping.stored_sweep import load_sweep, store_of
 from trainrun_operator.core.sweep.config import sweep_config
 
 if TYPE_CHECKING:
@@ -182,14 +182,14 @@ def steer(
     # aiohttp and the client library: half a second that files need not wait.
     from trainrun_operator.worlds.kubernetes.user_client import change_sweep  # noqa: PLC0415
 
-    steering = _Steering(follow=follow, trials=trials)
+    steering = _PauseResumePatch(follow=follow, trials=trials)
     change_sweep(name.name, name.namespace, steering.fields)
     data = {"sweep": steering.where, **asdict(steering.edit)}
     tell(steering.lines(), data, as_json=as_json)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Steering:
+class _PauseResumePatch:
     """For one version after the other, where others write as well."""
 
     follow: Follow

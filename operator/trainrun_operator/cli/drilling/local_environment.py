@@ -22,9 +22,9 @@ from trainrun.checkpoint.reader import read_manifest
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.cli.drilling.rehearsal import Ground, offline, survives
-from trainrun_operator.cli.drilling.runs import AWAY, Course, Goal, Noticed, Scenario
-from trainrun_operator.cli.drilling.seeing import Watcher, ended, with_stored
+from trainrun_operator.cli.drilling.rehearsal import DrillEnvironment, offline, survives
+from trainrun_operator.cli.drilling.run_monitor import Watcher, ended, with_stored
+from trainrun_operator.cli.drilling.runs import AWAY, DrillRun, Goal, Noticed, Scenario
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.preparation import Preparation, load_file, open_run, preparation_of
 from trainrun_operator.cli.sources import Source
@@ -36,16 +36,16 @@ NAME = "drill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalGround(Ground):
-    """See `Ground`."""
+class LocalEnvironment(DrillEnvironment):
+    """See `DrillEnvironment`."""
 
     file: Path
     replicas: int | None
     folder: Path
     """For the storage of one run at a time."""
 
-    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
-        """See `Ground`."""
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
+        """See `DrillEnvironment`."""
         folder = self.folder / "run"
         folder.mkdir()
         try:
@@ -78,10 +78,10 @@ class LocalGround(Ground):
 
 
 @contextmanager
-def local_ground(file: Path, *, replicas: int | None) -> Iterator[LocalGround]:
+def local_environment(file: Path, *, replicas: int | None) -> Iterator[LocalEnvironment]:
     """In a temporary folder, which goes in the end."""
     with tempfile.TemporaryDirectory(prefix="trainrun-drill-", ignore_cleanup_errors=True) as made:
-        yield LocalGround(file=file, replicas=replicas, folder=Path(made))
+        yield LocalEnvironment(file=file, replicas=replicas, folder=Path(made))
 
 
 ENDING = 20.0
@@ -119,7 +119,7 @@ class Trial:
             save_on_interrupt=False,
         )
 
-    def run(self) -> Course:
+    def run(self) -> DrillRun:
         """What was seen of it. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
         begun = time.monotonic()
         try:
@@ -130,7 +130,7 @@ class Trial:
             raise KeyboardInterrupt
         prepared, watcher = self._prepared, self._watcher
         ending, failure = ended(status, reached_it=watcher.reached_it)
-        heard = Course(
+        heard = DrillRun(
             ending=ending,
             world_size=prepared.run.spec.workers.replicas * prepared.processes_per_worker,
             seconds=time.monotonic() - begun,

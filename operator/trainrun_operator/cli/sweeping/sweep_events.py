@@ -22,7 +22,7 @@ import click
 from trainrun.sweep.search import Objective, Scalar
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
-from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters
+from trainrun_operator.cli.sweeping.trial_text import Row, outcome, parameters
 from trainrun_operator.runtime.line_writers import Lines, source_of
 from trainrun_operator.runtime.run_events import Output, RunEvent, RunNews
 
@@ -37,7 +37,7 @@ class TrialStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfTrial:
+class TrialEvent:
     """Something happened to the run of a trial."""
 
     trial: int
@@ -54,7 +54,7 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepLooked:
+class SweepObserved:
     """A look at the sweep: this is the state of affairs."""
 
     status: TrainSweepStatus
@@ -62,10 +62,10 @@ class SweepLooked:
     """By number."""
 
 
-SweepNews = TrialStarted | OfTrial | TrialEnded | SweepLooked
+SweepNews = TrialStarted | TrialEvent | TrialEnded | SweepObserved
 
 
-class SweepSink(Protocol):
+class SweepEventSink(Protocol):
     """Somebody who wants to know."""
 
     def emit(self, news: SweepNews) -> None:
@@ -97,13 +97,13 @@ class SweepLines:
             case TrialEnded(trial=trial, leads=leads):
                 best = "; the best so far" if leads else ""
                 self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
-            case OfTrial(trial=number, news=RunEvent(event=event)) if (
+            case TrialEvent(trial=number, news=RunEvent(event=event)) if (
                 event.type == "Warning" or self._verbose
             ):
                 self._say(number, event.reason, event.message, color="yellow")
-            case OfTrial(trial=number, news=Output(line=line)) if self._verbose:
+            case TrialEvent(trial=number, news=Output(line=line)) if self._verbose:
                 self._lines.line(f"[{number}] {line}", source=source_of(str(number), line))
-            case OfTrial() | SweepLooked():
+            case TrialEvent() | SweepObserved():
                 pass
 
     def say(self, text: str) -> None:
@@ -127,12 +127,12 @@ class SweepJson:
     def emit(self, news: SweepNews) -> None:
         """Write what has changed."""
         match news:
-            case SweepLooked(rows=rows):
+            case SweepObserved(rows=rows):
                 for row in rows:
                     if self._rows.get(row.trial) != row:
                         self._rows[row.trial] = row
                         self._write({"event": "trial", **row.data})
-            case OfTrial(trial=trial, news=RunEvent(time=moment, event=event)):
+            case TrialEvent(trial=trial, news=RunEvent(time=moment, event=event)):
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 head = {"event": "history", "trial": trial, "time": moment.isoformat()}
                 self._write({**head, **fields})

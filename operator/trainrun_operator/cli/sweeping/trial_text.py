@@ -15,7 +15,7 @@ from trainrun.sweep.records import TrialState
 from trainrun.sweep.search import Objective, Scalar
 from trainrun.sweep.view import SweepView, TrialView, standing
 from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
-from trainrun_operator.cli import wording
+from trainrun_operator.cli import formatting
 from trainrun_operator.core.sweep.config import as_text
 
 LONGEST_TEXT = 20
@@ -54,7 +54,7 @@ def _parameter(value: Scalar, *, exact: bool) -> str:
     text = as_text(value)
     if not text.isprintable():  # a newline would break a table, and nobody could copy a tab
         text = json.dumps(text, ensure_ascii=False)
-    return text if exact else wording.shortened(text, LONGEST_TEXT)
+    return text if exact else formatting.shortened(text, LONGEST_TEXT)
 
 
 def outcome(trial: TrialView, objective: Objective) -> str:
@@ -71,7 +71,7 @@ def outcome_told(trial: EndedTrial, objective: Objective) -> str:
 
 def _outcome(at: str, trial: TrialView | EndedTrial) -> str:
     said = f"{trial.reason}: {trial.message}" if trial.message else ""
-    again = wording.counted(trial.restarts, "restart") if trial.restarts else ""
+    again = formatting.counted(trial.restarts, "restart") if trial.restarts else ""
     parts = (at, first_line(said), again)
     return "; ".join(part for part in parts if part) or trial.reason
 
@@ -91,10 +91,10 @@ def summary(
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
     """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
-    counts = wording.counts({it: getattr(status.trials, it) for it in map(str.lower, STATES)})
+    counts = formatting.counts({it: getattr(status.trials, it) for it in map(str.lower, STATES)})
     yield f"  trials       {status.trials.text or '0'} ended: {counts}"
     if status.active_seconds:
-        yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
+        yield f"  time         {formatting.seconds(float(status.active_seconds))} with trials at work"
     best = status.best
     if best is not None:
         value = value_at(objective, float(best.value), best.step)
@@ -112,9 +112,7 @@ def searched(view: SweepView, goal: Objective) -> str:
     extreme = "smallest" if goal.goal == "minimize" else "greatest"
     which = " at any step" if goal.value == "best" else ""
     sampler = spec["sampler"]["name"]
-    return (
-        f"It searched {wording.joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
-    )
+    return f"It searched {formatting.joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
 
 
 def _range(parameter: Mapping[str, Any]) -> str:
@@ -124,7 +122,7 @@ def _range(parameter: Mapping[str, Any]) -> str:
             it = parameter[kind]
             log = " (log)" if it.get("log") else ""
             return f"{name} from {it['low']:.6g} to {it['high']:.6g}{log}"
-    choices = [wording.shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
+    choices = [formatting.shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
     if len(choices) > MOST_CHOICES:
         return f"{name} among {len(choices)} values"
     return f"{name} ({', '.join(choices)})"
@@ -133,11 +131,11 @@ def _range(parameter: Mapping[str, Any]) -> str:
 def cost(view: SweepView) -> str:
     """What it cost."""
     states = {it.lower(): view.count(it) for it in STATES}
-    sessions = wording.counted(len(view.sessions), "session")
-    restarted = f"; {wording.counted(again, 'restart')}" if (again := restarts(view)) else ""
+    sessions = formatting.counted(len(view.sessions), "session")
+    restarted = f"; {formatting.counted(again, 'restart')}" if (again := restarts(view)) else ""
     return (
-        f"It took {wording.seconds(view.active)} with trials at work, in {sessions}: "
-        f"{wording.counted(view.asked, 'trial')}, {wording.counts(states)}{restarted}."
+        f"It took {formatting.seconds(view.active)} with trials at work, in {sessions}: "
+        f"{formatting.counted(view.asked, 'trial')}, {formatting.counts(states)}{restarted}."
     )
 
 

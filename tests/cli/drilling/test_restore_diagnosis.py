@@ -6,8 +6,8 @@ import pytest
 
 from trainrun.contract.metrics import Metric
 from trainrun_operator.cli.drilling.comparing import Part, deviations, parts_of, tolerance
-from trainrun_operator.cli.drilling.likeness import After, findings
 from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.restore_diagnosis import After, findings
 from trainrun_operator.cli.drilling.runs import Curve
 
 UNTIL, HANDED = 30, 20

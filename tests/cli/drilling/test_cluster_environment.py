@@ -17,12 +17,18 @@ from tests.support.kubeconfigs import written_kubeconfig
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.drilling import cluster_ground as ground_module
-from trainrun_operator.cli.drilling.cluster_ground import IN_CLUSTER, ClusterGround
-from trainrun_operator.cli.drilling.runs import OF_SCRIPT, OURS, Course, hardships, scenarios
+from trainrun_operator.cli.drilling import cluster_environment as ground_module
+from trainrun_operator.cli.drilling.cluster_environment import IN_CLUSTER, ClusterEnvironment
+from trainrun_operator.cli.drilling.runs import (
+    OF_SCRIPT,
+    OURS,
+    DrillRun,
+    fault_scenarios,
+    scenarios,
+)
 from trainrun_operator.cli.preparation import load_file
 
-CONTROL = Course(
+CONTROL = DrillRun(
     ending="Stopped",
     world_size=2,
     seconds=3.0,
@@ -78,8 +84,8 @@ def call(file: Path, *words: str) -> Result:
     return CliRunner().invoke(trainrun, ["drill", str(file), "--cluster", *words])
 
 
-def a_ground(folder: Path) -> ClusterGround:
-    return ClusterGround(run=load_file(a_file(folder)), say=lambda _text: None)
+def a_ground(folder: Path) -> ClusterEnvironment:
+    return ClusterEnvironment(run=load_file(a_file(folder)), say=lambda _text: None)
 
 
 def test_rights_that_are_missing_are_named_before_anything_is_made(
@@ -121,10 +127,10 @@ def test_one_client_of_the_storage_serves_all_runs(
     for file in late:
         file.parent.mkdir(parents=True)
         file.touch()
-    ground = a_ground(tmp_path)
-    ground._made += ["a", "b"]
-    ground.check()
-    ground.sweep()
+    environment = a_ground(tmp_path)
+    environment._made += ["a", "b"]
+    environment.check()
+    environment.sweep()
     assert not any(file.exists() for file in late)
     assert opened == [(tmp_path / "storage").as_uri()]
 
@@ -137,14 +143,14 @@ def test_without_a_cluster_nothing_is_done(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_deleting_a_worker_cannot_show_is_not_rehearsed(tmp_path: Path) -> None:
-    ground = a_ground(tmp_path)
-    assert ground.names(everything=False) == IN_CLUSTER
-    assert ground.names(everything=True) == (*OF_SCRIPT, *OURS)
+    environment = a_ground(tmp_path)
+    assert environment.names(everything=False) == IN_CLUSTER
+    assert environment.names(everything=True) == (*OF_SCRIPT, *OURS)
     planned = (
         *scenarios(CONTROL, until=UNTIL, grace=30),
-        *hardships(CONTROL, until=UNTIL),
+        *fault_scenarios(CONTROL, until=UNTIL),
     )
-    told = {it.name: ground.possible(it, CONTROL, until=UNTIL) for it in planned}
+    told = {it.name: environment.possible(it, CONTROL, until=UNTIL) for it in planned}
     assert {name for name, it in told.items() if it.faults} == set(IN_CLUSTER)
     others = [it for name, it in told.items() if name not in IN_CLUSTER]
     assert len(others) == 7
@@ -152,18 +158,18 @@ def test_what_deleting_a_worker_cannot_show_is_not_rehearsed(tmp_path: Path) -> 
 
 
 def test_faults_strike_as_soon_as_they_make_sense_since_steps_are_seen_late(tmp_path: Path) -> None:
-    ground = a_ground(tmp_path)
+    environment = a_ground(tmp_path)
     planned = scenarios(CONTROL, until=UNTIL, grace=30)
     steps = {
         it.name: it.faults[0].step
-        for it in (ground.possible(scenario, CONTROL, until=UNTIL) for scenario in planned)
+        for it in (environment.possible(scenario, CONTROL, until=UNTIL) for scenario in planned)
         if it.faults
     }
     assert steps == {"KillAfterCheckpoint": 21, "Notice": 21, "KillBeforeCheckpoint": 0}
 
 
 def test_what_could_not_be_planned_stays_so(tmp_path: Path) -> None:
-    ground, control = a_ground(tmp_path), replace(CONTROL, committed=())
+    environment, control = a_ground(tmp_path), replace(CONTROL, committed=())
     kill, *_ = scenarios(control, until=UNTIL, grace=30)
-    assert ground.possible(kill, control, until=UNTIL) == kill
+    assert environment.possible(kill, control, until=UNTIL) == kill
     assert "no checkpoint was committed before step 31" in kill.why_not

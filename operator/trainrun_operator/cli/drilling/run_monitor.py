@@ -30,15 +30,15 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.metrics import decode
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.cli.drilling.reading import LARGEST, Entries, content
-from trainrun_operator.cli.drilling.runs import Content, Course, Ending, Files, Noticed, Point
+from trainrun_operator.cli.drilling.checkpoint_digests import LARGEST, Entries, content
+from trainrun_operator.cli.drilling.runs import Content, DrillRun, Ending, Files, Noticed, Point
 from trainrun_operator.cli.explaining.life import life_of
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.worlds.local.faults import Fault
 
 
 @dataclass(slots=True, kw_only=True)
-class HowFar:
+class RunProgress:
     """How far one run has got."""
 
     until: int | None
@@ -65,7 +65,7 @@ class HowFar:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watcher(HowFar):
+class Watcher(RunProgress):
     """Hears every heartbeat of one run."""
 
     attempt: int
@@ -193,7 +193,7 @@ Due = Literal["Nothing", "Strike", "Stop"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight(HowFar):
+class StatusPoller(RunProgress):
     """Looks at one run in a cluster again and again. Its status lags some seconds behind the
     training, and what is committed a second or so: what is due at a step comes a little after it.
     """
@@ -234,7 +234,7 @@ def _reported(status: TrainRunStatus) -> set[int]:
     return {step} if chapter.attempt == status.attempt and status.phase == "Running" else set()
 
 
-def with_stored(course: Course, source: Source) -> Course:
+def with_stored(course: DrillRun, source: Source) -> DrillRun:
     """With what its storage tells, and its story. Raises StoreError."""
     store = source.checkpoints()
     # One that a later attempt has fenced was not committed; an incomplete one never will be.

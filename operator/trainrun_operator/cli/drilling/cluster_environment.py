@@ -32,9 +32,9 @@ from trainrun_operator.api.resources import TRAINRUN, TrainRun
 from trainrun_operator.api.run.spec import MAX_NAME
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.ctrl_c import on_interrupt
-from trainrun_operator.cli.drilling.rehearsal import Ground, offline, survives
-from trainrun_operator.cli.drilling.runs import Course, FaultName, Goal, Scenario, second
-from trainrun_operator.cli.drilling.seeing import Sight, ended, with_stored
+from trainrun_operator.cli.drilling.rehearsal import DrillEnvironment, offline, survives
+from trainrun_operator.cli.drilling.run_monitor import StatusPoller, ended, with_stored
+from trainrun_operator.cli.drilling.runs import DrillRun, FaultName, Goal, Scenario, second
 from trainrun_operator.cli.finding import cluster_source
 from trainrun_operator.core.run.stages.preempting import UNASKED
 from trainrun_operator.worlds.kubernetes.own_run import OwnRun, users_cluster
@@ -58,8 +58,8 @@ WHY_NOT = (
 
 
 @dataclass(kw_only=True)
-class ClusterGround(Ground):
-    """See `Ground`."""
+class ClusterEnvironment(DrillEnvironment):
+    """See `DrillEnvironment`."""
 
     run: TrainRun
     """As its file has it."""
@@ -70,8 +70,9 @@ class ClusterGround(Ground):
     _made: list[str] = field(default_factory=list)
     """Names of all runs, which are also those of their folders."""
 
-    def possible(self, scenario: Scenario, control: Course, *, until: int) -> Scenario:
-        """See `Ground`: steps are seen late, so faults come as soon as they make sense."""
+    def possible(self, scenario: Scenario, control: DrillRun, *, until: int) -> Scenario:
+        """See `DrillEnvironment`: steps are seen late, so faults come as soon as they make
+        sense."""
         if scenario.name not in IN_CLUSTER:
             return Scenario(name=scenario.name, why_not=WHY_NOT)
         saves = [step for step in control.committed if step < until]
@@ -83,8 +84,8 @@ class ClusterGround(Ground):
         step = second(saves) + 1 if saves else fault.step
         return replace(scenario, faults=(replace(fault, step=step),))
 
-    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
-        """See `Ground`."""
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
+        """See `DrillEnvironment`."""
         return until_interrupted(self._try_run(scenario, goal))
 
     def check(self) -> None:
@@ -135,12 +136,14 @@ class ClusterGround(Ground):
         except TrainRunError as error:
             self.say(f"what drills that were killed have left may still be there: {error}")
 
-    async def _try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+    async def _try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         begun = time.monotonic()
         faults = scenario.faults if scenario is not None else ()
         name = drill_name(self.run, len(self._made) + 1, self._token)
         self._made.append(name)
-        sight = Sight(until=goal.until, share=goal.share, fault=faults[0] if faults else None)
+        sight = StatusPoller(
+            until=goal.until, share=goal.share, fault=faults[0] if faults else None
+        )
         try:
             async with users_cluster() as cluster:
                 document = drill_document(
@@ -160,7 +163,7 @@ class ClusterGround(Ground):
         finally:
             await asyncio.to_thread(self._empty, name)
 
-    async def _hold(self, own: OwnRun, sight: Sight, seconds: float) -> RunVersion:
+    async def _hold(self, own: OwnRun, sight: StatusPoller, seconds: float) -> RunVersion:
         """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
         StoreError."""
         deadline = time.monotonic() + seconds
@@ -223,15 +226,17 @@ class ClusterGround(Ground):
 
 
 @contextmanager
-def cluster_ground(run: TrainRun, *, say: Callable[[str], None]) -> Iterator[ClusterGround]:
+def cluster_environment(
+    run: TrainRun, *, say: Callable[[str], None]
+) -> Iterator[ClusterEnvironment]:
     """In the cluster of the user's kubeconfig, with nothing left in the end. Raises as `check`."""
-    ground = ClusterGround(run=run, say=say)
-    ground.check()
+    environment = ClusterEnvironment(run=run, say=say)
+    environment.check()
     try:
-        yield ground
+        yield environment
     finally:
         with contextlib.suppress(StoreError):
-            ground.sweep()
+            environment.sweep()
 
 
 LOOK = 0.5
@@ -240,7 +245,7 @@ ENDING = 30.0
 """Seconds beside the grace of its workers that a run may take to end once it is told to."""
 
 
-async def _strike(own: OwnRun, sight: Sight, version: RunVersion) -> bool:
+async def _strike(own: OwnRun, sight: StatusPoller, version: RunVersion) -> bool:
     """Delete the worker; says whether it was there."""
     fault = sight.fault
     assert fault is not None
@@ -248,11 +253,11 @@ async def _strike(own: OwnRun, sight: Sight, version: RunVersion) -> bool:
     return await own.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
 
 
-def course_of(version: RunVersion, sight: Sight, *, seconds: float) -> Course:
+def course_of(version: RunVersion, sight: StatusPoller, *, seconds: float) -> DrillRun:
     """All of it. Raises StoreError."""
     ranks = range(version.run.spec.workers.replicas * version.config.processes_per_worker)
     ending, failure = ended(version.status, reached_it=sight.reached_it)
-    known = Course(
+    known = DrillRun(
         ending=ending,
         world_size=len(ranks),
         seconds=seconds,
