@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainrun._common.backoff import Backoff
-from trainrun.agent import duty
-from trainrun.agent.duty import Duty, Situation
-from trainrun.agent.exchange.heartbeat import Heartbeat, Ways
+from trainrun.agent import desired_state
+from trainrun.agent.desired_state import ActualState, DesiredState
+from trainrun.agent.exchange.heartbeat import Heartbeat, OperatorAddresses
 from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Response
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Offer, ProcessExit, Resolution
@@ -110,7 +110,7 @@ class FleetAgent:
     left: Callable[[], None]
     """Called when it was ordered to leave, or was rejected for good."""
     heartbeat: Heartbeat = field(init=False)
-    duty: Duty = field(default_factory=Duty)
+    duty: DesiredState = field(default_factory=DesiredState)
     began: float = 0.0
     """When its processes were started."""
     exits: tuple[tuple[ProcessExit, float], ...] = ()
@@ -131,7 +131,7 @@ class FleetAgent:
             replaced=lambda _message: self.left(),
             run_gone=lambda _message: self.left(),
             heartbeat_timeout=self.config.heartbeat_timeout,
-            ways=Ways(self.config.operators),
+            ways=OperatorAddresses(self.config.operators),
         )
 
     def _connected(self, way: str) -> Client:
@@ -184,7 +184,7 @@ class FleetAgent:
             agent=self._identity,
             sequence=self._sequence,
             node=self.config.node,
-            phase=duty.phase(self.duty, self._situation, now),
+            phase=desired_state.phase(self.duty, self._situation, now),
             attempt=self.duty.attempt,
             exits=tuple(
                 ProcessExit(
@@ -212,34 +212,34 @@ class FleetAgent:
     def apply(self, answer: Answer) -> bool:
         """Take an answer."""
         now, before = time.monotonic(), self.duty
-        self.duty = duty.told(before, answer, now)
+        self.duty = desired_state.told(before, answer, now)
         if self.duty is not before:
             self._do(now)
         return self.duty is not before
 
     @property
-    def _situation(self) -> Situation:
-        return Situation(alive=self.training, stopped=not self.training, uploading=False)
+    def _situation(self) -> ActualState:
+        return ActualState(alive=self.training, stopped=not self.training, uploading=False)
 
     def _do(self, now: float) -> None:
         before = self.state()
-        for task in duty.to_do(self.duty, self._situation, now):
+        for task in desired_state.to_do(self.duty, self._situation, now):
             match task:
-                case duty.Stop():
+                case desired_state.Stop():
                     end = ProcessExit(rank=self.config.slot, signal=9, ordered=True)
                     self.exits = ((end, now),)
                     self._do(now)
-                case duty.OfferPort():
+                case desired_state.OfferPort():
                     offer = Offer(attempt=task.attempt, address=self.config.address, port=20000)
-                    self.duty = duty.offered(self.duty, offer)
-                case duty.Resolve() if task.request is not None:
-                    if not duty.settled(self.resolution, task.request):
+                    self.duty = desired_state.offered(self.duty, offer)
+                case desired_state.Resolve() if task.request is not None:
+                    if not desired_state.settled(self.resolution, task.request):
                         self.resolution = Resolution(
                             attempt=task.request.attempt, outcome="Resolved"
                         )
-                case duty.Begin():
+                case desired_state.Begin():
                     self._begin(task.order, now)
-                case duty.Leave():
+                case desired_state.Leave():
                     self.left()
                 case _:
                     pass
@@ -247,7 +247,7 @@ class FleetAgent:
             self.heartbeat.news()
 
     def _begin(self, order: Start, now: float) -> None:
-        self.duty = duty.started(self.duty, order.attempt)
+        self.duty = desired_state.started(self.duty, order.attempt)
         self.started[order.attempt] = self.began = now
         self.exits, self.resolution = (), None
         # The first step is news, as it is with a real one.

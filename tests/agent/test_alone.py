@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.agent import leaving
+from trainrun.agent import shutdown
 from trainrun.contract.answer import OnNotice, RunSettings
 
 
@@ -27,7 +27,7 @@ def settings(on_notice: OnNotice = "Auto", *, flush_timeout: float = 30.0) -> Ru
     ],
 )
 def test_who_gets_sigterm(on_notice: OnNotice, asks: bool, signals: bool) -> None:
-    assert leaving.gives_sigterm(settings(on_notice), asks=asks) is signals
+    assert shutdown.gives_sigterm(settings(on_notice), asks=asks) is signals
 
 
 @pytest.mark.case(
@@ -43,14 +43,14 @@ def test_who_gets_sigterm(on_notice: OnNotice, asks: bool, signals: bool) -> Non
     ],
 )
 def test_when_no_operator_is_reached(answered: float, now: float, out: bool) -> None:
-    found = leaving.out_of_reach(noticed=100.0, grace=30.0, answered=answered, now=now)
+    found = shutdown.out_of_reach(noticed=100.0, grace=30.0, answered=answered, now=now)
     assert found is out
 
 
 def test_a_short_grace_is_not_spent_on_waiting_for_an_answer() -> None:
-    assert leaving.out_of_reach(noticed=100.0, grace=8.0, answered=90.0, now=102.0)
+    assert shutdown.out_of_reach(noticed=100.0, grace=8.0, answered=90.0, now=102.0)
 
 
 @pytest.mark.parametrize(("flush_timeout", "time"), [(30.0, 15.0), (2.0, 18.0)])
 def test_a_part_of_the_time_is_kept_for_uploads(flush_timeout: float, time: float) -> None:
-    assert leaving.time_to_end(settings(flush_timeout=flush_timeout), left=20.0) == time
+    assert shutdown.time_to_end(settings(flush_timeout=flush_timeout), left=20.0) == time

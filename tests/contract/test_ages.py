@@ -28,7 +28,7 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.ages import Passing, aged, changed, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.evidence import CodeFile, Evidence, Meeting, Posted, RankEvidence
+from trainrun.contract.evidence import CodeFile, Evidence, Posted, RankConnections, RankEvidence
 
 STATE = AgentState(
     run="digits",
@@ -83,7 +83,7 @@ OTHERS: dict[str, Any] = {
         recheck=Recheck(attempt=1, id=CheckpointId(attempt=1, step=1), files=("f",)), good=True
     ),
     "finished": True,
-    "meeting": Meeting(known=True),
+    "meeting": RankConnections(known=True),
     "spawned": None,
     "first_step": None,
     "stepped": None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainrun.contract import variables
-from trainrun.contract.environment import Exchange, Handed, ProcessPlace, place_of
+from trainrun.contract.environment import Exchange, ProcessPlace, ResumePoint, place_of
 
 ROOT = Path(__file__).parents[2]
 SIDES = (ROOT / "operator" / "trainrun_operator", ROOT / "worker_image" / "trainrun")
@@ -39,9 +39,11 @@ def test_a_place_is_read_as_it_was_written() -> None:
     assert ProcessPlace.read(PLACE.write()) == PLACE
 
 
-@pytest.mark.parametrize("resume", [None, Handed(attempt=2, step=7, uri="s3://b/step-7")])
+@pytest.mark.parametrize("resume", [None, ResumePoint(attempt=2, step=7, uri="s3://b/step-7")])
 @pytest.mark.parametrize("initial", [None, "s3://bucket/pretrained"])
-def test_an_exchange_is_read_as_it_was_written(resume: Handed | None, initial: str | None) -> None:
+def test_an_exchange_is_read_as_it_was_written(
+    resume: ResumePoint | None, initial: str | None
+) -> None:
     written = Exchange(
         socket=Path("/w/1.sock"),
         staging=Path("/w/staging"),

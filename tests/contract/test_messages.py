@@ -19,9 +19,9 @@ from trainrun.contract.messages import (
 )
 from trainrun.contract.questions import (
     AskAttemptKey,
-    AskRoom,
     AskSave,
     AskTasks,
+    AskToStage,
     AttemptKey,
     Decided,
     DescribeCheckpoint,
@@ -47,7 +47,7 @@ SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
     [
         Hello(rank=2, pid=77),
         Hello(rank=2, pid=77, imported=0.5, memory=390_000_000),
-        AskRoom(step=5),
+        AskToStage(step=5),
         FetchCheckpoint(rank=None),
         FetchCheckpoint(rank=3),
         DescribeCheckpoint(),
@@ -60,7 +60,7 @@ SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
         Raised(error="ValueError: x", traceback="Traceback ..."),
     ],
 )
-def test_a_message_is_read_as_it_was_written(message: Hello | Finish | Raised | AskRoom) -> None:
+def test_a_message_is_read_as_it_was_written(message: Hello | Finish | Raised | AskToStage) -> None:
     assert parse(line_of(message).encode()) == message
 
 
@@ -79,7 +79,7 @@ def test_metadata_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("question", "reply"),
     [
-        (AskRoom(step=5), Granted()),
+        (AskToStage(step=5), Granted()),
         (FetchCheckpoint(rank=None), Fetched(path="/cache/x")),
         (FetchInitial(), Fetched(path="/cache/initial")),
         (DescribeCheckpoint(), Described(attempt=2, step=5, metrics={"loss": 0.5})),

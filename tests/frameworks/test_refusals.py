@@ -19,7 +19,7 @@ from transformers import Trainer as HuggingFaceTrainer
 
 from trainrun import transformers as hugging_face
 from trainrun.accelerate import session
-from trainrun.contract.environment import Exchange, Handed
+from trainrun.contract.environment import Exchange, ResumePoint
 from trainrun.lightning import TrainRunCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -161,7 +161,7 @@ def test_hugging_face_is_told_that_it_was_not_given_the_checkpoint_of_the_run(
         socket=tmp_path / "socket",
         staging=tmp_path,
         control_file=tmp_path / "control",
-        resume=Handed(attempt=1, step=12, uri="file:///checkpoint"),
+        resume=ResumePoint(attempt=1, step=12, uri="file:///checkpoint"),
     )
     for name, value in agent.write().items():
         monkeypatch.setenv(name, value)

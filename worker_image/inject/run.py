@@ -42,7 +42,7 @@ def start() -> None:
     """Run the agent; leaves with its exit code."""
     # Before anything else is loaded: see where the agent's main takes this back.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    from trainrun.agent import last_words
+    from trainrun.agent import termination_message
     from trainrun.agent.main import main
 
     try:
@@ -50,6 +50,6 @@ def start() -> None:
     except OSError as error:
         message = f"trainrun: the agent cannot be written to {FOLDER}: {error}"
         sys.stderr.write(message + "\n")
-        last_words.write(message)
+        termination_message.write(message)
         sys.exit(2)
     sys.exit(main(sys.argv[1:], library=library, bring_boto3=bring_boto3))

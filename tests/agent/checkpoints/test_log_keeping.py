@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from trainrun.agent.checkpoints.records import MOST_LOGS, LogKeeping
+from trainrun.agent.checkpoints.run_artifacts import MOST_LOGS, LogKeeping
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.logs import WorkerLog
 from trainrun.errors import StoreUnavailable
@@ -51,7 +51,7 @@ async def test_nothing_is_stored_while_the_next_attempt_starts_and_all_at_the_en
 async def test_after_a_pause_they_are_stored_without_anybody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainrun.agent.checkpoints.records.LOG_PAUSE", (0.0, 0.0))
+    monkeypatch.setattr("trainrun.agent.checkpoints.run_artifacts.LOG_PAUSE", (0.0, 0.0))
     store = Store()
     logs = keeping(store)
     logs.keep(3, lambda: lines(3))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.workers import Workers, start
-from trainrun.agent import orders
+from trainrun.agent import worker_supervisor
 from trainrun.agent.agent import Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
@@ -149,7 +149,7 @@ async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
     monkeypatch.setattr(AsyncRunStore, "open_steps", open_steps)
     monkeypatch.setattr(Uploads, "unfinished", lambda *_: True)
     # Other tests' helpers are none of its own.
-    monkeypatch.setattr(orders, "children_of", lambda _pid: [])
+    monkeypatch.setattr(worker_supervisor, "children_of", lambda _pid: [])
     made.heartbeat.last_answer = float("-inf")
     made.start()
     operator.status = 503

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trainrun.agent.checkpoints.records import Recording
+from trainrun.agent.checkpoints.run_artifacts import Recording
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.contract.answer import StoryEntry
 from trainrun.contract.wire import LARGEST_STORY_ENTRY

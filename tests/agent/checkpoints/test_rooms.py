@@ -6,12 +6,12 @@ import asyncio
 import time
 
 from tests.agent.checkpoints.steps_of import bring, staging
-from trainrun.agent.checkpoints.staged import Rooms
+from trainrun.agent.checkpoints.staged import StagingCapacity
 
 
 async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
     steps = staging(0, 1)
-    rooms = Rooms(staged=steps, max_pending=1)
+    rooms = StagingCapacity(staged=steps, max_pending=1)
     await rooms.wait(0, 5)
     await rooms.wait(1, 5)
     bring(steps, 0, 5)
@@ -30,7 +30,7 @@ async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
 async def test_a_step_that_only_waits_for_a_next_step_takes_no_room() -> None:
     """The rank that asks for room may be the one that the others wait for."""
     steps = staging(0, 1)
-    rooms = Rooms(staged=steps, max_pending=1)
+    rooms = StagingCapacity(staged=steps, max_pending=1)
     bring(steps, 0, 5)
     steps.reports(1, 5)
     await rooms.wait(0, 6)
@@ -47,7 +47,7 @@ async def test_a_step_that_only_waits_for_a_next_step_takes_no_room() -> None:
 
 async def test_ranks_that_wait_for_room_together_stall_the_training_once() -> None:
     steps = staging(0, 1)
-    rooms = Rooms(staged=steps, max_pending=1)
+    rooms = StagingCapacity(staged=steps, max_pending=1)
     bring(steps, 0, 5)
     bring(steps, 1, 5)
     waiting = [asyncio.create_task(rooms.wait(rank, 6)) for rank in (0, 1)]
@@ -61,7 +61,7 @@ async def test_ranks_that_wait_for_room_together_stall_the_training_once() -> No
 
 async def test_a_step_that_nobody_wants_any_more_needs_no_room() -> None:
     steps = staging(0)
-    rooms = Rooms(staged=steps, max_pending=1)
+    rooms = StagingCapacity(staged=steps, max_pending=1)
     bring(steps, 0, 5)
     steps.drop(7)
     steps.commit(3)

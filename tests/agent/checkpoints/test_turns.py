@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun.agent.checkpoints.unsound import Turns
+from trainrun.agent.checkpoints.torn_saves import AlternatingSaves
 from trainrun.checkpoint.records import Manifest, ManifestFile
 
 
@@ -14,8 +14,8 @@ def commit(step: int, *ranks: int, whole: bool = False) -> Manifest:
     return Manifest(attempt=1, step=step, workers=2, whole=whole, files=files)
 
 
-def after(*manifests: Manifest) -> Turns:
-    turns = Turns()
+def after(*manifests: Manifest) -> AlternatingSaves:
+    turns = AlternatingSaves()
     for manifest in manifests:
         turns.saw(manifest)
     return turns

@@ -12,7 +12,7 @@ import pytest
 
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints import uploads as lanes
-from trainrun.agent.checkpoints.records import MetricsQueue
+from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import an_agent
 from tests.support.levels import examples
-from trainrun.agent.training.posts import NoPost, Posting
+from trainrun.agent.training.posted_progress import MalformedPost, Posting
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Posted
 
@@ -122,7 +122,7 @@ def test_a_step_that_is_none_is_not_told(step: object) -> None:
 )
 def test_what_is_no_post_is_refused_in_words(body: bytes) -> None:
     posting = Posting()
-    with pytest.raises(NoPost, match='"progressPercentage", "metrics"}} was expected'):
+    with pytest.raises(MalformedPost, match='"progressPercentage", "metrics"}} was expected'):
         posting.take(body, 0.0)
     assert posting.posted is None
 
@@ -148,7 +148,7 @@ def test_no_post_makes_a_heartbeat_that_the_operator_cannot_read(
     for now, status in sorted(posts, key=lambda it: it[0]):
         try:
             posting.take(json.dumps({"trainerStatus": status}).encode(), now)
-        except NoPost:
+        except MalformedPost:
             pass
     state = an_agent(attempt=1, posted=posting.posted)
     read = AgentState.from_json(state.to_json())

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from trainrun.agent.training.ballot import obeyed
+from trainrun.agent.training.vote_rules import obeyed
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun_operator.core.run.stages.preempting import coordinate

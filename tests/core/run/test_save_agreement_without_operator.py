@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from trainrun.agent.training import ballot
+from trainrun.agent.training import vote_rules
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun_operator.core.run.stages.preempting import coordinate
@@ -49,12 +49,12 @@ class State:
 
     def says(self, worker: int, call: int) -> bool | None:
         over = worker in self.ended
-        return ballot.says(self.votes[worker], call, living=not over, ended_well=over)
+        return vote_rules.says(self.votes[worker], call, living=not over, ended_well=over)
 
 
 def told(state: State, worker: int, order: Order) -> State:
     save = SaveOrder(stage=order[0], call=order[1])  # type: ignore[arg-type]
-    now = ballot.obeyed(state.votes[worker], save, living=worker not in state.ended)
+    now = vote_rules.obeyed(state.votes[worker], save, living=worker not in state.ended)
     # How often it refused only moves the next call further ahead: here that is beyond the end.
     return state.with_vote(worker, replace(now, refusals=min(now.refusals, 1)))
 
@@ -82,7 +82,7 @@ def looked(state: State, worker: int) -> State:
         if agrees is not None and not any(b[:2] == (call, worker) for b in state.box):
             state = replace(state, box=state.box | {(call, worker, agrees)})
         said = {slot: yes for at, slot, yes in state.box if at == call}
-        stage = ballot.outcome(said, workers=len(state.votes))
+        stage = vote_rules.outcome(said, workers=len(state.votes))
         if stage is not None and state.votes[worker].prepared == call:
             state = told(state, worker, (stage, call))
     return state
@@ -160,7 +160,7 @@ def refuse_what_has_ended(vote: SaveVote, call: int, *, living: bool, **more: bo
     return SAYS(vote, call, living=living, **more) if living else False
 
 
-OUTCOME, SAYS = ballot.outcome, ballot.says
+OUTCOME, SAYS = vote_rules.outcome, vote_rules.says
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ OUTCOME, SAYS = ballot.outcome, ballot.says
 def test_the_check_notices_a_planted_bug(
     monkeypatch: pytest.MonkeyPatch, name: str, bug: object, seen_as: str
 ) -> None:
-    monkeypatch.setattr(ballot, name, bug)
+    monkeypatch.setattr(vote_rules, name, bug)
     with pytest.raises(AssertionError, match=seen_as):
         look_at_all_states()

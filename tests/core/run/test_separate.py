@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import WorkerObservation, a_run
-from trainrun.contract.evidence import Meeting
+from trainrun.contract.evidence import RankConnections
 from trainrun_operator.core.run.warnings import separate
 
-UNMET = Meeting()
-MET = Meeting(known=True)
+UNMET = RankConnections()
+MET = RankConnections(known=True)
 
 
-def ranks(*meetings: Meeting | None, spawned: float = 61.0) -> WorkerObservation:
+def ranks(*meetings: RankConnections | None, spawned: float = 61.0) -> WorkerObservation:
     """A run whose workers have one rank each."""
     scene = a_run(replicas=len(meetings)).running()
     for slot, meeting in enumerate(meetings):
@@ -25,8 +25,8 @@ def told(scene: WorkerObservation) -> tuple[str, str]:
     return ("", "") if found is None else (found.reason, found.message)
 
 
-def lead(*slots: int) -> tuple[Meeting, ...]:
-    return tuple(Meeting(leaders=(slot,), launcher="torchrun") for slot in slots)
+def lead(*slots: int) -> tuple[RankConnections, ...]:
+    return tuple(RankConnections(leaders=(slot,), launcher="torchrun") for slot in slots)
 
 
 @pytest.mark.case(
@@ -55,7 +55,7 @@ def test_two_launchers_in_one_gang_are_told_at_once_and_fail_the_run_at_its_end(
 
 
 def test_a_launcher_whose_group_spans_the_workers_is_none_of_several() -> None:
-    scene = ranks(Meeting(), *lead(1))
+    scene = ranks(RankConnections(), *lead(1))
     assert told(scene) == ("", "")
     assert scene.all_done().plan.reason == "Succeeded"
 
@@ -81,7 +81,7 @@ def test_processes_that_never_meet_are_told_so_after_a_minute_and_do_not_just_su
 
 
 def test_processes_that_are_each_alone_in_mpi_fail_the_run() -> None:
-    scene = ranks(Meeting(mpi=True), Meeting(mpi=True))
+    scene = ranks(RankConnections(mpi=True), RankConnections(mpi=True))
     reason, message = told(scene)
     assert reason == "AloneInMpi"
     assert message.startswith("each of the 2 processes has loaded MPI without mpirun, so each is")
@@ -94,9 +94,9 @@ def test_processes_that_are_each_alone_in_mpi_fail_the_run() -> None:
     [
         ranks(UNMET, MET),
         ranks(*lead(0, 1), MET),
-        ranks(UNMET, Meeting(elsewhere=True)),
-        ranks(*lead(0, 1), Meeting(elsewhere=True)),
-        ranks(UNMET, Meeting(placed=True)),
+        ranks(UNMET, RankConnections(elsewhere=True)),
+        ranks(*lead(0, 1), RankConnections(elsewhere=True)),
+        ranks(UNMET, RankConnections(placed=True)),
         ranks(UNMET, None),
         ranks(None),
         ranks(UNMET, UNMET).with_config(independent_ranks=True),
@@ -139,5 +139,5 @@ def test_it_goes_with_the_attempt() -> None:
 
 
 def test_a_launcher_without_a_name_is_left_out() -> None:
-    _, message = separate(ranks(Meeting(leaders=(0,)), Meeting(leaders=(1,))).view)
+    _, message = separate(ranks(RankConnections(leaders=(0,)), RankConnections(leaders=(1,))).view)
     assert message.startswith("2 of the 2 processes have a rank 0 of their own: these are")

@@ -13,8 +13,8 @@ from tests.simulation.world.processes import Training
 from tests.simulation.world.recording import SimRecording
 from tests.simulation.world.saving import SimBallotBox, SimVotes
 from tests.simulation.world.staging import SimStaging
-from trainrun.agent import duty
-from trainrun.agent.duty import Duty, Situation
+from trainrun.agent import desired_state
+from trainrun.agent.desired_state import ActualState, DesiredState
 from trainrun.agent.training.tally import Tally
 from trainrun.contract.agent_state import (
     Damaged,
@@ -122,7 +122,7 @@ class SimAgent:
         self.unheard = False
         """It was silent at some time, so that it may have been given up."""
         self.sequence = 0
-        self.duty = Duty()
+        self.duty = DesiredState()
         self.generation = 0
         """Of the store's folder: where it reads and writes; 0: not known."""
         self.wrong_keys = False
@@ -160,7 +160,7 @@ class SimAgent:
     @property
     def phase(self) -> Phase:
         """What a heartbeat says that it does."""
-        return duty.phase(self.duty, self._situation, self.world.clock.now)
+        return desired_state.phase(self.duty, self._situation, self.world.clock.now)
 
     @property
     def news(self) -> tuple[object, ...]:
@@ -169,18 +169,18 @@ class SimAgent:
         return self.phase, self.vote, self.resolution, self.attempt, *told
 
     @property
-    def _situation(self) -> Situation:
+    def _situation(self) -> ActualState:
         alive = self.computes
         flush = self.duty.flush
         owes_commit = self.world.trainer.owes_commit
         uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
-        return Situation(alive=alive, stopped=not alive, uploading=uploading)
+        return ActualState(alive=alive, stopped=not alive, uploading=uploading)
 
     # ------------------------------------------------------------------ what it is told
 
     def apply(self, answer: Answer) -> None:
         """Take the operator's answer; it may come twice, late, and in any order."""
-        before, self.duty = self.duty, duty.told(self.duty, answer, self.world.clock.now)
+        before, self.duty = self.duty, desired_state.told(self.duty, answer, self.world.clock.now)
         if self.duty is before:
             return
         if isinstance(answer.order, Hold):
@@ -228,29 +228,29 @@ class SimAgent:
 
     def reconcile(self) -> None:
         """Do what is to be done now."""
-        for task in duty.to_do(self.duty, self._situation, self.world.clock.now):
+        for task in desired_state.to_do(self.duty, self._situation, self.world.clock.now):
             self._do(task)
 
-    def _do(self, task: duty.Task) -> None:
+    def _do(self, task: desired_state.Task) -> None:
         match task:
-            case duty.Terminate():
+            case desired_state.Terminate():
                 self.world.trainer.terminated(self)
-            case duty.Stop():
+            case desired_state.Stop():
                 self.end_processes(STOPPED)
                 self.reconcile()
-            case duty.Flush():
+            case desired_state.Flush():
                 self._flush(task.steps)
-            case duty.GiveUp():
+            case desired_state.GiveUp():
                 self.staging.uploads_only = ()
-            case duty.OfferPort():
+            case desired_state.OfferPort():
                 offer = Offer(attempt=task.attempt, address=self.name, port=20000 + task.attempt)
-                self.duty = duty.offered(self.duty, offer)
-            case duty.Resolve():
+                self.duty = desired_state.offered(self.duty, offer)
+            case desired_state.Resolve():
                 if task.request is not None:
                     self._resolve(task.request)
-            case duty.Begin():
+            case desired_state.Begin():
                 self._launch(task.order)
-            case duty.Leave():
+            case desired_state.Leave():
                 self._leave(task.order)
 
     def _flush(self, steps: tuple[int, ...]) -> None:
@@ -262,7 +262,7 @@ class SimAgent:
 
     def _launch(self, order: Start) -> None:
         self.world.check_start(self, order)
-        self.duty = duty.started(self.duty, order.attempt)
+        self.duty = desired_state.started(self.duty, order.attempt)
         self.started.append(order.attempt)
         self.staging = SimStaging()
         self.resolution = self.damaged = self.suspect = None
@@ -274,12 +274,12 @@ class SimAgent:
 
     def _resolve(self, request: ResolveRequest) -> None:
         now = self.world.clock.now
-        if duty.settled(self.resolution, request) or now < self._ask_store_at:
+        if desired_state.settled(self.resolution, request) or now < self._ask_store_at:
             return
         self.resolution = self.world.resolve(self, request)
         if self.resolution.outcome == "Resolved" and not request.proof:
             self.generation = self.resolution.generation
-        if not duty.settled(self.resolution, request):
+        if not desired_state.settled(self.resolution, request):
             self._ask_store_at = now + RESOLVE_AGAIN
             self.world.clock.after(RESOLVE_AGAIN, self.changed)
 

@@ -1,9 +1,10 @@
 """A life over a network that is cut here and there: nodes, two replicas, and the ways between them.
 
-Layer: simulation. Which way an agent tries next is its own rule (`Ways` of `exchange.heartbeat`),
-and how long a new leader takes no silence for a loss the operator's (`runtime.agents`). A model
-stands for the rest: the Lease; connections that are refused, cut or swallowed; each node's
-kube-proxy, which knows who leads while it reaches the API server, and is late when it does again.
+Layer: simulation. Which way an agent tries next is its own rule (`OperatorAddresses` of
+`exchange.heartbeat`), and how long a new leader takes no silence for a loss the operator's
+(`runtime.agents`). A model stands for the rest: the Lease; connections that are refused, cut or
+swallowed; each node's kube-proxy, which knows who leads while it reaches the API server, and is
+late when it does again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.simulation import Simulation
-from trainrun.agent.exchange.heartbeat import FIRST_PAUSE, LONGEST_PAUSE, SERVICE, Ways
+from trainrun.agent.exchange.heartbeat import FIRST_PAUSE, LONGEST_PAUSE, SERVICE, OperatorAddresses
 from trainrun.agent.exchange.http import CONNECT_TIMEOUT, REACH_TIMEOUT
 from trainrun_operator.runtime.agents import silence_grace
 
@@ -78,7 +79,7 @@ class Talk:
 
     agent: SimAgent
     node: str
-    ways: Ways = field(default_factory=Ways)
+    ways: OperatorAddresses = field(default_factory=OperatorAddresses)
     connection: Replica | None = None
 
 

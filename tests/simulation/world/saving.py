@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.agent.training import ballot
+from trainrun.agent.training import vote_rules
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.ages import aged
 from trainrun.errors import StoreUnavailable
@@ -44,7 +44,7 @@ class SimVotes:
     def apply(self, order: SaveOrder) -> None:
         """Do what the operator says about a call."""
         before, now = self.vote, self.clock.now
-        self.vote = ballot.obeyed(before, order, living=self.living())
+        self.vote = vote_rules.obeyed(before, order, living=self.living())
         if self.vote.prepared is not None and self.vote.prepared != before.prepared:
             self._prepared_at = now
         if order.stage == "Prepare" and order.call == self.vote.prepared:
@@ -61,7 +61,7 @@ class SimVotes:
 
     def says(self, call: int) -> bool | None:
         """Whether this worker saves at a call if all others do; None: not known yet."""
-        return ballot.says(self.vote, call, living=self.living(), ended_well=self.ended_well())
+        return vote_rules.says(self.vote, call, living=self.living(), ended_well=self.ended_well())
 
     def asked(self) -> SaveOrder | None:
         """What asked for the call that was prepared last."""
@@ -92,19 +92,19 @@ class SimBallotBox:
     rng: random.Random
     slot: int
 
-    async def cast_ballot(
+    async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
         """Say it, as this worker."""
         await self._reach()
-        said = self.store.ballots.setdefault(attempt, {}).setdefault(call, {})
+        said = self.store.stored_votes.setdefault(attempt, {}).setdefault(call, {})
         said[self.slot] = (agrees, asked)
         await self._reach()  # its answer
 
-    async def ballots(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
+    async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
         """What was said so far, by call and slot."""
         await self._reach()
-        found = self.store.ballots.get(attempt, {})
+        found = self.store.stored_votes.get(attempt, {})
         listed = {
             call: {slot: agrees for slot, (agrees, _) in said.items()}
             for call, said in found.items()
@@ -117,7 +117,7 @@ class SimBallotBox:
     ) -> SaveOrder | None:
         """What asked for a call, from those who agree to it."""
         await self._reach()
-        told = self.store.ballots[attempt][call]
+        told = self.store.stored_votes[attempt][call]
         return next((told[slot][1] for slot in said if said[slot] and told[slot][1]), None)
 
     async def _reach(self) -> None:

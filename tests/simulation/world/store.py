@@ -54,7 +54,7 @@ class SimStore:
     """Listings do not show the done markers that are written now."""
     unlisted_parts: set[tuple[CheckpointId, int]] = field(default_factory=set)
     """Markers that most listings do not show yet, by slot."""
-    ballots: dict[int, dict[int, dict[int, tuple[bool, SaveOrder | None]]]] = field(
+    stored_votes: dict[int, dict[int, dict[int, tuple[bool, SaveOrder | None]]]] = field(
         default_factory=dict
     )
     """Whether a worker agrees to save, and what asked it, by attempt, call and slot."""
@@ -168,7 +168,7 @@ class SimStore:
         assert generation in (0, self.generation), "an agent is told of a generation that is not"
         if self.others and request.on_existing == "StartFresh":
             self.left.append(replace(self))
-            self.checkpoints, self.claims, self.ballots = {}, {}, {}
+            self.checkpoints, self.claims, self.stored_votes = {}, {}, {}
             self.bad, self.unlisted, self.unlisted_parts = set(), set(), set()
             self.finished = False
             self.generation += 1

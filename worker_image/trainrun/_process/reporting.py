@@ -186,7 +186,7 @@ def _hand_over(
     told: _Told,
     directory: Path,
 ) -> None:
-    connection.ask(questions.AskRoom(step=step))
+    connection.ask(questions.AskToStage(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
     with _unstaged_is_told(connection, step):
         staged = staging.take(directory, step)

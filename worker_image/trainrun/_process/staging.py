@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trainrun
-from trainrun._common import writing
+from trainrun._common import writer_processes
 from trainrun._common.tree import (
     NO_ROOM,
     OURS,
@@ -30,7 +30,7 @@ from trainrun._common.tree import (
     stamp,
     walk,
 )
-from trainrun._common.writing import Unfinished
+from trainrun._common.writer_processes import Unfinished
 from trainrun._process.context import get_context
 from trainrun.contract.layout import unstorable
 from trainrun.errors import CheckpointUnfinished, StagingFailed
@@ -146,24 +146,24 @@ class Staging:
     def check_left(self) -> None:
         """Raises CheckpointUnfinished, once, where a save went on after its report."""
         for path, step in [*self._left.items()]:
-            if name := writing.first_in(path):
+            if name := writer_processes.first_in(path):
                 self._left.pop(path, None)
-                raise CheckpointUnfinished(writing.late(name, step))
+                raise CheckpointUnfinished(writer_processes.late(name, step))
 
     def _rename(self, source: Path, name: str) -> Staged | Unfinished:
         seen, writers = self._look(source)
         if found := self._unfinished(source, seen, writers):
             return found
         if _own_content(source):
-            seen = writing.look(source)
+            seen = writer_processes.look(source)
         source.rename(self._root / name)
-        return Staged(name, source.name, writing.digest(seen))
+        return Staged(name, source.name, writer_processes.digest(seen))
 
     def _copy(self, source: Path, name: str) -> Staged | Unfinished:
         seen, writers = self._look(source)
         if found := self._unfinished(source, seen, writers):
             return found
-        writing.await_quiet(seen)
+        writer_processes.await_quiet(seen)
         part = self._root / f".part-{name}"
         remove_directory(part)
         try:
@@ -171,20 +171,22 @@ class Staging:
             copy_entries(source, part, walk(source))
         except FileNotFoundError as error:
             return Unfinished(f"{error.filename} went away while it was copied", ours=False)
-        changed = writing.difference(seen, writing.look(source)) - {it.name for it in writers}
+        changed = writer_processes.difference(seen, writer_processes.look(source)) - {
+            it.name for it in writers
+        }
         if changed:
             return Unfinished(f"{min(changed)} changed while it was copied", ours=False)
-        digest = writing.digest(writing.look(part))
+        digest = writer_processes.digest(writer_processes.look(part))
         part.rename(self._root / name)
         return Staged(name, "", digest)
 
-    def _look(self, source: Path) -> tuple[writing.Look, list[writing.Writer]]:
-        seen = writing.look(source)
+    def _look(self, source: Path) -> tuple[writer_processes.Look, list[writer_processes.Writer]]:
+        seen = writer_processes.look(source)
         everybody = _shared() and source not in self._made
-        return seen, writing.writers(source, seen, everybody=everybody)
+        return seen, writer_processes.writers(source, seen, everybody=everybody)
 
     def _unfinished(
-        self, source: Path, seen: writing.Look, writers: list[writing.Writer]
+        self, source: Path, seen: writer_processes.Look, writers: list[writer_processes.Writer]
     ) -> Unfinished | None:
         own = source in self._made
         for writer in writers:
@@ -193,9 +195,9 @@ class Staging:
                 why = f"{writer.who} has {writer.name} open for writing"
                 return Unfinished(why, ours=own or writer.ours)
         fresh = {name: at for name, at in seen.items() if own or at[1] / 1e9 >= self._since}
-        if name := writing.temporary(fresh):
+        if name := writer_processes.temporary(fresh):
             return Unfinished(f"{name} has a temporary name", ours=own or not _shared())
-        if get_context().rank == 0 and (name := writing.without_metadata(fresh, seen)):
+        if get_context().rank == 0 and (name := writer_processes.without_metadata(fresh, seen)):
             return Unfinished(f"{name} is there, and its .metadata is not yet", ours=True)
         return None
 
@@ -219,7 +221,7 @@ def _patiently(take: Callable[[], T | Unfinished], directory: Path, step: int) -
     until = time.monotonic() + PATIENCE
     while isinstance(found := take(), Unfinished):
         if found.ours or time.monotonic() > until:
-            remedy = writing.REMEDY if found.ours else writing.SHARED_REMEDY
+            remedy = writer_processes.REMEDY if found.ours else writer_processes.SHARED_REMEDY
             raise CheckpointUnfinished(
                 f"report(step={step}): {directory} is still being written ({found.why}), so it is "
                 f"not committed. {remedy}"
@@ -300,7 +302,7 @@ def _files(top: Path, step: int) -> list[Path]:
     try:
         found = sorted(
             name
-            for name, entry in writing.walk(top)
+            for name, entry in writer_processes.walk(top)
             if name.partition("/")[0] != OURS and not entry.is_dir(follow_symlinks=False)
         )
     except FileNotFoundError:
@@ -360,4 +362,4 @@ def remedy_of(error: BaseException, root: Path) -> str:
     return REMEDY if disk.f_bavail * disk.f_frsize < LITTLE else ""
 
 
-os.register_at_fork(before=writing.note_kept)
+os.register_at_fork(before=writer_processes.note_kept)

@@ -16,26 +16,26 @@ import time
 from dataclasses import dataclass, field
 
 from trainrun._common import kernel
-from trainrun.agent import background, leaving
+from trainrun.agent import background, shutdown
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
-from trainrun.agent.checkpoints.records import LogKeeping, Recording
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
+from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.code import Code
 from trainrun.agent.evidence.gathering import Gathering
-from trainrun.agent.exchange.heartbeat import Heartbeat, Ways
+from trainrun.agent.exchange.heartbeat import Heartbeat, OperatorAddresses
 from trainrun.agent.exchange.http import HttpClient, token_source
 from trainrun.agent.faults import Faults
-from trainrun.agent.leaving import Farewell, Leaving
-from trainrun.agent.orders import Orders
 from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.spawn import reap
 from trainrun.agent.processes.standbys import Standbys
+from trainrun.agent.shutdown import Shutdown, ShutdownPlan
 from trainrun.agent.state import describe, problems
+from trainrun.agent.worker_supervisor import WorkerSupervisor
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.answer import Answer, Exit, Start
@@ -80,9 +80,9 @@ class Agent:
     tls: ssl.SSLContext | None = None
     """How the operator's address is verified, where it is https."""
     identity: str = field(default_factory=lambda: secrets.token_hex(16))
-    orders: Orders = field(init=False)
+    orders: WorkerSupervisor = field(init=False)
     heartbeat: Heartbeat = field(init=False)
-    leaving: Leaving = field(init=False)
+    leaving: Shutdown = field(init=False)
     sharing: Sharing = field(init=False)
     _sequence: int = 0
     _noticed: float | None = None
@@ -105,7 +105,7 @@ class Agent:
             replaced=self.replaced,
             run_gone=self.run_gone,
             heartbeat_timeout=config.settings.heartbeat_timeout,
-            ways=Ways(config.operators),
+            ways=OperatorAddresses(config.operators),
         )
         self.sharing = Sharing(self.storage.downloads, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
@@ -126,7 +126,7 @@ class Agent:
             news=self.news,
             progress=self.heartbeat.progress,
         )
-        self.orders = Orders(
+        self.orders = WorkerSupervisor(
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
             prefetching=Prefetching(storage=self.storage, ranks=ranks_of(config)),
@@ -138,7 +138,7 @@ class Agent:
             ownership=ownership,
             leave=self._leave_on_order,
         )
-        self.leaving = Leaving(
+        self.leaving = Shutdown(
             orders=self.orders,
             heartbeat=self.heartbeat,
             storage=self.storage,
@@ -188,7 +188,9 @@ class Agent:
         """SIGTERM: we shall be taken away. The training is told by `should_save()` alone."""
         now = time.monotonic()
         if self._noticed is not None:
-            self.leaving.begin(Farewell(code=TERMINATED, seconds=0.0, reason="told twice to end"))
+            self.leaving.begin(
+                ShutdownPlan(code=TERMINATED, seconds=0.0, reason="told twice to end")
+            )
             return
         LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
         self._noticed = now
@@ -204,7 +206,7 @@ class Agent:
         LOG.warning("this worker is %s", reason)
         if self._noticed is None:
             # Another has its place: what it could still store is fenced anyway.
-            self.leaving.begin(Farewell(code=REPLACED, seconds=0.0, reason=reason))
+            self.leaving.begin(ShutdownPlan(code=REPLACED, seconds=0.0, reason=reason))
         else:
             # What it saved on its notice may be the newest that there is: worth the grace.
             self._leave_within(self._grace_left(time.monotonic()), reason)
@@ -221,7 +223,7 @@ class Agent:
         if os.getppid() != self.config.parent_pid:
             reason = f"the parent process {self.config.parent_pid} has gone"
             LOG.warning("%s", reason)
-            self.leaving.begin(Farewell(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
+            self.leaving.begin(ShutdownPlan(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
 
     def crashed(self, code: int) -> None:
         """A bug: leave at once; the processes die with us and the operator replaces the worker."""
@@ -246,7 +248,7 @@ class Agent:
 
     def _leave_on_order(self, order: Exit) -> None:
         self.leaving.begin(
-            Farewell(
+            ShutdownPlan(
                 code=order.code,
                 seconds=min(EXIT_SECONDS, self.orders.settings.flush_timeout),
                 reason=f"ordered to leave with code {order.code}",
@@ -283,22 +285,22 @@ class Agent:
         if (
             self.orders.duty.runs
             and attempt.processes.alive
-            and leaving.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
-            and leaving.out_of_reach(
+            and shutdown.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
+            and shutdown.out_of_reach(
                 noticed=self._noticed,
                 grace=self.config.grace_seconds,
                 answered=self.heartbeat.last_answer,
                 now=now,
             )
         ):
-            time_left = leaving.time_to_end(settings, left=left)
+            time_left = shutdown.time_to_end(settings, left=left)
             LOG.warning("no operator is reached: SIGTERM and %.0f s for the training", time_left)
             attempt.processes.terminate()
             self._kill_at = now + time_left
 
     def _leave_within(self, seconds: float, reason: str, *, ended: bool = False) -> None:
         for_uploads = max(0.0, seconds - LAST_SECONDS / 2)
-        farewell = Farewell(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
+        farewell = ShutdownPlan(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
         self.leaving.begin(farewell)
 
     def _nothing_to_do(self) -> bool:

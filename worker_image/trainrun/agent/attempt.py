@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from trainrun._common.kernel import OomCounter
 from trainrun.agent.checkpoints.fetching import Fetching
-from trainrun.agent.checkpoints.records import MetricsQueue
-from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkpoint
+from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
+from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity, overdue_checkpoint
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.gathering import Subject
-from trainrun.agent.evidence.meeting import MeetingWatch
+from trainrun.agent.evidence.rank_connections import RankConnectionMonitor
 from trainrun.agent.faults import Faults
 from trainrun.agent.processes.environment import Folders, RankFiles
 from trainrun.agent.processes.group import Launch, ProcessGroup
@@ -29,7 +29,7 @@ from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import IpcServer
-from trainrun.agent.training.posts import Posts
+from trainrun.agent.training.posted_progress import ProgressServer
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
@@ -37,7 +37,7 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start
 from trainrun.contract.environment import placed
-from trainrun.contract.evidence import Meeting
+from trainrun.contract.evidence import RankConnections
 from trainrun.contract.messages import (
     AskedForCheckpoint,
     Finish,
@@ -51,9 +51,9 @@ from trainrun.contract.messages import (
 )
 from trainrun.contract.questions import (
     AskAttemptKey,
-    AskRoom,
     AskSave,
     AskTasks,
+    AskToStage,
     Decided,
     DescribeCheckpoint,
     FetchCheckpoint,
@@ -98,7 +98,7 @@ class Attempt:
     around: AttemptContext
     processes: ProcessGroup
     staged: StagedSteps
-    rooms: Rooms
+    rooms: StagingCapacity
     voter: Voter
     tally: Tally
     uploads: Uploads
@@ -107,14 +107,14 @@ class Attempt:
     report: TrainingProgress
     metrics: MetricsQueue
     """Of rank 0."""
-    posts: Posts
+    posts: ProgressServer
     """Likewise."""
     asking: Asking
     clock: StepClock
     activity: Activity = field(default_factory=Activity)
     pacing: Pacing = field(default_factory=Pacing)
     loading: Loading = field(default_factory=Loading)
-    meetings: MeetingWatch = field(default_factory=MeetingWatch)
+    meetings: RankConnectionMonitor = field(default_factory=RankConnectionMonitor)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     begun: float = 0.0
@@ -129,7 +129,7 @@ class Attempt:
         return self.start.attempt
 
     @property
-    def meeting(self) -> Meeting | None:
+    def meeting(self) -> RankConnections | None:
         """Whether its ranks meet those of other workers; None: there is but one rank."""
         if self.start.world_size == 1:
             return None
@@ -271,7 +271,7 @@ class Attempt:
         if self._dies_of(rank, request):
             self.processes.kill(rank)
             await asyncio.Event().wait()  # until its connection closes: it is to get no answer
-        if isinstance(request, AskRoom):  # a wait that other ranks may have to end
+        if isinstance(request, AskToStage):  # a wait that other ranks may have to end
             await self.rooms.wait(rank, request.step)
             self.clock.moved(time.monotonic())
             return Granted()
@@ -352,7 +352,7 @@ class Attempt:
         """A fault on demand waits for this."""
         if rank not in self.processes.living_ranks:
             return False
-        if isinstance(request, AskRoom):
+        if isinstance(request, AskToStage):
             return self.around.faults.strikes(rank, request.step, "save")
         resume = self.start.resume
         if not isinstance(request, FetchCheckpoint) or resume is None:

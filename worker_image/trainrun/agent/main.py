@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from trainrun._common import kernel
-from trainrun.agent import background, last_words
+from trainrun.agent import background, termination_message
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.exchange.http import tls_context
@@ -55,7 +55,7 @@ def main(
         tls = tls_context(config)
     except BadConfig as error:
         sys.stderr.write(f"trainrun.agent: {error}\n")
-        last_words.write(f"trainrun.agent: {error}")
+        termination_message.write(f"trainrun.agent: {error}")
         return BAD_CONFIG
     hide_values({**environ, **config.env})
     sink = Sink(sys.stdout.fileno())
@@ -73,7 +73,7 @@ def main(
         code = loop.run_until_complete(_live(config, storage, sink, tls))
     except OSError as error:
         LOG.error("the worker's folder %s cannot be used: %s", config.directory, error)
-        last_words.write(f"the worker's folder {config.directory} cannot be used: {error}")
+        termination_message.write(f"the worker's folder {config.directory} cannot be used: {error}")
         code = 1
     finally:
         storage.close()
@@ -124,7 +124,7 @@ async def _live(
         if code != 0:
             attempt = agent.orders.attempt
             exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
-            last_words.write(last_words.compose(agent.leaving.reason, exits))
+            termination_message.write(termination_message.compose(agent.leaving.reason, exits))
         return code
     finally:
         agent.sharing.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainrun.agent.attempt import Attempt
-from trainrun.agent.orders import Orders
+from trainrun.agent.worker_supervisor import WorkerSupervisor
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.masking import masked, masked_object
 
@@ -17,7 +17,13 @@ WHY_WIDTH = 300
 
 
 def describe(
-    orders: Orders, now: float, *, agent: str, sequence: int, notice: Notice | None, serves: str
+    orders: WorkerSupervisor,
+    now: float,
+    *,
+    agent: str,
+    sequence: int,
+    notice: Notice | None,
+    serves: str,
 ) -> AgentState:
     """Return the present state of this `agent`, which has spoken so often and `serves` checkpoints
     to others there; `now` is on the monotonic clock."""
@@ -48,7 +54,7 @@ def describe(
     return state if attempt is None else _with_attempt(state, attempt, now)
 
 
-def problems(orders: Orders, now: float) -> tuple[Problem, ...]:
+def problems(orders: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
     found = orders.attempt.problems(now) if orders.attempt is not None else ()
     own = orders.ownership.problem

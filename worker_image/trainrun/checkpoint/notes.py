@@ -3,14 +3,14 @@
 Layer: rules over `RunStore`. A chapter, or where ranks stood when a gang stood still, is read by
 the command line. By ballots agents agree on a call of `should_save()` while no operator counts
 votes: each worker writes its own, and never two that differ about one call (see
-`agent.training.ballot`); so whoever has read all of them knows what all others will know.
+`agent.training.vote_record`); so whoever has read all of them knows what all others will know.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.records import AttemptRecord, Ballot, HangRecord, StoryRecord
+from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord, VoteRecord
 from trainrun.contract import layout
 
 if TYPE_CHECKING:
@@ -71,17 +71,19 @@ def read_hang(run: RunStore, folder: str) -> list[HangRecord]:
     return [*run.find_all(HangRecord, sorted(keys)[:MOST_HANGS]).values()]
 
 
-def cast_ballot(run: RunStore, ballot: Ballot) -> None:
+def write_vote(run: RunStore, vote_record: VoteRecord) -> None:
     """Write a worker's ballot; repeating it changes nothing."""
-    key = layout.ballot_key(ballot.attempt, ballot.call, ballot.slot, agrees=ballot.agrees)
-    run.write_once(key, ballot)
+    key = layout.vote_key(
+        vote_record.attempt, vote_record.call, vote_record.slot, agrees=vote_record.agrees
+    )
+    run.write_once(key, vote_record)
 
 
-def read_ballots(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
+def read_votes(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
     """Whether the workers of an attempt agree to save, by call and slot, as far as is known."""
     said: dict[int, dict[int, bool]] = {}
-    for item in run.objects(layout.ballots_prefix(attempt)):
-        found = layout.read_ballot(item.key, attempt)
+    for item in run.objects(layout.votes_prefix(attempt)):
+        found = layout.read_vote(item.key, attempt)
         if found is not None:
             call, slot, agrees = found
             said.setdefault(call, {})[slot] = agrees
@@ -93,7 +95,9 @@ def asked_to_save(
 ) -> SaveOrder | None:
     """What asked for a call, from those who agree to it; None where none of them was asked."""
     for slot in sorted(slot for slot, agrees in said.items() if agrees):
-        ballot = run.find(Ballot, layout.ballot_key(attempt, call, slot, agrees=True))
-        if ballot is not None and ballot.asked is not None:  # else another one has it, too
-            return ballot.asked
+        vote_record = run.find(VoteRecord, layout.vote_key(attempt, call, slot, agrees=True))
+        if (
+            vote_record is not None and vote_record.asked is not None
+        ):  # else another one has it, too
+            return vote_record.asked
     return None

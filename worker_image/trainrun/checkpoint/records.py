@@ -86,7 +86,7 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ballot:
+class VoteRecord:
     """`saves/000003/000000812/worker-00001.yes.json`: whether a worker saves at one call of
     `should_save()` if all others do. Written while no operator counts the votes."""
 

@@ -43,7 +43,7 @@ def retain(
     if any(number not in view.resumes for number in view.attempts[-PROTECTED:]):
         return ()  # a resume point that cannot be read cannot be protected
     _abort_uploads(run, attempt=attempt)
-    _delete_ballots(run, view.attempts)
+    _delete_votes(run, view.attempts)
     judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
     doomed = superfluous(
         view.folders,
@@ -80,12 +80,12 @@ def _abort_uploads(run: RunStore, *, attempt: int) -> None:
         run.store.abort_uploads(prefix, of=is_lower)
 
 
-def _delete_ballots(run: RunStore, attempts: Sequence[int]) -> None:
+def _delete_votes(run: RunStore, attempts: Sequence[int]) -> None:
     """How agents of attempts below the last two have voted: nobody counts that any more."""
     if len(attempts) <= PROTECTED:
         return
     first = attempts[-PROTECTED]
-    numbers = ((item.key, layout.ballot_attempt(item.key)) for item in run.objects(layout.SAVES))
+    numbers = ((item.key, layout.vote_attempt(item.key)) for item in run.objects(layout.SAVES))
     run.delete([key for key, number in numbers if number is not None and number < first])
 
 

@@ -15,7 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining, changed
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.evidence import CodeFile, Evidence, Meeting, Posted
+from trainrun.contract.evidence import CodeFile, Evidence, Posted, RankConnections
 from trainrun.contract.metrics import bounded
 from trainrun.contract.wire import checked
 
@@ -332,7 +332,7 @@ class AgentState:
     to no CPU and I/O when this was told. Absent: nobody knows."""
     paces: Changing[tuple[Pace | None, ...]] = ()
     """Of each local rank, where its agent has measured it for a minute; empty: of none."""
-    meeting: Meeting | None = None
+    meeting: RankConnections | None = None
     """Of `attempt`, where it has several processes. Absent: nobody looks."""
     section: Changing[LongSection | None] = None
     """The open long section whose time is over first, or has been over longest."""

@@ -96,7 +96,7 @@ class ProcessPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class ResumePoint:
     """The resume point, as a process is told of it."""
 
     attempt: int
@@ -117,7 +117,7 @@ class Exchange:
     """Where it writes the stacks of its threads; None: an agent that never asks for them."""
     place: str = ""
     """`<rank>/<world size>` of the process that the agent has started; "" where it did not say."""
-    resume: Handed | None = None
+    resume: ResumePoint | None = None
     """None: the attempt starts from nothing."""
     initial: str | None = None
     """URI of `checkpoint.initialFrom`."""
@@ -137,7 +137,7 @@ class Exchange:
             control_file=Path(env[variables.CONTROL]),
             stacks=Path(env[variables.STACKS]) if env.get(variables.STACKS) else None,
             place=env.get(variables.PLACE, ""),
-            resume=wire.decode(Handed, wire.parsed(resume)) if resume else None,
+            resume=wire.decode(ResumePoint, wire.parsed(resume)) if resume else None,
             initial=env.get(variables.INITIAL) or None,
         )
 

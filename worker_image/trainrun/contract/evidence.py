@@ -22,7 +22,7 @@ class CodeFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class RankConnections:
     """Whether the processes of a worker meet those of others, as far as its agent has seen."""
 
     known: bool = False

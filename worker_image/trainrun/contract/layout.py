@@ -39,7 +39,7 @@ MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _MARKER = re.compile(r"worker-(\d{5,})\.done\.json")
-_BALLOT = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
+_VOTE = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
 _STORY = re.compile(r"(\d{6,})-[0-9a-zA-Z]+\.json")
 _LOG = re.compile(r"(\d{6,})-(\d{5,})\.jsonl\.gz")
 _HANG = re.compile(r"hangs/(\d{6,})-(\d+)/worker-(\d{5,})\.json")
@@ -157,22 +157,22 @@ def read_log(key: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def ballots_prefix(attempt: int) -> str:
+def votes_prefix(attempt: int) -> str:
     """Where the agents of an attempt tell each other at which call of `should_save()` they save."""
     return f"{SAVES}{attempt:06d}/"
 
 
-def ballot_attempt(key: str) -> int | None:
+def vote_attempt(key: str) -> int | None:
     """The attempt whose agents this ballot is for; None for any other key."""
     number = key.removeprefix(SAVES).partition("/")[0]
-    known = key.startswith(SAVES) and number.isdecimal() and read_ballot(key, int(number))
+    known = key.startswith(SAVES) and number.isdecimal() and read_vote(key, int(number))
     return int(number) if known else None
 
 
-def ballot_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:
+def vote_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:
     """What a worker says about saving at one call; a listing shows all that is to be counted."""
     answer = "yes" if agrees else "no"
-    return f"{ballots_prefix(attempt)}{call:09d}/worker-{worker:05d}.{answer}.json"
+    return f"{votes_prefix(attempt)}{call:09d}/worker-{worker:05d}.{answer}.json"
 
 
 def folder(checkpoint: CheckpointId) -> str:
@@ -214,9 +214,9 @@ def read_volume(key: str) -> range | None:
     return range(int(match[1]), int(match[2]) + 1) or None if match else None
 
 
-def read_ballot(key: str, attempt: int) -> tuple[int, int, bool] | None:
+def read_vote(key: str, attempt: int) -> tuple[int, int, bool] | None:
     """Call, worker and answer of a ballot of this attempt; None for any other key."""
-    match = _BALLOT.fullmatch(key.removeprefix(ballots_prefix(attempt)))
+    match = _VOTE.fullmatch(key.removeprefix(votes_prefix(attempt)))
     return (int(match[1]), int(match[2]), match[3] == "yes") if match else None
 
 

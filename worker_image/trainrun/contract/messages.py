@@ -59,7 +59,7 @@ class Report:
     left: str = ""
     """Where the files came from, as `files`: a save that goes on writes there. Empty: a copy."""
     digest: int = 0
-    """`trainrun._common.writing.digest` of the files; 0: there are none."""
+    """`trainrun._common.writer_processes.digest` of the files; 0: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class Question(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskRoom:
+class AskToStage:
     """May files of `step` be staged? The answer waits for room."""
 
     type: ClassVar[str] = "room"
@@ -183,7 +183,7 @@ class AskAttemptKey:
 
 
 Request = (
-    AskRoom
+    AskToStage
     | FetchCheckpoint
     | DescribeCheckpoint
     | FetchInitial

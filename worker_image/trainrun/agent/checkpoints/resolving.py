@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.duty import settled
+from trainrun.agent.desired_state import settled
 from trainrun.contract.agent_state import Problem, Resolution
 from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId

@@ -244,7 +244,7 @@ class StagedSteps:
 
 
 @dataclass(slots=True, kw_only=True)
-class Rooms:
+class StagingCapacity:
     """Who may stage, in one attempt."""
 
     staged: StagedSteps

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainrun._common import writing
+from trainrun._common import writer_processes
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.agent.checkpoints.staged import Step
@@ -29,7 +29,7 @@ from trainrun.checkpoint import (
 )
 from trainrun.checkpoint.logs import WorkerLog
 from trainrun.checkpoint.ownership import BeatWatch
-from trainrun.checkpoint.records import Ballot, HangRecord, Manifest, StoryRecord
+from trainrun.checkpoint.records import HangRecord, Manifest, StoryRecord, VoteRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
 from trainrun.checkpoint.writer import Upload
@@ -185,17 +185,17 @@ class AsyncRunStore(OpenedStore):
         )
         await self.on_run(notes.write_hang, record)
 
-    async def cast_ballot(
+    async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
         """Tell the other agents whether this worker saves at a call of `should_save()`."""
         slot = self.config.slot
-        ballot = Ballot(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
-        await self.on_run(notes.cast_ballot, ballot)
+        vote_record = VoteRecord(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
+        await self.on_run(notes.write_vote, vote_record)
 
-    async def ballots(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
+    async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
         """What the workers of an attempt have told each other, by call and slot."""
-        return await self.on_run(notes.read_ballots, attempt)
+        return await self.on_run(notes.read_votes, attempt)
 
     async def asked_to_save(
         self, attempt: int, call: int, said: Mapping[int, bool]
@@ -251,12 +251,12 @@ def _check_unchanged(part: Step, upload: Upload) -> None:
         changed = [
             rank
             for rank, digest in part.digests.items()
-            if writing.digest(writing.look(part.files[rank])) != digest
+            if writer_processes.digest(writer_processes.look(part.files[rank])) != digest
         ]
     finally:
         upload.advance(0)  # where it was given up, its files are on their way out
     if changed:
         raise CheckpointUnfinished(
             f"the files of rank {changed[0]} for step {part.step} have changed since their "
-            f"report, so they are not committed. {writing.REMEDY}"
+            f"report, so they are not committed. {writer_processes.REMEDY}"
         )

@@ -18,7 +18,7 @@ from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.checkpoints.unsound import TornSteps, Turns
+from trainrun.agent.checkpoints.torn_saves import AlternatingSaves, TornSteps
 from trainrun.checkpoint.records import Manifest
 from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Committed, Problem
@@ -69,7 +69,7 @@ class Uploads:
     """Why old ones stay; what is saved is stored all the same."""
     fatal: Problem | None = None
     committed: Committed | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: AlternatingSaves = field(default_factory=AlternatingSaves)
     torn: TornSteps = field(init=False)
     only: frozenset[int] | None = None
     """While an order says so: no other steps are uploaded."""

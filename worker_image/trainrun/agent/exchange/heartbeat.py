@@ -81,7 +81,7 @@ MOST_OPERATORS = 8
 
 
 @dataclass(slots=True)
-class Ways:
+class OperatorAddresses:
     """The ways of one agent to the leader."""
 
     operators: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Heartbeat:
     """Called once the operator has said for good that the run is gone as a whole."""
     heartbeat_timeout: float = 3 * POLL_INTERVAL
     """Seconds after which the operator takes us for lost."""
-    ways: Ways = field(default_factory=Ways)
+    ways: OperatorAddresses = field(default_factory=OperatorAddresses)
     last_answer: float = field(default_factory=time.monotonic)
     """When the operator last answered, on the monotonic clock."""
     _limit: int = LARGEST_HEARTBEAT

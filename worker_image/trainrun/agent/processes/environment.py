@@ -19,7 +19,7 @@ from trainrun.contract import layout, variables
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.environment import LOOPBACK, Exchange, Handed, ProcessPlace, place_of
+from trainrun.contract.environment import LOOPBACK, Exchange, ProcessPlace, ResumePoint, place_of
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -206,10 +206,10 @@ def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:
     )
 
 
-def _handed(storage: StorageConfig, generation: int, resume: CheckpointId) -> Handed:
+def _handed(storage: StorageConfig, generation: int, resume: CheckpointId) -> ResumePoint:
     run = layout.generation_folder(layout.run_uri(storage.uri, storage.run_name), generation)
     uri = layout.checkpoint_uri(run, resume)
-    return Handed(attempt=resume.attempt, step=resume.step, uri=uri)
+    return ResumePoint(attempt=resume.attempt, step=resume.step, uri=uri)
 
 
 class Folders:

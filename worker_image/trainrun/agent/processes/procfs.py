@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from trainrun._common import writing
+from trainrun._common import writer_processes
 
 PROC = Path("/proc")
 
@@ -246,7 +246,7 @@ def _call(pid: int) -> str:
 
 def _opened(pid: int) -> list[str]:
     """What its file descriptors lead to."""
-    return [path for _, path in writing.opened(pid)]
+    return [path for _, path in writer_processes.opened(pid)]
 
 
 def _symbol(pid: int) -> str:

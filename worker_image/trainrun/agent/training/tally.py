@@ -1,9 +1,9 @@
 """Counting the votes on a call of `should_save()` where the operator does not, by way of the store.
 
 Layer: agent. Every worker writes what it says of a call, once and for good, where all others see
-it; all then follow `ballot.outcome`. Invariants: what the agents count and what an operator counts
-is the same, since both follow from votes that never change, so that neither need know of the other;
-nothing is written, and the store is not asked, while the operator answers in time.
+it; all then follow `vote_rules.outcome`. Invariants: what the agents count and what an operator
+counts is the same, since both follow from votes that never change, so that neither need know of the
+other; nothing is written, and the store is not asked, while the operator answers in time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from trainrun.agent import background
-from trainrun.agent.training import ballot
+from trainrun.agent.training import vote_rules
 from trainrun.contract.agent_state import Problem, SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun.errors import StoreError
@@ -58,16 +58,16 @@ class Votes(Protocol):
         ...
 
 
-class BallotBox(Protocol):
+class VoteStore(Protocol):
     """Where all workers see what each says. Every method raises StoreError."""
 
-    async def cast_ballot(
+    async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
         """Say it, as this worker, with what asked it to."""
         ...
 
-    async def ballots(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
+    async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
         """What was said so far, by call and slot."""
         ...
 
@@ -86,7 +86,7 @@ class Tally:
     slot: int
     workers: int
     votes: Votes
-    box: BallotBox
+    box: VoteStore
     problem: Problem | None = None
     """Why ranks that reach the call have to wait."""
     _next_look: float = 0.0
@@ -118,7 +118,7 @@ class Tally:
         try:
             if held is not None:
                 await self._say(held)  # before it looks, so that the last of all sees all
-            for call, said in (await self.box.ballots(self.attempt)).items():
+            for call, said in (await self.box.stored_votes(self.attempt)).items():
                 await self._take_part(call, said)
         except StoreError as error:
             self._wait(
@@ -138,7 +138,7 @@ class Tally:
         asked = self.votes.asked()
         if self.votes.vote.prepared != call or asked is None:
             return  # not ours to decide, or decided meanwhile
-        stage = ballot.outcome(said, workers=self.workers)
+        stage = vote_rules.outcome(said, workers=self.workers)
         if stage is not None:
             self.problem = None
             self.votes.consider(replace(asked, stage=stage))
@@ -153,7 +153,7 @@ class Tally:
         asked = self.votes.asked()
         if asked is not None and asked.call != call:
             asked = None
-        await self.box.cast_ballot(self.attempt, call, agrees=agrees, asked=asked)
+        await self.box.write_vote(self.attempt, call, agrees=agrees, asked=asked)
         return {self.slot: agrees}
 
     def _wait(self, reason: str, why: str) -> None:

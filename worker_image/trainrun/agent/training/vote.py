@@ -1,10 +1,9 @@
 """This worker's part in agreeing on the call of `should_save()` that is answered with yes.
 
 Layer: agent. The votes are counted by the operator (two phases: prepare, then commit or abort), or
-by the agents where it does not (see `tally`); by which rules one is given says `ballot`, here they
-are carried out on the processes' control files.
-Invariants: once a call is committed, it and every later one is answered with yes; a rank that has
-exited does not count.
+by the agents where it does not (see `tally`); by which rules one is given says `vote_rules`, here
+they are carried out on the processes' control files. Invariants: once a call is committed, it and
+every later one is answered with yes; a rank that has exited does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from trainrun.agent.training import ballot
+from trainrun.agent.training import vote_rules
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.ages import aged
 from trainrun.contract.answer import SaveOrder
@@ -83,7 +82,7 @@ class Voter:
     def says(self, call: int) -> bool | None:
         """Whether this worker saves at a call if all others do; None: not known yet."""
         living = bool(self.living())
-        return ballot.says(self.vote, call, living=living, ended_well=self.ended_well())
+        return vote_rules.says(self.vote, call, living=living, ended_well=self.ended_well())
 
     def asked(self) -> SaveOrder | None:
         """What asked for the call that was prepared last, as it would be said now."""
@@ -119,7 +118,7 @@ class Voter:
     def _follow(self, order: SaveOrder) -> None:
         """Raises BlockingIOError where a control file is locked, with nothing changed."""
         before, now, living = self._vote, time.monotonic(), bool(self.living())
-        self._vote = vote = ballot.obeyed(before, order, living=living, stops=self._mark)
+        self._vote = vote = vote_rules.obeyed(before, order, living=living, stops=self._mark)
         if vote.committed != before.committed:
             self._asked_at = now
             self._asked = SaveNow(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.exchange.heartbeat import Heartbeat
-from trainrun.agent.orders import Orders
+from trainrun.agent.worker_supervisor import WorkerSupervisor
 from trainrun.contract import layout
 from trainrun.contract.answer import RunSettings
 from trainrun.errors import TrainRunError
@@ -47,7 +47,7 @@ shorter; and patience takes no more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Farewell:
+class ShutdownPlan:
     """How to leave."""
 
     code: int
@@ -63,10 +63,10 @@ class Farewell:
 
 
 @dataclass(slots=True, kw_only=True)
-class Leaving:
+class Shutdown:
     """Does it once."""
 
-    orders: Orders
+    orders: WorkerSupervisor
     heartbeat: Heartbeat
     storage: AsyncRunStore
     slot: int
@@ -81,7 +81,7 @@ class Leaving:
         """The end has begun: orders no longer matter."""
         return self._task is not None
 
-    def begin(self, farewell: Farewell) -> None:
+    def begin(self, farewell: ShutdownPlan) -> None:
         """Leave; a second call changes nothing."""
         if self._task is None:
             LOG.info("leaving with code %d", farewell.code)
@@ -89,7 +89,7 @@ class Leaving:
             self.orders.release()
             self._task = background.run(self._leave(farewell))
 
-    async def _leave(self, farewell: Farewell) -> None:
+    async def _leave(self, farewell: ShutdownPlan) -> None:
         try:
             deadline = time.monotonic() + farewell.seconds
             await _until(self.orders.stop, time.monotonic() + STOP_TIME)
@@ -105,7 +105,7 @@ class Leaving:
             if not self.done.done():
                 self.done.set_result(farewell.code)
 
-    async def _store_lines(self, farewell: Farewell, deadline: float) -> None:
+    async def _store_lines(self, farewell: ShutdownPlan, deadline: float) -> None:
         now = time.monotonic()
         # Worth some time where others wait for this worker's end, and no more than that.
         until = max(deadline, now + LAST_WORD) if farewell.ended else deadline
@@ -122,7 +122,7 @@ class Leaving:
             LOG.warning("uploads that did not fit into the time left are given up")
         attempt.uploads.close()
 
-    async def _write_end(self, farewell: Farewell, deadline: float) -> None:
+    async def _write_end(self, farewell: ShutdownPlan, deadline: float) -> None:
         attempt = self.orders.attempt
         if attempt is not None:
             await self._try("metrics", attempt.metrics.write, deadline)

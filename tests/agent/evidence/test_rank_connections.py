@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.agent.evidence.meeting import MeetingWatch, see
+from trainrun.agent.evidence.rank_connections import RankConnectionMonitor, see
 from trainrun.agent.processes.procfs import opened_sockets, sockets
-from trainrun.contract.evidence import Meeting
+from trainrun.contract.evidence import RankConnections
 
 OURS = {
     "RANK": "1",
@@ -67,13 +67,13 @@ def rank(*command: str | Path, **variables: str) -> Iterator[tuple[int, str]]:
         process.communicate()  # closes its stdin: it ends
 
 
-def seen(pid: int, port: int = NOBODYS) -> Meeting:
+def seen(pid: int, port: int = NOBODYS) -> RankConnections:
     return see({1: pid}, {1: OURS}, port)
 
 
 def test_processes_with_the_place_that_they_were_given_meet_nobody_yet() -> None:
     with rank("bash", "-c", f'{sys.executable} -c "$0" A=1; true', STARTS) as (pid, _):
-        assert seen(pid) == Meeting()
+        assert seen(pid) == RankConnections()
 
 
 def launcher(folder: Path) -> Path:
@@ -94,7 +94,7 @@ def test_a_launcher_behind_a_script_file_is_seen_by_the_rank_0_that_it_starts(
     script = tmp_path / "train.sh"
     script.write_text(f"{launcher(tmp_path)} RANK=0 MASTER_PORT=35507; true\n")
     with rank("bash", script) as (pid, _):
-        assert seen(pid) == Meeting(leaders=(1,), launcher="torchrun")
+        assert seen(pid) == RankConnections(leaders=(1,), launcher="torchrun")
 
 
 def test_rank_0_of_another_group_is_one_even_where_its_place_reads_like_ours() -> None:
@@ -139,7 +139,7 @@ def test_a_group_that_lived_between_two_looks_is_known_by_what_the_kernel_rememb
     with rank(sys.executable, "-c", LISTENS) as (_, port):
         with closing(socket.create_connection(("127.0.0.1", int(port)))) as other:
             assert other.recv(3) == b"met"  # not accepted yet it would be reset, and forgotten
-    watch = MeetingWatch()
+    watch = RankConnectionMonitor()
     watch.start(int(port), {1: OURS}, 0.0)
     assert opened_sockets(int(port), sockets())
     watch.ended()
@@ -147,19 +147,19 @@ def test_a_group_that_lived_between_two_looks_is_known_by_what_the_kernel_rememb
 
 
 def test_looks_are_told_as_news_and_what_was_seen_once_stays(tmp_path: Path) -> None:
-    watch = MeetingWatch()
+    watch = RankConnectionMonitor()
     watch.start(NOBODYS, {1: OURS}, 0.0)
     with rank(launcher(tmp_path), "RANK=0") as (pid, _):
         assert not watch.look({1: pid}, 1.0)
         eventually(lambda: watch.look({1: pid}, 2.0))
-    assert watch.found == Meeting(leaders=(1,), launcher="torchrun")
+    assert watch.found == RankConnections(leaders=(1,), launcher="torchrun")
     watch.ended()
     assert not watch.look({}, 3.0)
-    assert watch.found == Meeting(leaders=(1,), launcher="torchrun")
+    assert watch.found == RankConnections(leaders=(1,), launcher="torchrun")
 
 
 def test_after_a_minute_it_looks_seldom() -> None:
-    watch = MeetingWatch()
+    watch = RankConnectionMonitor()
     watch.start(NOBODYS, {1: OURS}, 0.0)
     watch.look({1: os.getpid()}, 70.0)
     first = watch._thread

@@ -1,8 +1,8 @@
 """Making the worker what the operator's last answer says: hold, start or leave.
 
-Layer: agent. What is to be done follows from `duty`; here it is done, with real processes, uploads
-and files, and the parts of an attempt are put together. `reconcile` is called after every answer,
-every end of a process and every change of an upload; doing it again changes nothing.
+Layer: agent. What is to be done follows from `desired_state`; here it is done, with real processes,
+uploads and files, and the parts of an attempt are put together. `reconcile` is called after every
+answer, every end of a process and every change of an upload; doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainrun.agent import background, duty
+from trainrun.agent import background, desired_state
 from trainrun.agent.attempt import Attempt, AttemptContext
 from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
-from trainrun.agent.checkpoints.records import LogKeeping, MetricsQueue, Recording
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
-from trainrun.agent.checkpoints.staged import Rooms, StagedSteps
+from trainrun.agent.checkpoints.run_artifacts import LogKeeping, MetricsQueue, Recording
+from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
-from trainrun.agent.duty import Duty, Situation, Task
+from trainrun.agent.desired_state import ActualState, DesiredState, Task
 from trainrun.agent.evidence.gathering import Gathering
-from trainrun.agent.last_words import last_lines
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
 from trainrun.agent.processes.procfs import children_of
 from trainrun.agent.processes.spawn import kill_group
-from trainrun.agent.training.posts import Posts
+from trainrun.agent.termination_message import last_lines
+from trainrun.agent.training.posted_progress import ProgressServer
 from trainrun.agent.training.step_clock import Asking, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
@@ -43,7 +43,7 @@ LOG = logging.getLogger("trainrun.agent")
 
 
 @dataclass(slots=True, kw_only=True)
-class Orders:
+class WorkerSupervisor:
     """The agent's desired state, and the way there."""
 
     around: AttemptContext
@@ -58,13 +58,13 @@ class Orders:
     leave: Callable[[Exit], None]
     """Begins the agent's end."""
     attempt: Attempt | None = None
-    duty: Duty = field(default_factory=Duty)
+    duty: DesiredState = field(default_factory=DesiredState)
     _swept: int = 0
     """Nothing is left of the processes of this attempt."""
 
     def apply(self, answer: Answer) -> bool:
         """Take the operator's answer; False when it is the one before."""
-        before, self.duty = self.duty, duty.told(self.duty, answer, time.monotonic())
+        before, self.duty = self.duty, desired_state.told(self.duty, answer, time.monotonic())
         if self.duty is before:
             return False
         if self.duty.order != before.order:
@@ -86,7 +86,7 @@ class Orders:
 
     def reconcile(self) -> None:
         """Do what is to be done now."""
-        for task in duty.to_do(self.duty, self._situation, time.monotonic()):
+        for task in desired_state.to_do(self.duty, self._situation, time.monotonic()):
             self._do(task)
 
     def prepare(self) -> None:
@@ -100,7 +100,7 @@ class Orders:
     def release(self) -> None:
         """Orders no longer matter: nothing is begun any more."""
         self.around.standbys.stop()
-        self.duty = duty.released(self.duty)
+        self.duty = desired_state.released(self.duty)
 
     def reaped(self, pid: int, status: int) -> None:
         """A child has ended."""
@@ -119,7 +119,7 @@ class Orders:
     @property
     def phase(self) -> Phase:
         """What a heartbeat says that this worker does."""
-        return duty.phase(self.duty, self._situation, time.monotonic())
+        return desired_state.phase(self.duty, self._situation, time.monotonic())
 
     def stop(self) -> bool:
         """Kill every process of the attempt; True when none is left, helpers included."""
@@ -152,14 +152,14 @@ class Orders:
 
     @property
     def _gathers(self) -> bool:
-        return duty.gathers(self.duty, self._situation)
+        return desired_state.gathers(self.duty, self._situation)
 
     @property
-    def _situation(self) -> Situation:
+    def _situation(self) -> ActualState:
         attempt = self.attempt
         if attempt is None:
-            return Situation(alive=False, stopped=True, uploading=False)
-        return Situation(
+            return ActualState(alive=False, stopped=True, uploading=False)
+        return ActualState(
             alive=attempt.processes.alive,
             stopped=self._swept == attempt.number,
             uploading=attempt.uploads.unfinished(self.duty.flush),
@@ -167,23 +167,23 @@ class Orders:
 
     def _do(self, task: Task) -> None:
         match task:
-            case duty.Terminate():
+            case desired_state.Terminate():
                 if self.attempt is not None:
                     self.attempt.processes.terminate()
-            case duty.Stop():
+            case desired_state.Stop():
                 self.stop()
-            case duty.Flush():
+            case desired_state.Flush():
                 self._flush(frozenset(task.steps))
-            case duty.GiveUp():
+            case desired_state.GiveUp():
                 self._give_up()
-            case duty.OfferPort():
+            case desired_state.OfferPort():
                 self._offer(task.attempt)
-            case duty.Resolve():
+            case desired_state.Resolve():
                 self.keep_lines()  # uploads are done
                 self.resolving.want(task.request)
-            case duty.Begin():
+            case desired_state.Begin():
                 self._launch(task.order)
-            case duty.Leave():
+            case desired_state.Leave():
                 self.leave(task.order)
 
     def _flush(self, steps: frozenset[int]) -> None:
@@ -204,7 +204,7 @@ class Orders:
 
     def _offer(self, attempt: int) -> None:
         offer = Offer(attempt=attempt, address=self.around.config.address, port=pick_port())
-        self.duty = duty.offered(self.duty, offer)
+        self.duty = desired_state.offered(self.duty, offer)
         self.around.news()
 
     def _launch(self, order: Start) -> None:
@@ -214,7 +214,7 @@ class Orders:
         self.resolving.want(None)
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
-        self.duty = duty.started(self.duty, order.attempt)
+        self.duty = desired_state.started(self.duty, order.attempt)
         self.attempt = _put_together(order, self.around)
         self._take_settings()
         self.attempt.launch()
@@ -273,7 +273,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         standby_failed=around.standbys.failed,
     )
     staged = StagedSteps(ranks)
-    rooms = Rooms(staged=staged, max_pending=config.settings.max_pending)
+    rooms = StagingCapacity(staged=staged, max_pending=config.settings.max_pending)
 
     gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
     voter = Voter(
@@ -333,6 +333,6 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=metrics,
         asking=Asking(files=gates),
-        posts=Posts(files[ranks[0]].token_file, news=around.progress),
+        posts=ProgressServer(files[ranks[0]].token_file, news=around.progress),
         _files=files,
     )

@@ -1,9 +1,9 @@
 """What an agent has to do about the operator's last answer: hold, start or leave.
 
 Layer: agent. Pure and level-triggered: from what was told and what is true now follows what is to
-be done; asking again changes nothing. `orders` does it with real processes, the simulated agent
-with virtual ones. Invariants: an attempt is started at most once, never a lower one than was
-started or held for, and only when nothing of an earlier one is left.
+be done; asking again changes nothing. `worker_supervisor` does it with real processes, the
+simulated agent with virtual ones. Invariants: an attempt is started at most once, never a lower one
+than was started or held for, and only when nothing of an earlier one is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ASK_AGAIN = ("Unavailable", "InUse", "Misconfigured", "NoGoodCheckpoint", "Suspe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
+class DesiredState:
     """What was told and what was done about it."""
 
     answer: Answer | None = None
@@ -72,7 +72,7 @@ class Duty:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class ActualState:
     """What is true of the attempt that was started last."""
 
     alive: bool
@@ -80,7 +80,7 @@ class Situation:
     stopped: bool
     """Nothing is left of its processes, helpers included."""
     uploading: bool
-    """A step of `Duty.flush` is still to be stored."""
+    """A step of `DesiredState.flush` is still to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Leave:
 Task = Terminate | Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
 
 
-def told(duty: Duty, answer: Answer, now: float) -> Duty:
+def told(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
     """An answer has come; the same duty where it is the one before."""
     digest, order = answer.digest, answer.order
     if digest == duty.seen:
@@ -154,22 +154,22 @@ def told(duty: Duty, answer: Answer, now: float) -> Duty:
     return duty
 
 
-def offered(duty: Duty, offer: Offer) -> Duty:
+def offered(duty: DesiredState, offer: Offer) -> DesiredState:
     """A port was found."""
     return replace(duty, offer=offer)
 
 
-def started(duty: Duty, attempt: int) -> Duty:
+def started(duty: DesiredState, attempt: int) -> DesiredState:
     """The processes of this attempt have been started."""
     return replace(duty, attempt=attempt, held=max(duty.held, (attempt, 0)), offer=None)
 
 
-def released(duty: Duty) -> Duty:
+def released(duty: DesiredState) -> DesiredState:
     """It leaves: nothing is begun any more."""
     return replace(duty, answer=None)
 
 
-def to_do(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
+def to_do(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
     """What is to be done now, in this order."""
     order = duty.order
     match order:
@@ -191,14 +191,14 @@ def to_do(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
             return () if late else (Leave(order),)
 
 
-def gathers(duty: Duty, situation: Situation) -> bool:
+def gathers(duty: DesiredState, situation: ActualState) -> bool:
     """Nothing of an attempt runs, and the next one has not been ordered yet."""
     order = duty.order
     ahead = order is None or (isinstance(order, Hold) and order.attempt > duty.attempt)
     return ahead and situation.stopped
 
 
-def phase(duty: Duty, situation: Situation, now: float) -> Phase:
+def phase(duty: DesiredState, situation: ActualState, now: float) -> Phase:
     """What a heartbeat says that this worker does."""
     if situation.alive or (duty.stops is not None and not situation.stopped):
         return "Running"
@@ -214,17 +214,17 @@ def settled(found: Resolution | None, request: ResolveRequest) -> bool:
     return not request.proof or found.resume == request.committed
 
 
-def _ending(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
+def _ending(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
     if situation.alive and now < duty.linger_until:
         return ()
     return (Terminate(),) if situation.alive and now < duty.kill_at else (Stop(),)
 
 
-def _flushing(duty: Duty, situation: Situation, now: float) -> bool:
+def _flushing(duty: DesiredState, situation: ActualState, now: float) -> bool:
     return duty.stops is not None and situation.uploading and now < duty.flush_until
 
 
-def _uploads(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
+def _uploads(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
     if duty.stops is None:
         return ()
     if situation.uploading and now >= duty.flush_until:
@@ -232,7 +232,9 @@ def _uploads(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
     return (Flush(duty.flush),)
 
 
-def _preparation(duty: Duty, hold: Hold, situation: Situation, now: float) -> tuple[Task, ...]:
+def _preparation(
+    duty: DesiredState, hold: Hold, situation: ActualState, now: float
+) -> tuple[Task, ...]:
     if _flushing(duty, situation, now):
         return ()
     new = duty.offer is None or duty.offer.attempt != hold.attempt

@@ -37,7 +37,7 @@ WHOLE = 100
 """Per cent, which a Trainer posts when it ends."""
 
 
-class NoPost(ValueError):
+class MalformedPost(ValueError):
     """What was posted is not in the protocol: says what was expected."""
 
 
@@ -86,7 +86,9 @@ def _read(body: bytes) -> tuple[int | None, dict[str, object]]:
         metrics_ = {m["name"]: m["value"] for m in status.get("metrics") or ()}
         percent = status.get("progressPercentage")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NoPost('{"trainerStatus": {"progressPercentage", "metrics"}} was expected') from error
+        raise MalformedPost(
+            '{"trainerStatus": {"progressPercentage", "metrics"}} was expected'
+        ) from error
     known = isinstance(percent, int) and 0 <= percent <= WHOLE
     return percent if known else None, {str(name): value for name, value in metrics_.items()}
 
@@ -135,7 +137,7 @@ MOST = 8
 """Connections at a time: one process posts, at most every five seconds."""
 
 
-class Posts:
+class ProgressServer:
     """The server of one attempt."""
 
     def __init__(self, token_file: Path, *, news: Callable[[], None]) -> None:
@@ -207,7 +209,7 @@ class Posts:
             return 413
         try:
             self._posting.take(await reader.readexactly(length), time.monotonic())
-        except NoPost as error:
+        except MalformedPost as error:
             LOG.info("a post that cannot be read: %s", error)
             return 400
         self._news()

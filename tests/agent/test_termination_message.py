@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainrun.agent import last_words
+from trainrun.agent import termination_message
 from trainrun.contract.agent_state import ProcessExit
 
 
@@ -16,20 +16,20 @@ def test_the_first_process_to_fail_is_quoted_and_not_those_that_were_stopped() -
             rank=2, code=3, exception="ValueError: x", last_lines=("Traceback", "x"), age=2.0
         ),
     )
-    assert last_words.compose("ordered to leave with code 3", exits) == (
+    assert termination_message.compose("ordered to leave with code 3", exits) == (
         "rank 2 exited with code 3: ValueError: x (ordered to leave with code 3)\nTraceback\nx"
     )
 
 
 def test_without_a_culprit_the_reason_stands_alone() -> None:
     exits = (ProcessExit(rank=0, code=0), ProcessExit(rank=1, signal=9, ordered=True))
-    assert last_words.compose("told to end (SIGTERM)", exits) == "told to end (SIGTERM)"
+    assert termination_message.compose("told to end (SIGTERM)", exits) == "told to end (SIGTERM)"
 
 
 def test_a_message_that_is_too_long_keeps_its_first_line_and_its_end(tmp_path: Path) -> None:
     file = tmp_path / "termination-log"
     file.write_text("older")
-    last_words.write("rank 0 exited\n" + "a line\n" * 5000 + "the error", file)
+    termination_message.write("rank 0 exited\n" + "a line\n" * 5000 + "the error", file)
     left = file.read_text()
     assert len(left) <= 4096
     assert left.startswith("rank 0 exited\n...\n")
@@ -37,5 +37,5 @@ def test_a_message_that_is_too_long_keeps_its_first_line_and_its_end(tmp_path: P
 
 
 def test_no_file_is_made_where_there_is_none(tmp_path: Path) -> None:
-    last_words.write("text", tmp_path / "termination-log")
+    termination_message.write("text", tmp_path / "termination-log")
     assert list(tmp_path.iterdir()) == []

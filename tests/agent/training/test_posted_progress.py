@@ -13,8 +13,8 @@ import pytest
 
 from tests.agent.training.test_posting import a_post
 from tests.agent.workers import start
-from trainrun.agent.training import posts
-from trainrun.agent.training.posts import LARGEST_BODY, MOST, Posts
+from trainrun.agent.training import posted_progress
+from trainrun.agent.training.posted_progress import LARGEST_BODY, MOST, ProgressServer
 from trainrun.contract.evidence import Posted
 
 if TYPE_CHECKING:
@@ -55,21 +55,21 @@ def test_the_workers_of_other_slots_take_no_posts(
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[tuple[Posts, str, list[float]]]:
+async def served(tmp_path: Path) -> AsyncIterator[tuple[ProgressServer, str, list[float]]]:
     """A server with its token, and when it had news."""
     token_file, news = tmp_path / "token", list[float]()
-    server = Posts(token_file, news=lambda: news.append(time.monotonic()))
+    server = ProgressServer(token_file, news=lambda: news.append(time.monotonic()))
     server.open()
     yield server, token_file.read_text(), news
     server.close()
 
 
-async def connected(server: Posts) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(server: ProgressServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     port = int(server.url.rpartition(":")[2].strip("/"))
     return await asyncio.open_connection("127.0.0.1", port)
 
 
-async def sent(server: Posts, token: str, body: bytes, *, method: str = "POST") -> bytes:
+async def sent(server: ProgressServer, token: str, body: bytes, *, method: str = "POST") -> bytes:
     """The first line of the answer to a request."""
     reader, writer = await connected(server)
     head = f"{method} / HTTP/1.1\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}"
@@ -82,7 +82,7 @@ async def sent(server: Posts, token: str, body: bytes, *, method: str = "POST") 
         writer.close()
 
 
-Served = tuple[Posts, str, "list[float]"]
+Served = tuple[ProgressServer, str, "list[float]"]
 
 
 async def test_the_token_is_for_the_owner_of_the_file_alone(served: Served, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_what_is_no_post_changes_nothing(
 async def test_who_connects_and_says_nothing_keeps_nobody_waiting(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posts, "PATIENCE", 600.0)
+    monkeypatch.setattr(posted_progress, "PATIENCE", 600.0)
     server, token, _ = served
     mute = [await connected(server) for _ in range(MOST)]
     assert await sent(server, token, a_post(50)) == b""  # at once: training waits for it
@@ -136,7 +136,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_waiting(
 async def test_who_says_nothing_is_cut_after_a_while(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posts, "PATIENCE", 0.1)
+    monkeypatch.setattr(posted_progress, "PATIENCE", 0.1)
     server, _, _ = served
     reader, writer = await connected(server)
     assert await asyncio.wait_for(reader.read(), 60.0) == b""
@@ -152,7 +152,7 @@ async def test_after_its_attempt_nothing_is_taken(served: Served) -> None:
 
 
 async def test_where_the_token_cannot_be_written_nothing_is_served(tmp_path: Path) -> None:
-    server = Posts(tmp_path / "missing" / "token", news=lambda: None)
+    server = ProgressServer(tmp_path / "missing" / "token", news=lambda: None)
     server.open()
     assert (server.url, server.posted) == ("", None)
     server.close()

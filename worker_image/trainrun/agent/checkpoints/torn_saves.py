@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun._common import writing
+from trainrun._common import writer_processes
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import named_ranks
@@ -53,11 +53,11 @@ class TornSteps:
     def late(self) -> Iterator[tuple[int, str]]:
         """Steps with files that have come since, each once, and what to say."""
         for directory, step in [*self._left.items()]:
-            name = writing.first_in(directory)
+            name = writer_processes.first_in(directory)
             if name or not directory.is_dir():
                 del self._left[directory]
             if name:
-                yield step, writing.late(name, step)
+                yield step, writer_processes.late(name, step)
 
     def add(self, step: int, message: str, *, aside: bool = True) -> None:
         """One more; with `aside` it might be committed all the same."""
@@ -90,7 +90,7 @@ class TornSteps:
 
 
 @dataclass(slots=True)
-class Turns:
+class AlternatingSaves:
     """Looks at the checkpoints of one attempt as they are committed."""
 
     problem: Problem | None = None

@@ -22,7 +22,7 @@ from trainrun.agent.processes.procfs import (
     sockets,
 )
 from trainrun.contract import variables
-from trainrun.contract.evidence import Meeting
+from trainrun.contract.evidence import RankConnections
 
 EARLY = 60.0
 """Seconds after the start for which each call of `look` looks."""
@@ -46,16 +46,16 @@ _MPI = re.compile(r"/libmpi(ch|_\w+)?\.so")
 
 
 @dataclass(slots=True, kw_only=True)
-class MeetingWatch:
+class RankConnectionMonitor:
     """Of one attempt."""
 
-    found: Meeting = field(default_factory=Meeting)
+    found: RankConnections = field(default_factory=RankConnections)
     _port: int = 0
     _given: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """By rank, the variables that its process was started with."""
     _since: float = 0.0
     _looked: float = 0.0
-    _seen: list[Meeting] = field(default_factory=list)
+    _seen: list[RankConnections] = field(default_factory=list)
     """What threads have brought."""
     _thread: threading.Thread | None = None
 
@@ -83,13 +83,13 @@ class MeetingWatch:
         """A process has ended: the kernel remembers for a minute whom it was connected to."""
         if not self.found.known:
             known = _opened(self._port, sockets())
-            self._seen.append(Meeting(known=known))
+            self._seen.append(RankConnections(known=known))
             self._take()
 
     def _take(self) -> None:
         while self._seen:
             new, old = self._seen.pop(), self.found
-            self.found = Meeting(
+            self.found = RankConnections(
                 known=old.known or new.known,
                 elsewhere=old.elsewhere or new.elsewhere,
                 leaders=tuple(sorted({*old.leaders, *new.leaders})),
@@ -98,10 +98,12 @@ class MeetingWatch:
             )
 
 
-def see(pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: int) -> Meeting:
+def see(
+    pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: int
+) -> RankConnections:
     """What can be seen now of the ranks with these processes."""
     table = sockets()
-    seen = Meeting(known=_opened(port, table), mpi=True)
+    seen = RankConnections(known=_opened(port, table), mpi=True)
     for rank, pid in pids.items():
         tree = [pid, *descendants(pid)[:MOST]]
         places = {it: procfs.environment(it) for it in tree}
