@@ -21,7 +21,7 @@ from tests.support.checkpoints import (
     read_directory,
 )
 from tests.support.eventually import eventually
-from trainrun.checkpoint.records import Manifest, ManifestFile, seal
+from trainrun.checkpoint.records import Manifest, ManifestFile, add_checksum
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
@@ -220,13 +220,15 @@ def test_a_manifest_cannot_write_outside_the_directory(
 ) -> None:
     item = ManifestFile(name=name, size=1, crc32=zlib.crc32(b"x"), worker=0, ranks=(0,))
     manifest = Manifest(attempt=1, step=5, workers=1, files=(item,))
-    bench.run.store.put("digits/checkpoints/step-000000005-attempt-1/manifest.json", seal(manifest))
+    bench.run.store.put(
+        "digits/checkpoints/step-000000005-attempt-1/manifest.json", add_checksum(manifest)
+    )
     with pytest.raises(CheckpointDamaged, match="is not the name of a file in a checkpoint"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)
 
 
 def test_a_manifest_in_the_wrong_folder_is_damage(bench: Bench, cache: Path) -> None:
-    manifest = seal(Manifest(attempt=1, step=6, workers=1))
+    manifest = add_checksum(Manifest(attempt=1, step=6, workers=1))
     bench.run.store.put("digits/checkpoints/step-000000005-attempt-1/manifest.json", manifest)
     with pytest.raises(CheckpointDamaged, match="it belongs to step-000000006-attempt-1"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)

@@ -14,8 +14,8 @@ from trainrun.checkpoint.records import (
     Manifest,
     ManifestFile,
     PartFile,
-    seal,
-    unseal,
+    add_checksum,
+    read_checksummed,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged
@@ -47,49 +47,51 @@ def test_a_record_is_read_as_it_was_written() -> None:
             metrics={"x": 1},
         ),
     ):
-        assert unseal(type(record), seal(record), name="x") == record
+        assert read_checksummed(type(record), add_checksum(record), name="x") == record
 
 
 def test_the_same_record_gives_the_same_bytes() -> None:
-    assert seal(MANIFEST) == seal(unseal(Manifest, seal(MANIFEST), name="x"))
+    assert add_checksum(MANIFEST) == add_checksum(
+        read_checksummed(Manifest, add_checksum(MANIFEST), name="x")
+    )
 
 
 def test_a_record_with_fields_of_a_newer_version_is_read() -> None:
-    body = json.loads(seal(AttemptRecord(attempt=1, uid="u")))
+    body = json.loads(add_checksum(AttemptRecord(attempt=1, uid="u")))
     newer = seal_plain({**{k: v for k, v in body.items() if k != "crc32"}, "future": [1]})
-    assert unseal(AttemptRecord, newer, name="x") == AttemptRecord(attempt=1, uid="u")
+    assert read_checksummed(AttemptRecord, newer, name="x") == AttemptRecord(attempt=1, uid="u")
 
 
 def seal_plain(body: dict[str, object]) -> bytes:
-    return seal(body)
+    return add_checksum(body)
 
 
 def test_what_a_record_says_counts_and_not_how_it_is_laid_out() -> None:
-    laid_out = json.dumps(json.loads(seal(MANIFEST)), indent=2).encode()
+    laid_out = json.dumps(json.loads(add_checksum(MANIFEST)), indent=2).encode()
 
-    assert unseal(Manifest, laid_out, name="x") == MANIFEST
+    assert read_checksummed(Manifest, laid_out, name="x") == MANIFEST
     with pytest.raises(CheckpointDamaged, match="its content changed"):
-        unseal(Manifest, laid_out.replace(b"model.pt", b"modem.pt"), name="x")
+        read_checksummed(Manifest, laid_out.replace(b"model.pt", b"modem.pt"), name="x")
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    data = seal(MANIFEST)
+    data = add_checksum(MANIFEST)
     for position in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
             try:
-                read = unseal(Manifest, bytes(flipped), name="x")
+                read = read_checksummed(Manifest, bytes(flipped), name="x")
             except CheckpointDamaged:
                 continue
             assert read == MANIFEST  # only white space at the end can be another
 
 
 def test_every_truncation_is_noticed() -> None:
-    data = seal(MANIFEST)
+    data = add_checksum(MANIFEST)
     for length in range(len(data) - 1):
         with pytest.raises(CheckpointDamaged):
-            unseal(Manifest, data[:length], name="x")
+            read_checksummed(Manifest, data[:length], name="x")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +108,11 @@ def test_every_truncation_is_noticed() -> None:
 )
 def test_damage_is_named(data: bytes, reason: str) -> None:
     with pytest.raises(CheckpointDamaged) as caught:
-        unseal(Manifest, data, name="manifest.json")
+        read_checksummed(Manifest, data, name="manifest.json")
     assert reason in str(caught.value)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_damage_and_nothing_else(data: bytes) -> None:
     with pytest.raises(CheckpointDamaged):
-        unseal(Manifest, data, name="x")
+        read_checksummed(Manifest, data, name="x")

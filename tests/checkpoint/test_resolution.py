@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
 from trainrun.checkpoint.ownership import release
-from trainrun.checkpoint.records import AttemptRecord, FinishedRecord, seal
+from trainrun.checkpoint.records import AttemptRecord, FinishedRecord, add_checksum
 from trainrun.checkpoint.resolution import prove, resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.run_store import RunStore, open_store
@@ -266,7 +266,7 @@ class ErrorPages(Through):
     [
         (b"<html>502 Bad Gateway</html>", "finished.json: cannot be read"),
         (b"", "finished.json: empty"),
-        (seal(FinishedRecord(uid="uid-9")), "the listing does not show it"),
+        (add_checksum(FinishedRecord(uid="uid-9")), "the listing does not show it"),
     ],
     ids=["an error page", "nothing", "another run's"],
 )
@@ -414,7 +414,7 @@ def test_a_run_that_finishes_while_it_is_taken_over_is_finished(any_bench: Bench
     release(any_bench.run, uid="uid-1")
 
     def finish_it() -> None:
-        any_bench.run.store.put("digits/finished.json", seal(FinishedRecord(uid="uid-1")))
+        any_bench.run.store.put("digits/finished.json", add_checksum(FinishedRecord(uid="uid-1")))
 
     answer = resolve_while(any_bench, 2, finish_it, before="owners/000002.json")
     assert answer.outcome == "Finished"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.notes import read_attempts, read_story, write_story
+from trainrun.checkpoint.agent_records import read_attempts, read_story, write_story
 from trainrun.checkpoint.records import StoryRecord
 
 if TYPE_CHECKING:

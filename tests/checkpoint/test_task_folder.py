@@ -20,10 +20,10 @@ from trainrun.errors import (
     ObjectNotFound,
     StoreDenied,
     StoreError,
-    StoreForgot,
     StoreMisconfigured,
     StoreUnavailable,
     TaskLogDamaged,
+    TaskLogMissing,
 )
 from trainrun.tasks import LogTaken
 from trainrun.tasks.keep import Keep
@@ -156,14 +156,14 @@ def test_a_bucket_that_was_emptied_makes_nothing_lost(store: ObjectStore, tmp_pa
     emptied(store)
 
     gone = r"tasks/log/000000001\.json: it was there, and is gone\. Check that address and endpoint"
-    with pytest.raises(StoreForgot, match=gone):
+    with pytest.raises(TaskLogMissing, match=gone):
         folder.sizes(["k-1/0"])
-    with pytest.raises(StoreForgot, match=gone):
+    with pytest.raises(TaskLogMissing, match=gone):
         folder.download("k-1/0", tmp_path / "fetched")
-    with pytest.raises(StoreForgot, match=gone):
+    with pytest.raises(TaskLogMissing, match=gone):
         folder.append(4, b"{}")
     for after in (0, 3):
-        with pytest.raises(StoreForgot, match=gone):
+        with pytest.raises(TaskLogMissing, match=gone):
             folder.read(after)
     assert store.list("") == []
 
@@ -177,7 +177,7 @@ def test_a_store_that_shows_nothing_of_what_was_done_is_not_believed(store: Obje
     folder.folder.write_once("attempts/000003.json", AttemptRecord(attempt=3, uid="u"))
     folder.begun = 2
 
-    with pytest.raises(StoreForgot, match="it was there, and is gone"):
+    with pytest.raises(TaskLogMissing, match="it was there, and is gone"):
         folder.read(0)
     folder.folder.write_once("attempts/000002.json", AttemptRecord(attempt=2, uid="u"))
     assert folder.read(0) == [], "the attempt before has died before its first record"

@@ -13,7 +13,7 @@ from tests.support.checkpoints import Bench, checkpoint_id, materialize, materia
 from trainrun._common.tree import TreeEntry, walk
 from trainrun._process.checkpoint_handle import Checkpoint
 from trainrun._process.staging import Staging
-from trainrun.checkpoint.records import Manifest, seal
+from trainrun.checkpoint.records import Manifest, add_checksum
 from trainrun.checkpoint.writer import commit_if_complete, scan, write_part
 from trainrun.contract import layout
 from trainrun.errors import CheckpointConflict, CheckpointDamaged
@@ -190,10 +190,10 @@ def test_a_manifest_cannot_link_out_of_the_directory(
     entry = TreeEntry(name="sub/link", target=target, ranks=(0,))
     manifest = Manifest(attempt=1, step=5, workers=1, others=(entry,))
     key = "digits/checkpoints/step-000000005-attempt-1/manifest.json"
-    bench.run.store.put(key, seal(manifest))
+    bench.run.store.put(key, add_checksum(manifest))
     with pytest.raises(CheckpointDamaged, match="the link 'sub/link' leads out of it"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
-    bench.run.store.put(key, seal(replace(manifest, others=(replace(entry, name="../x"),))))
+    bench.run.store.put(key, add_checksum(replace(manifest, others=(replace(entry, name="../x"),))))
     with pytest.raises(CheckpointDamaged, match=r"'../x' is not the name of a file"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
 

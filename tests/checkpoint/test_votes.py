@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.notes import asked_to_save, read_votes, write_vote
+from trainrun.checkpoint.agent_records import asked_to_save, read_votes, write_vote
 from trainrun.checkpoint.records import VoteRecord
 from trainrun.checkpoint.retention import retain
 from trainrun.contract.answer import SaveOrder

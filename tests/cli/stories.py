@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from trainrun.checkpoint.notes import write_story
+from trainrun.checkpoint.agent_records import write_story
 from trainrun.checkpoint.records import StoryRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.checkpoint_id import CheckpointId

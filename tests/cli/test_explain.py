@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
+from trainrun.checkpoint.agent_records import write_hang
 from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.metrics_log import MetricsLog
-from trainrun.checkpoint.notes import write_hang
 from trainrun.checkpoint.records import AttemptRecord, HangRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
@@ -229,7 +229,7 @@ def test_a_chapter_of_another_version_costs_only_itself(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "runs", *a_life())
     record = json.loads((folder / "story" / "000002-0f9e8d7c.json").read_text())
     assert record["number"] == 2
-    from trainrun.checkpoint.notes import write_story
+    from trainrun.checkpoint.agent_records import write_story
     from trainrun.checkpoint.records import StoryRecord
 
     run = RunStore(open_store((tmp_path / "runs").as_uri()), "llama")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.support.memory_store import MemoryStore
 from tests.support.sweeps import a_view, asked, begun, told
-from trainrun.checkpoint.records import RunRecord, seal
+from trainrun.checkpoint.records import RunRecord, add_checksum
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied
 from trainrun.sweep.records import Targets
@@ -44,7 +44,7 @@ def test_the_checkpoints_of_a_trial_that_the_log_does_not_know_are_nobodys_to_de
 def test_the_checkpoints_of_other_parameters_are_not_deleted_with_a_trial() -> None:
     store, record = MemoryStore(), RunRecord(layout=1, created_by="x", params='{"lr": 0.7}')
     store.put(CHECKPOINT, b"{}")
-    store.put("search/trials/00000/run.json", seal(record))
+    store.put("search/trials/00000/run.json", add_checksum(record))
     RetiredFolders(RunStore(store, "search")).clear(TARGETS, VIEW)
     assert CHECKPOINT in store.objects
 

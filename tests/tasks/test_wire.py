@@ -189,8 +189,8 @@ async def test_a_worker_does_not_believe_a_driver_that_does_not_know_the_key() -
 )
 async def test_a_frame_that_was_not_sent_so_ends_the_link(spoil, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     sent = frames(pickle.dumps(Bomb(tmp_path / "unpickled")), Seal(KEY, "worker"))
-    reader, seal = a_reader(spoil(sent)), Seal(KEY, "worker")
-    got = await read_until_lost(reader, seal)
+    reader, add_checksum = a_reader(spoil(sent)), Seal(KEY, "worker")
+    got = await read_until_lost(reader, add_checksum)
     assert len(got) <= 1
     assert not (tmp_path / "unpickled").exists()
 
@@ -218,9 +218,9 @@ def test_messages_of_any_size_arrive_as_they_were_sent(messages: list[bytes], bi
 @settings(deadline=None, max_examples=examples(1000))
 def test_no_noise_is_taken_for_a_message(noise: bytes, at: int, kept: bool) -> None:
     """Noise alone, and noise in the midst of real frames: only real messages come out, in order."""
-    seal = Seal(KEY, "worker")
+    add_checksum = Seal(KEY, "worker")
     real = [b"first", b"second" * 10, b"third"]
-    whole = b"".join(frames(it, seal) for it in real) if kept else b""
+    whole = b"".join(frames(it, add_checksum) for it in real) if kept else b""
     sent = whole[:at] + noise + whole[at:]
 
     async def read_all() -> list[bytes]:
@@ -230,11 +230,11 @@ def test_no_noise_is_taken_for_a_message(noise: bytes, at: int, kept: bool) -> N
     assert got == (real if kept else [])[: len(got)]
 
 
-async def read_until_lost(reader: asyncio.StreamReader, seal: Seal) -> list[bytes]:
+async def read_until_lost(reader: asyncio.StreamReader, add_checksum: Seal) -> list[bytes]:
     got = []
     with contextlib.suppress(LinkLost, asyncio.IncompleteReadError):
         while True:
-            got.append(await read_message(reader, seal))
+            got.append(await read_message(reader, add_checksum))
     return got
 
 

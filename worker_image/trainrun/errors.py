@@ -111,7 +111,7 @@ class TaskLogDamaged(TrainRunError):
     __module__ = "trainrun.tasks"
 
 
-class StoreForgot(TaskLogDamaged):
+class TaskLogMissing(TaskLogDamaged):
     """The log was there and is gone: a wrong endpoint must not compute everything again."""
 
     __module__ = "trainrun.tasks"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
-from trainrun.checkpoint.notes import write_hang
+from trainrun.checkpoint.agent_records import write_hang
 from trainrun.checkpoint.records import AttemptRecord, HangRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainrun.checkpoint.records import unseal
+from trainrun.checkpoint.records import read_checksummed
 from trainrun.sweep.records import Ask, LogEntry, Tell
 from trainrun.sweep.view import fold
 
@@ -145,7 +145,7 @@ class ClusterSweep:
 
     def _record(self, key: str) -> Record:
         body = self.bed.s3.get_object(Bucket=self.bed.bucket, Key=key)["Body"].read()
-        return unseal(LogEntry, body, name=key).record
+        return read_checksummed(LogEntry, body, name=key).record
 
     def story(self) -> str:
         """Everything there is to know, for a test that failed."""

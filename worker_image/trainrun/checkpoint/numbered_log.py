@@ -58,7 +58,7 @@ class NumberedLog(Generic[T]):
     """Of the keys of its records."""
     witness: str
     """Where this prefix has objects, and the log is empty, the log has been taken away."""
-    unseal: Callable[[bytes, str], T]
+    read_checksummed: Callable[[bytes, str], T]
     """A record from what stands at a key. Raises CheckpointDamaged."""
     damaged: Callable[[str], Exception]
     """What is raised about the log, from the object and the reason."""
@@ -163,7 +163,7 @@ class NumberedLog(Generic[T]):
         """Not by the threads that read: they would only take turns, at a price."""
         key = self.key(position)
         try:
-            return StoredRecord(self.unseal(data, key), data, bound=bound)
+            return StoredRecord(self.read_checksummed(data, key), data, bound=bound)
         except CheckpointDamaged as error:
             own = self.get(position)  # where that was a copy, it may be the copy that is damaged
             if own not in (None, data):

@@ -23,7 +23,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.records import Beat, GenerationRecord, OwnerRecord, RunRecord, unseal
+from trainrun.checkpoint.records import (
+    Beat,
+    GenerationRecord,
+    OwnerRecord,
+    RunRecord,
+    read_checksummed,
+)
 from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
@@ -279,7 +285,7 @@ def _read_claim(run: RunStore, number: int) -> _Claim:
     with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
         # Even a beat that cannot be read shows life by its bytes.
         raw = run.store.get(run.key(layout.beat_key(number)))
-        sign = unseal(Beat, raw, name=layout.beat_key(number))
+        sign = read_checksummed(Beat, raw, name=layout.beat_key(number))
     known = [item for item in (record.committed, sign.committed) if item is not None]
     return _Claim(
         number=number,

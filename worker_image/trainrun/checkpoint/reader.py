@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from trainrun.checkpoint.cache import CachedFile, FilesOnNode, run_folder
-from trainrun.checkpoint.records import Manifest, unseal
+from trainrun.checkpoint.records import Manifest, read_checksummed
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract import layout
@@ -176,7 +176,9 @@ def _initial_manifest(store: ObjectStore, uri: str, found: Iterable[ObjectInfo])
             raise CheckpointDamaged(f"{uri}: this checkpoint was never committed (no manifest)")
         return None
     try:
-        return unseal(Manifest, store.get(layout.MANIFEST), name=f"{uri}/{layout.MANIFEST}")
+        return read_checksummed(
+            Manifest, store.get(layout.MANIFEST), name=f"{uri}/{layout.MANIFEST}"
+        )
     except CheckpointDamaged:
         if is_named_like_ours:
             raise

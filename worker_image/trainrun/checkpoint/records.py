@@ -213,14 +213,14 @@ class FinishedRecord:
     uid: str
 
 
-def seal(record: object) -> bytes:
+def add_checksum(record: object) -> bytes:
     """Return the bytes to store: JSON with the checksum of the rest in `crc32`."""
     body = wire.encode(record)
     return _canonical({**body, "crc32": zlib.crc32(_canonical(body))}) + b"\n"
 
 
-def unseal(cls: type[T], data: bytes, *, name: str) -> T:
-    """Read a `cls` from what `seal` made; `name` is the object, for the message.
+def read_checksummed(cls: type[T], data: bytes, *, name: str) -> T:
+    """Read a `cls` from what `add_checksum` made; `name` is the object, for the message.
 
     Raises CheckpointDamaged for anything else.
     """
@@ -238,14 +238,15 @@ def unseal(cls: type[T], data: bytes, *, name: str) -> T:
         raise CheckpointDamaged(f"{name}: cannot be read: {error}") from error
 
 
-def seal_line(line: bytes) -> bytes:
-    """Like `seal`, of what is one line of JSON already, and stays these very bytes."""
+def add_checksum_to_line(line: bytes) -> bytes:
+    """Like `add_checksum`, of what is one line of JSON already, and stays these very bytes."""
     body = b'"line":' + line + b"}"
     return b'{"crc32":%d,' % zlib.crc32(b"{" + body) + body + b"\n"
 
 
-def unseal_line(data: bytes, *, name: str) -> bytes:
-    """Read the line from what `seal_line` made. Raises CheckpointDamaged for anything else."""
+def read_checksummed_line(data: bytes, *, name: str) -> bytes:
+    """Read the line from what `add_checksum_to_line` made. Raises CheckpointDamaged for anything
+    else."""
     match = _LINE.fullmatch(data)
     if match is None:
         raise CheckpointDamaged(f"{name}: not a record of ours, or cut off ({len(data)} bytes)")
@@ -258,7 +259,8 @@ _LINE = re.compile(rb'\{"crc32":(\d+),("line":(.*)\})\n')
 
 
 def _holds(data: bytes, body: object, wanted: object) -> bool:
-    """Mostly these are the bytes that `seal` has made: to make them again costs most of a read."""
+    """Mostly these are the bytes that `add_checksum` has made: to make them again costs most of a
+    read."""
     rest = data.rstrip(b"\n").replace(f'"crc32":{wanted},'.encode(), b"", 1)
     return zlib.crc32(rest) == wanted or zlib.crc32(_canonical(body)) == wanted
 

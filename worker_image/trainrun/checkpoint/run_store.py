@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from trainrun.checkpoint.records import AttemptRecord, DoneMarker, Manifest, seal, unseal
+from trainrun.checkpoint.records import (
+    AttemptRecord,
+    DoneMarker,
+    Manifest,
+    add_checksum,
+    read_checksummed,
+)
 from trainrun.checkpoint.selection import Folder, Resumes, group
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun.contract import layout
@@ -91,7 +97,7 @@ class RunStore:
 
     def read(self, cls: type[T], key: str) -> T:
         """Read a record. Raises ObjectNotFound, or CheckpointDamaged where it is not readable."""
-        return unseal(cls, self.store.get(self.key(key)), name=key)
+        return read_checksummed(cls, self.store.get(self.key(key)), name=key)
 
     def find(self, cls: type[T], key: str) -> T | None:
         """Read a record; None where there is none, or none that is readable."""
@@ -108,7 +114,7 @@ class RunStore:
 
     def write_once(self, key: str, record: object) -> bool:
         """Write a record where none is; True when exactly this record stands there now."""
-        return self.put_once(key, seal(record))
+        return self.put_once(key, add_checksum(record))
 
     def put_once(self, key: str, data: bytes) -> bool:
         """The same with a record that is sealed already."""
@@ -116,7 +122,7 @@ class RunStore:
 
     def overwrite(self, key: str, record: object) -> None:
         """Write a record over whatever is there."""
-        self.store.put(self.key(key), seal(record))
+        self.store.put(self.key(key), add_checksum(record))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects of this run."""
@@ -195,7 +201,7 @@ class RunStore:
     def manifest(self, checkpoint: CheckpointId) -> Manifest:
         """Read a checkpoint's manifest. Raises ObjectNotFound or CheckpointDamaged."""
         data = self.store.get(self.key(layout.folder(checkpoint) + layout.MANIFEST))
-        return unseal(Manifest, data, name=layout.MANIFEST)
+        return read_checksummed(Manifest, data, name=layout.MANIFEST)
 
     def markers(self, folder: Folder) -> list[DoneMarker]:
         """Read all done markers of a checkpoint. Raises ObjectNotFound or CheckpointDamaged."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.metrics_log import records_of
 from trainrun.checkpoint.numbered_log import VOLUME, NumberedLog
-from trainrun.checkpoint.records import seal, unseal
+from trainrun.checkpoint.records import add_checksum, read_checksummed
 from trainrun.contract import layout
 from trainrun.contract.metrics import decode
 from trainrun.errors import CheckpointDamaged, SweepLogDamaged
@@ -57,7 +57,7 @@ class SweepLog:
             # Folders of trials without a log: their checkpoints and values are those of parameters
             # that nobody knows any more, and a new log would give them to others.
             witness=f"{layout.SWEEP_TRIALS}{0:05d}/",
-            unseal=lambda data, key: unseal(LogEntry, data, name=key).record,
+            read_checksummed=lambda data, key: read_checksummed(LogEntry, data, name=key).record,
             damaged=self._damaged,
             take=self._take,
             volume=self.volume,
@@ -87,7 +87,7 @@ class SweepLog:
         """
         data, key = self._log.get(position) or b"", self._log.key(position)
         try:
-            unseal(LogEntry, data, name=key)
+            read_checksummed(LogEntry, data, name=key)
         except CheckpointDamaged:
             pass
         else:
@@ -105,7 +105,7 @@ class SweepLog:
             )
         kept = f"{key}.damaged"
         self.folder.store.put(self.folder.key(kept), data)
-        self.folder.store.put(self.folder.key(key), seal(LogEntry(Reports())))
+        self.folder.store.put(self.folder.key(key), add_checksum(LogEntry(Reports())))
         return f"{self.folder.uri}/{kept}"
 
     def append(self, record: Record) -> bool:
@@ -117,7 +117,7 @@ class SweepLog:
             self._check_kept()
         if isinstance(record, Ask):
             record = replace(record, first=self._unused(record.trial))
-        return self._log.append(record, seal(LogEntry(record)))
+        return self._log.append(record, add_checksum(LogEntry(record)))
 
     def settle(
         self,

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.numbered_log import NumberedLog
-from trainrun.checkpoint.records import seal_line, unseal_line
+from trainrun.checkpoint.records import add_checksum_to_line, read_checksummed_line
 from trainrun.checkpoint.run_store import READERS
 from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
     StoreError,
-    StoreForgot,
     StoreUnavailable,
     TaskLogDamaged,
+    TaskLogMissing,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class TaskFolder:
 
     def append(self, position: int, batch: bytes) -> bool:
         """See Keep.append. The batch is one line of JSON."""
-        data = seal_line(batch)
+        data = add_checksum_to_line(batch)
         with self._lock:
             self._check_kept(believed=LOOK)
             if position > self._log.position + 1:
@@ -157,7 +157,7 @@ class TaskFolder:
             self.folder,
             layout.TASK_LOG,
             witness=layout.TASK_OBJECTS,
-            unseal=lambda data, key: unseal_line(data, name=key),
+            read_checksummed=lambda data, key: read_checksummed_line(data, name=key),
             damaged=lambda what: TaskLogDamaged(f"{what}. {REMEDY.format(self.uri)}"),
             take=self._batches.append,
         )
@@ -190,7 +190,7 @@ class TaskFolder:
         what = f"{self.folder.uri}/{self._log.key(1)}: it was there, and is gone"
         if now - self._missed < self._patience:
             raise StoreUnavailable(f"{what}. TrainRun looks again for {self._patience:.0f} s")
-        raise StoreForgot(
+        raise TaskLogMissing(
             f"{what}. Check that address and endpoint of the storage are those of before, or put "
             f"it back from a copy or an older version; to compute everything again, {self.anew}"
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.errors import StoreForgot, TrainRunError
+from trainrun.errors import TaskLogMissing, TrainRunError
 
 if TYPE_CHECKING:
     from trainrun.tasks.calls import ObjectRef
@@ -42,10 +42,10 @@ __all__ = [
     "ObjectLostError",
     "ObjectRef",
     "OutOfMemoryError",
-    "StoreForgot",
     "TaskCancelledError",
     "TaskError",
     "TaskFunction",
+    "TaskLogMissing",
     "TaskTimeout",
     "TaskUnschedulableError",
     "WorkerCrashedError",

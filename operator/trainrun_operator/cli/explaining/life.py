@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from trainrun.checkpoint.agent_records import MOST_CHAPTERS, read_attempts, read_hang, read_story
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
 from trainrun.checkpoint.logs import RankLog, read_logs
 from trainrun.checkpoint.metrics_log import read_metrics
-from trainrun.checkpoint.notes import MOST_CHAPTERS, read_attempts, read_hang, read_story
 from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder

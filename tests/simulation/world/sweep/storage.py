@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NoReturn
 
 from tests.simulation.world.sweep.judge import BrokenPromise, SweepJudge
-from trainrun.checkpoint.records import unseal
+from trainrun.checkpoint.records import read_checksummed
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.contract import layout
 from trainrun.errors import ObjectNotFound, StoreUnavailable
@@ -64,7 +64,7 @@ class SimulatedStorage:
         if key.startswith(LOG):
             position = layout.read_number(key)
             assert position is not None, key
-            self.judge.record(position, unseal(LogEntry, data, name=key).record, writer)
+            self.judge.record(position, read_checksummed(LogEntry, data, name=key).record, writer)
         self._put(key, data)
         return True
 

@@ -18,9 +18,9 @@ from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.tasks import TaskStore
 from trainrun.agent.processes.environment import remove_folder
 from trainrun.checkpoint import (
+    agent_records,
     choice,
     logs,
-    notes,
     ownership,
     reader,
     resolution,
@@ -171,7 +171,7 @@ class AsyncRunStore(OpenedStore):
         record = StoryRecord(
             number=number, uid=config.run_uid, run=config.run, chapter=dict(chapter)
         )
-        await self.on_run(notes.write_story, record)
+        await self.on_run(agent_records.write_story, record)
 
     async def write_hang(self, request: EvidenceRequest, ranks: Sequence[dict[str, Any]]) -> None:
         """Write where the ranks of this worker stand; what stands there already stays."""
@@ -183,7 +183,7 @@ class AsyncRunStore(OpenedStore):
             node=config.node,
             ranks=tuple(ranks),
         )
-        await self.on_run(notes.write_hang, record)
+        await self.on_run(agent_records.write_hang, record)
 
     async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
@@ -191,17 +191,17 @@ class AsyncRunStore(OpenedStore):
         """Tell the other agents whether this worker saves at a call of `should_save()`."""
         slot = self.config.slot
         vote_record = VoteRecord(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
-        await self.on_run(notes.write_vote, vote_record)
+        await self.on_run(agent_records.write_vote, vote_record)
 
     async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
         """What the workers of an attempt have told each other, by call and slot."""
-        return await self.on_run(notes.read_votes, attempt)
+        return await self.on_run(agent_records.read_votes, attempt)
 
     async def asked_to_save(
         self, attempt: int, call: int, said: Mapping[int, bool]
     ) -> SaveOrder | None:
         """What asked for a call, as others have written it."""
-        return await self.on_run(notes.asked_to_save, attempt, call, said)
+        return await self.on_run(agent_records.asked_to_save, attempt, call, said)
 
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories, which may take long for large checkpoints."""
