@@ -86,14 +86,14 @@ def seed() -> None:
     from seeded import Collected, batches  # noqa: PLC0415 - for one workload
 
     from trainrun.tasks import function  # noqa: PLC0415
-    from trainrun.tasks.keep import to_bytes  # noqa: PLC0415
-    from trainrun.tasks.local_keep import LocalKeep  # noqa: PLC0415
+    from trainrun.tasks.local_storage import LocalTaskStorage  # noqa: PLC0415
+    from trainrun.tasks.task_storage import to_bytes  # noqa: PLC0415
 
     collected = Collected()
     function.enter(collected)
     for at in range(COUNT):
         empty.remote(at)
-    keep = LocalKeep(Path(FOLDER))
+    keep = LocalTaskStorage(Path(FOLDER))
     for position, batch in enumerate(batches(collected.calls, PER_BATCH), start=1):
         assert keep.append(position, to_bytes(batch))
     keep.close()

@@ -26,8 +26,8 @@ from trainrun.errors import (
     TaskLogMissing,
 )
 from trainrun.tasks import LogTaken
-from trainrun.tasks.keep import Keep
-from trainrun.tasks.local_keep import LocalKeep
+from trainrun.tasks.local_storage import LocalTaskStorage
+from trainrun.tasks.task_storage import TaskStorage
 
 BATCHES = [b'{"session":"a","records":[1.0]}', b'{"session": "a"}', '{"text":"\u00e9"}'.encode()]
 DAYS = 1e6
@@ -53,7 +53,7 @@ def result(tmp_path: Path, data: bytes = b"ten bytes!") -> Path:
 
 
 def test_batches_are_read_as_they_were_written(store: ObjectStore) -> None:
-    keep: Keep = written(store)
+    keep: TaskStorage = written(store)
 
     assert keep.read(0) == BATCHES
     assert keep.read(2) == BATCHES[2:]
@@ -250,7 +250,7 @@ def test_a_long_log_is_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 HOLDER = """
 import sys
 from pathlib import Path
-from trainrun.tasks.local_keep import LocalKeep
+from trainrun.tasks.local_storage import LocalKeep
 keep = LocalKeep(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -268,14 +268,14 @@ def test_one_program_at_a_time_has_a_folder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(LogTaken) as taken:
-            LocalKeep(folder)
+            LocalTaskStorage(folder)
         holder.kill()
     assert str(taken.value) == (
         f"process {holder.pid} runs the tasks of {folder}: wait for it, or stop it with "
         f"`kill {holder.pid}`"
     )
-    keep = LocalKeep(folder)
+    keep = LocalTaskStorage(folder)
     assert keep.append(1, b"{}")
     assert (folder / "tasks/log/000000001.json").is_file()
     keep.close()
-    LocalKeep(folder).close()
+    LocalTaskStorage(folder).close()

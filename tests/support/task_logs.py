@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
-from trainrun.tasks.keep import from_bytes
+from trainrun.tasks.task_storage import from_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

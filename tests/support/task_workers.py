@@ -18,7 +18,7 @@ KEY = bytes(range(32))
 
 
 class MemoryKeep:
-    """As much of a `Keep` as workers use, and a driver that loses nothing."""
+    """As much of a `TaskStorage` as workers use, and a driver that loses nothing."""
 
     uri = "memory://tasks"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from trainrun.tasks.book import Book
 from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, TaskOptions
+from trainrun.tasks.driver_state import Broken, Plan, Ready
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.known import Broken, Plan, Ready
 from trainrun.tasks.records import (
     Began,
     Crashed,
@@ -19,6 +18,7 @@ from trainrun.tasks.records import (
     Record,
     TaskRun,
 )
+from trainrun.tasks.replayed_state import ReplayedState
 
 CRASH = Crashed(reason="Signalled", message="killed by SIGSEGV")
 
@@ -58,7 +58,7 @@ class ByHand:
         self.log: list[Record] = list(log or ())
         self.log.append(Began(session=f"s{len(self.log)}"))
         self.options = ProgramOptions(**options)  # type: ignore[arg-type]
-        self.engine = Engine(Book(self.log), self.options, expected=workers)
+        self.engine = Engine(ReplayedState(self.log), self.options, expected=workers)
         for worker in range(workers):
             self.engine.joined(worker, cpus, 0, ())
         self.forget()

@@ -9,8 +9,8 @@ from tests.support.task_workers import MemoryKeep
 from trainrun.tasks.calls import ProgramOptions
 from trainrun.tasks.driver import Driver
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.keep import PatientKeep, TaskLog
 from trainrun.tasks.records import Output
+from trainrun.tasks.task_storage import RetryingTaskStorage, TaskLog
 
 
 class EmptyKeep(MemoryKeep):
@@ -22,7 +22,7 @@ class EmptyKeep(MemoryKeep):
 
 async def test_a_reader_that_gives_up_leaves_the_search_to_those_that_wait_on() -> None:
     """`get(..., timeout=)` while a worker misses the same result."""
-    patient = PatientKeep(EmptyKeep())  # type: ignore[arg-type]
+    patient = RetryingTaskStorage(EmptyKeep())  # type: ignore[arg-type]
     driver = Driver(
         keep=patient,
         log=TaskLog(patient, "session", time.time),

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tasks.by_hand import CRASH, finished, missing, raised
-from trainrun.tasks.book import Book
 from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, TaskOptions, object_name
+from trainrun.tasks.driver_state import Broken, Plan, Ready
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.known import Broken, Plan, Ready
 from trainrun.tasks.records import (
     Began,
     Dispatched,
@@ -24,6 +23,7 @@ from trainrun.tasks.records import (
     Reset,
     TaskRun,
 )
+from trainrun.tasks.replayed_state import ReplayedState
 
 MAX_RECONSTRUCTIONS = 2
 
@@ -75,7 +75,7 @@ class Life:
 
     def begin(self, lost: tuple[int, ...]) -> None:
         self.log.append(Began(session=f"s{len(self.log)}", lost=lost))
-        self.engine = Engine(Book(self.log), self.options, expected=2)
+        self.engine = Engine(ReplayedState(self.log), self.options, expected=2)
         self.called: dict[str, Call] = {}
         self.wants: Counter[str] = Counter()
         self.looks: set[tuple[str, int]] = set()
@@ -87,7 +87,10 @@ class Life:
             self.put()
 
     def put(self) -> None:
-        if object_name("put", 0, 0) not in self.objects and "put" not in Book(self.log).entries:
+        if (
+            object_name("put", 0, 0) not in self.objects
+            and "put" not in ReplayedState(self.log).entries
+        ):
             self.objects.add(object_name("put", 0, 0))
             self.engine.given("put", Output(digest="p", size=100_000))
 
@@ -137,7 +140,7 @@ class Life:
             )
 
     def check_records(self, plan: Plan) -> None:
-        book = Book([*self.log, *self.pending])
+        book = ReplayedState([*self.log, *self.pending])
         again = {record.key for record in plan.records if isinstance(record, Rebuild)}
         for record in plan.records:
             if isinstance(record, Began):
@@ -164,7 +167,7 @@ class Life:
                 ), "nobody waits for it"
             book.fold(record)
 
-    def settled(self, book: Book, key: str) -> bool:
+    def settled(self, book: ReplayedState, key: str) -> bool:
         entry = book.entries.get(key)
         return entry is not None and entry.settled
 
@@ -299,7 +302,7 @@ class Life:
 
     def ask_by_hand(self) -> None:
         """A person's `trainrun tasks rebuild` comes before the batch that is on its way."""
-        entry = Book(self.log).entries.get(self.any_key())
+        entry = ReplayedState(self.log).entries.get(self.any_key())
         if entry is not None and entry.settled and not entry.given:
             records: list[Record] = [Reset(key=entry.key)]
             if entry.done:

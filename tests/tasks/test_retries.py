@@ -12,7 +12,7 @@ from trainrun.tasks import (
     TaskTimeout,
     WorkerCrashedError,
 )
-from trainrun.tasks.known import Broken
+from trainrun.tasks.driver_state import Broken
 from trainrun.tasks.records import Began, Cancelled, Crashed, End, Failed, Reset, Stopped, TaskRun
 
 EXITED = Crashed(reason="Exited", message="exited with code 0 before it returned")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from tests.support.task_workers import KEY, Heard, make_worker, start, until
+from tests.support.task_workers import KEY, Acknowledged, make_worker, start, until
 from trainrun.tasks import hub as hub_module
 from trainrun.tasks import wire
 from trainrun.tasks.hub import Hub
@@ -25,9 +25,9 @@ from trainrun.tasks.records import Finished
 from trainrun.tasks.wire import (
     FRAME,
     MAGIC,
+    FrameHmac,
     LinkLost,
     LinkRefused,
-    Seal,
     dial,
     frames,
     read_message,
@@ -48,7 +48,7 @@ class Bomb:
 
 class Driver:
     def __init__(self) -> None:
-        self.heard = Heard()
+        self.heard = Acknowledged()
         self.hub = Hub(self.heard.message, self.heard.away.append)
         self.port = 0
 
@@ -188,24 +188,24 @@ async def test_a_worker_does_not_believe_a_driver_that_does_not_know_the_key() -
     ],
 )
 async def test_a_frame_that_was_not_sent_so_ends_the_link(spoil, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    sent = frames(pickle.dumps(Bomb(tmp_path / "unpickled")), Seal(KEY, "worker"))
-    reader, add_checksum = a_reader(spoil(sent)), Seal(KEY, "worker")
+    sent = frames(pickle.dumps(Bomb(tmp_path / "unpickled")), FrameHmac(KEY, "worker"))
+    reader, add_checksum = a_reader(spoil(sent)), FrameHmac(KEY, "worker")
     got = await read_until_lost(reader, add_checksum)
     assert len(got) <= 1
     assert not (tmp_path / "unpickled").exists()
 
 
 async def test_a_frame_of_one_direction_is_none_of_the_other() -> None:
-    sent = frames(b"hello", Seal(KEY, "driver"))
+    sent = frames(b"hello", FrameHmac(KEY, "driver"))
     with pytest.raises(LinkRefused):
-        await read_message(a_reader(sent), Seal(KEY, "worker"))
+        await read_message(a_reader(sent), FrameHmac(KEY, "worker"))
 
 
 @given(messages=st.lists(st.binary(max_size=100)), big=st.integers(-2, 2))
 @settings(deadline=None, max_examples=examples(100))
 def test_messages_of_any_size_arrive_as_they_were_sent(messages: list[bytes], big: int) -> None:
     messages = [*messages, bytes(FRAME + big), bytes(2 * FRAME + big)]
-    out, into = Seal(KEY, "worker"), Seal(KEY, "worker")
+    out, into = FrameHmac(KEY, "worker"), FrameHmac(KEY, "worker")
 
     async def read_all() -> list[bytes]:
         reader = a_reader(b"".join(frames(it, out) for it in messages))
@@ -218,19 +218,19 @@ def test_messages_of_any_size_arrive_as_they_were_sent(messages: list[bytes], bi
 @settings(deadline=None, max_examples=examples(1000))
 def test_no_noise_is_taken_for_a_message(noise: bytes, at: int, kept: bool) -> None:
     """Noise alone, and noise in the midst of real frames: only real messages come out, in order."""
-    add_checksum = Seal(KEY, "worker")
+    add_checksum = FrameHmac(KEY, "worker")
     real = [b"first", b"second" * 10, b"third"]
     whole = b"".join(frames(it, add_checksum) for it in real) if kept else b""
     sent = whole[:at] + noise + whole[at:]
 
     async def read_all() -> list[bytes]:
-        return await read_until_lost(a_reader(sent), Seal(KEY, "worker"))
+        return await read_until_lost(a_reader(sent), FrameHmac(KEY, "worker"))
 
     got = asyncio.run(read_all())
     assert got == (real if kept else [])[: len(got)]
 
 
-async def read_until_lost(reader: asyncio.StreamReader, add_checksum: Seal) -> list[bytes]:
+async def read_until_lost(reader: asyncio.StreamReader, add_checksum: FrameHmac) -> list[bytes]:
     got = []
     with contextlib.suppress(LinkLost, asyncio.IncompleteReadError):
         while True:

@@ -22,7 +22,7 @@ from tests.support.task_workers import (
     until,
 )
 from trainrun.tasks import worker as worker_module
-from trainrun.tasks.messages import Bring, Brought, Ended, Heard, Joined, Leave, StopTask
+from trainrun.tasks.messages import Acknowledged, Bring, Brought, Ended, Joined, Leave, StopTask
 from trainrun.tasks.records import Crashed, Finished, InputMissing, Stopped
 from trainrun.tasks.wire import Link, pair
 from trainrun.tasks.worker import Worker
@@ -96,7 +96,7 @@ async def test_an_end_is_repeated_until_it_is_heard(tmp_path: Path) -> None:
     joined = await driver.join()
     assert joined.running == (first.run,)
     assert await driver.end() == first
-    driver.link.send(Heard(run=first.run))
+    driver.link.send(Acknowledged(run=first.run))
     driver.link.close()
     await driver.serving
 

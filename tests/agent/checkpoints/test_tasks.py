@@ -21,7 +21,7 @@ SCRIPT = """
 import json, os, sys, threading, time
 from pathlib import Path
 from trainrun.errors import *
-from trainrun.tasks.agent_keep import AgentKeep, attempt_key
+from trainrun.tasks.agent_storage import AgentKeep, attempt_key
 place = Path(os.environ["TRAINRUN_STAGING"]).parents[2] / "tasks"
 place.mkdir(exist_ok=True)
 def told(call, *arguments):

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.tasks.calls import object_name
-from trainrun.tasks.keep import to_bytes
 from trainrun.tasks.records import Batch, Began, Dispatched, Done, Failed, Output, Record
+from trainrun.tasks.task_storage import to_bytes
 from trainrun_operator.cli.commands import trainrun
 
 NOON = 1_700_000_000.0

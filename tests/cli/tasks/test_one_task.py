@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from tests.cli.tasks.conftest import WrittenLog, call, key
-from trainrun.tasks.keep import from_bytes
 from trainrun.tasks.records import Cancelled, Changed, Given, Output, Over, Rebuild, Record, Reset
+from trainrun.tasks.task_storage import from_bytes
 from trainrun_operator.cli.tasks.views import SENTENCES
 
 WHY = "asked for by `trainrun tasks rebuild`"

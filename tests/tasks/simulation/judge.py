@@ -14,7 +14,6 @@ from trainrun.tasks import (
     WorkerCrashedError,
 )
 from trainrun.tasks.calls import ObjectRef, object_name
-from trainrun.tasks.keep import BY_HAND, from_bytes
 from trainrun.tasks.records import (
     Began,
     Cancelled,
@@ -30,6 +29,7 @@ from trainrun.tasks.records import (
     Reset,
     TaskRun,
 )
+from trainrun.tasks.task_storage import BY_HAND, from_bytes
 
 if TYPE_CHECKING:
     from tests.tasks.simulation.graphs import Node

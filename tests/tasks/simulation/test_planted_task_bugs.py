@@ -11,12 +11,12 @@ from tests.tasks.simulation import world
 from tests.tasks.simulation.judge import BrokenPromise
 from tests.tasks.simulation.world import live
 from trainrun.tasks import verdicts
-from trainrun.tasks.book import Book, Entry
+from trainrun.tasks.driver_state import DriverState
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.keep import TaskLog, from_bytes
-from trainrun.tasks.known import Known
 from trainrun.tasks.placing import Places
 from trainrun.tasks.recovery import Recovery
+from trainrun.tasks.replayed_state import Entry, ReplayedState
+from trainrun.tasks.task_storage import TaskLog, from_bytes
 
 ENOUGH = 300
 """Lives within which each is found."""
@@ -49,26 +49,26 @@ def _one_retry_too_many(patch: pytest.MonkeyPatch) -> None:
 
 @_bug("exceeds max_retries")
 def _budgets_do_not_outlive_a_driver(patch: pytest.MonkeyPatch) -> None:
-    began = Book._began
+    began = ReplayedState._began
 
-    def forget(self: Book, record: Any) -> None:
+    def forget(self: ReplayedState, record: Any) -> None:
         began(self, record)
         for entry in self.entries.values():
             entry.spent = 0
 
-    patch.setattr(Book, "_began", forget)
+    patch.setattr(ReplayedState, "_began", forget)
 
 
 @_bug("gives up before")
 def _a_retry_too_few(patch: pytest.MonkeyPatch) -> None:
-    began = Book._began
+    began = ReplayedState._began
 
-    def count_all(self: Book, record: Any) -> None:
+    def count_all(self: ReplayedState, record: Any) -> None:
         for key in self._open:
             self.entries[key].spent += 1
         began(self, record)
 
-    patch.setattr(Book, "_began", count_all)
+    patch.setattr(ReplayedState, "_began", count_all)
 
 
 @_bug("but the log says")
@@ -107,7 +107,7 @@ def _rebuilt_for_nobody(patch: pytest.MonkeyPatch) -> None:
         return answered(self, ref)
 
     patch.setattr(Recovery, "_answered", with_children)
-    patch.setattr(Known, "waited_for", lambda *_: True)
+    patch.setattr(DriverState, "waited_for", lambda *_: True)
     patch.setattr("tests.tasks.simulation.judge.Judge._allowed", lambda *_: None)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from trainrun.errors import ObjectNotFound, StoreError
 from trainrun.tasks.calls import ObjectRef, object_name
 from trainrun.tasks.messages import (
+    Acknowledged,
     Bring,
     Brought,
     Ended,
-    Heard,
     Input,
     Joined,
     StartTask,
@@ -130,7 +130,7 @@ class SimulatedWorker:
                     self._send(Ended(run=run, end=Stopped()))
                 elif self.tries[run].end is None:
                     self._stop(self.tries[run], run, Stopped())
-            case Heard(run=run):
+            case Acknowledged(run=run):
                 self.tries.pop(run, None)
             case Bring():
                 self._spawn(self._bring(message))

@@ -20,10 +20,10 @@ from trainrun.tasks import LogTaken
 from trainrun.tasks.cache import ResultDamaged
 from trainrun.tasks.calls import ObjectRef, object_name
 from trainrun.tasks.driver import Driver
-from trainrun.tasks.keep import BY_HAND, PatientKeep, TaskLog, to_bytes
 from trainrun.tasks.messages import ToDriver, ToWorker
 from trainrun.tasks.program import Program
 from trainrun.tasks.records import Batch, End, Output, Raised, Rebuild, Record, Reset, TaskRun
+from trainrun.tasks.task_storage import BY_HAND, RetryingTaskStorage, TaskLog, to_bytes
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Session:
         self.keep = SimulatedKeep(world.store)
         self.dead = self.ended = False
         self.attempt = attempt
-        self._patient = PatientKeep(self.keep, self._threads)
+        self._patient = RetryingTaskStorage(self.keep, self._threads)
         log = TaskLog(self._patient, self.name, world.clock.time)
         self.driver = Driver(
             keep=self._patient, log=log, digest_in_keep=self.keep.digest, patience=LOOKED_AGAIN

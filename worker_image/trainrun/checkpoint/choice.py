@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
 
-Known = Mapping["CheckpointId", str]
+DriverState = Mapping["CheckpointId", str]
 """Checkpoints that somebody knows to be committed, whatever the listing shows, and how."""
 
 
@@ -94,7 +94,7 @@ def look(run: RunStore) -> StoreView:
     )
 
 
-def choose(run: RunStore, view: StoreView, known: Known) -> Choice:
+def choose(run: RunStore, view: StoreView, known: DriverState) -> Choice:
     """Find the newest good checkpoint; set damaged ones aside on the way.
 
     Those in `known` that are newer and not in the listing are set aside as well, when they are
@@ -163,7 +163,7 @@ def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
     return ""
 
 
-def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
+def evidence(run: RunStore, view: StoreView, known: DriverState) -> list[str]:
     """Why we believe that this run has committed something, although nothing is good.
 
     Empty: it never has, and may start from nothing. Raises StoreUnavailable where one of them is
@@ -195,7 +195,7 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
     return [f"{checkpoint.name}: {found[checkpoint]}" for checkpoint in sorted(found, reverse=True)]
 
 
-def _miss(run: RunStore, view: StoreView, choice: Choice, newer: Known) -> None:
+def _miss(run: RunStore, view: StoreView, choice: Choice, newer: DriverState) -> None:
     """Note the known commits that are newer than what was found."""
     for checkpoint, how in sorted(newer.items()):
         if view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):

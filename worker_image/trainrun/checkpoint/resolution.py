@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.choice import (
     Choice,
-    Known,
+    DriverState,
     StoreView,
     choose,
     evidence,
@@ -215,7 +215,9 @@ class _Claimant:
             return self._behind(self.request.attempt + 1)
         return self._resolved(record, owner, highest=self.request.attempt, choice=choice)
 
-    def _take_late(self, resume: CheckpointId | None, before: StoreView, known: Known) -> bool:
+    def _take_late(
+        self, resume: CheckpointId | None, before: StoreView, known: DriverState
+    ) -> bool:
         """Whether something newer was committed between the look and the claim, which fences it.
 
         Then the next attempt number is claimed as well, with that: nobody has heard of our claim.
@@ -249,7 +251,7 @@ class _Claimant:
             self.run.store.get(self.run.key(before))
             raise self.run.incomplete_listing(before)
 
-    def _lost(self, view: StoreView, choice: Choice, known: Known) -> str | None:
+    def _lost(self, view: StoreView, choice: Choice, known: DriverState) -> str | None:
         """Why starting from nothing would lose something; None when it would not."""
         # What was set aside and has no manifest is told by both.
         reasons = list(dict.fromkeys([*choice.set_aside, *evidence(self.run, view, known)]))

@@ -1,7 +1,7 @@
 """The folder in which a program of tasks keeps its log and its results: `tasks/` of a run's.
 
-Layer: above `NumberedLog`. Implements `trainrun.tasks.keep.Keep` over a store. Invariant: as long
-as it is in doubt whether the log is still there, nothing is said to be absent.
+Layer: above `NumberedLog`. Implements `trainrun.tasks.task_storage.TaskStorage` over a store.
+Invariant: as long as it is in doubt whether the log is still there, nothing is said to be absent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REMEDY = (
 
 
 class TaskFolder:
-    """A `Keep` over the folder of a run."""
+    """A `TaskStorage` over the folder of a run."""
 
     anew = "begin a run with another spec.storage.runName"
     """How a person does that, where the store has forgotten everything."""

@@ -160,7 +160,7 @@ class AskSave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskTasks:
-    """A call of `trainrun.tasks.keep.Keep`."""
+    """A call of `trainrun.tasks.task_storage.TaskStorage`."""
 
     type: ClassVar[str] = "tasks"
     reply = TasksDone

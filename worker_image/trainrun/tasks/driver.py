@@ -12,16 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainrun.tasks.book import Book
 from trainrun.tasks.calls import Call, ProgramOptions
+from trainrun.tasks.driver_state import Broken, Plan
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.keep import PatientKeep, TaskLog
-from trainrun.tasks.known import Broken, Plan
 from trainrun.tasks.messages import (
+    Acknowledged,
     Bring,
     Brought,
     Ended,
-    Heard,
     Input,
     Joined,
     StartTask,
@@ -30,6 +28,8 @@ from trainrun.tasks.messages import (
     ToWorker,
 )
 from trainrun.tasks.records import Began, InputMissing, Output, Over, Record, Reset, TaskRun
+from trainrun.tasks.replayed_state import ReplayedState
+from trainrun.tasks.task_storage import RetryingTaskStorage, TaskLog
 
 
 class Workers(Protocol):
@@ -60,12 +60,12 @@ class _Demand:
 class Driver:
     """One driver of a program, from the reading of its log to its end."""
 
-    book: Book = field(init=False)
+    book: ReplayedState = field(init=False)
     engine: Engine = field(init=False)
     workers: Workers = field(init=False)
     """Set before `open`."""
 
-    keep: PatientKeep
+    keep: RetryingTaskStorage
     log: TaskLog
     digest_in_keep: Callable[[str], str]
     """Reads an object (in a thread)."""
@@ -104,7 +104,7 @@ class Driver:
         `attempt`: of the run; 0: outside of one, where what has failed is tried anew. `lost_in`:
         which workers were lost in an earlier attempt. Raises TaskLogDamaged.
         """
-        book = self.book = Book(await self.log.read())
+        book = self.book = ReplayedState(await self.log.read())
         # What the program before us left behind when it ended by itself is nobody's loss.
         lost = await self.keep(lost_in, book.attempt) if lost_in and not book.over else ()
         records: list[Record] = [Began(session=self.log.session, attempt=attempt, lost=lost)]
@@ -231,7 +231,7 @@ class Driver:
         for worker, run in plan.stops:
             self.workers.send(worker, StopTask(run=run))
         for worker, run in plan.heard:
-            self.workers.send(worker, Heard(run=run))
+            self.workers.send(worker, Acknowledged(run=run))
         for key, index in plan.looks:
             self._looked_for(key, index)
         if self._pending and not self._appending:

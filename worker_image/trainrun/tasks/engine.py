@@ -1,9 +1,9 @@
 """What a driver of tasks decides: which records to write, what to start, stop and look for.
 
-Layer: tasks, pure: no clock, no I/O, no threads. What the log says stands in the `Book`; the engine
-adds what this program has called, who waits, which workers there are, and which results are lost.
-Invariants: an effect follows its record; who needs what is looked up, never sent, so that nobody
-waits for a message that was missed; a step costs what has changed, not what there is.
+Layer: tasks, pure: no clock, no I/O, no threads. What the log says stands in the `ReplayedState`;
+the engine adds what this program has called, who waits, which workers there are, and which results
+are lost. Invariants: an effect follows its record; who needs what is looked up, never sent, so that
+nobody waits for a message that was missed; a step costs what has changed, not what there is.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trainrun.tasks.book import Book
 from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, object_name
-from trainrun.tasks.known import Broken, Counts, Known, Outcome, Plan, Ready, Task
+from trainrun.tasks.driver_state import Broken, Counts, DriverState, Outcome, Plan, Ready, Task
 from trainrun.tasks.placing import Need, Places
 from trainrun.tasks.records import (
     Cancelled,
@@ -30,15 +29,16 @@ from trainrun.tasks.records import (
     TaskRun,
 )
 from trainrun.tasks.recovery import Recovery
+from trainrun.tasks.replayed_state import ReplayedState
 from trainrun.tasks.verdicts import judge, overspent, unschedulable
 
 
 class Engine:
     """See the module. Only `decide` makes a plan; the others take in what has happened."""
 
-    def __init__(self, book: Book, options: ProgramOptions, expected: int = 1) -> None:
+    def __init__(self, book: ReplayedState, options: ProgramOptions, expected: int = 1) -> None:
         """`expected`: workers that will join."""
-        self._known = Known(book)
+        self._known = DriverState(book)
         self._recovery = Recovery(self._known, options)
         self._places = Places(expected)
         self._draining = False

@@ -25,15 +25,15 @@ from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange, ProcessPlace
 from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
 from trainrun.tasks import LogTaken, OfTask, function
-from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
+from trainrun.tasks.agent_storage import AgentTaskStorage, attempt_key, lost_ranks
 from trainrun.tasks.cache import ResultCache
 from trainrun.tasks.calls import ProgramOptions, changed
 from trainrun.tasks.driver import Driver
+from trainrun.tasks.driver_state import Counts
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.keep import FOLDER, Keep, PatientKeep, TaskLog, digest_in
-from trainrun.tasks.known import Counts
 from trainrun.tasks.launching import Launcher
 from trainrun.tasks.program import Program
+from trainrun.tasks.task_storage import FOLDER, RetryingTaskStorage, TaskLog, TaskStorage, digest_in
 from trainrun.tasks.wire import dial, pair
 from trainrun.tasks.worker import Worker, cpus_of, devices_of
 
@@ -111,17 +111,17 @@ class _Home:
         return self.storage is None
 
     @contextlib.contextmanager
-    def keep(self) -> Iterator[Keep]:
+    def keep(self) -> Iterator[TaskStorage]:
         if self.storage is None:
-            yield AgentKeep()
+            yield AgentTaskStorage()
             return
-        from trainrun.tasks.local_keep import LocalKeep  # noqa: PLC0415 - costs 50 ms
+        from trainrun.tasks.local_storage import LocalTaskStorage  # noqa: PLC0415 - costs 50 ms
 
-        with contextlib.closing(LocalKeep(self.storage)) as keep:
+        with contextlib.closing(LocalTaskStorage(self.storage)) as keep:
             yield keep
 
     @contextlib.asynccontextmanager
-    async def worker(self, keep: Keep, cache: ResultCache) -> AsyncIterator[Worker]:
+    async def worker(self, keep: TaskStorage, cache: ResultCache) -> AsyncIterator[Worker]:
         cpus, devices = cpus_of(self.place, os.environ), devices_of(self.place, os.environ)
         launcher = Launcher(devices)
         await launcher.start()
@@ -139,7 +139,7 @@ async def _work(home: _Home) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)
     key = await asyncio.to_thread(attempt_key)
     place = home.place
-    async with home.worker(AgentKeep(), ResultCache(home.cache)) as worker:
+    async with home.worker(AgentTaskStorage(), ResultCache(home.cache)) as worker:
         await worker.stay(lambda: dial(place.master_addr, place.master_port, key))
 
 
@@ -213,9 +213,9 @@ class _Running:
             else:
                 self._opened.set_exception(error)
 
-    async def _drive(self, keep: Keep) -> None:
+    async def _drive(self, keep: TaskStorage) -> None:
         home, self._loop = self._home, asyncio.get_running_loop()
-        cache, patient = ResultCache(home.cache), PatientKeep(keep)
+        cache, patient = ResultCache(home.cache), RetryingTaskStorage(keep)
         digests = cache.workplace("digests")
         log = TaskLog(patient, uuid.uuid4().hex, time.time)
         driver = self._driver = Driver(

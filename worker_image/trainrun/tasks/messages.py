@@ -49,7 +49,7 @@ class StopTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class Acknowledged:
     """This end stands in the log: forget it."""
 
     run: TaskRun
@@ -101,7 +101,7 @@ class Left:
     """The answer to Leave, and the last message: the hub keeps it to itself."""
 
 
-ToWorker = StartTask | StopTask | Heard | Bring | Leave
+ToWorker = StartTask | StopTask | Acknowledged | Bring | Leave
 ToDriver = Joined | Ended | Brought
 
 

@@ -25,9 +25,9 @@ from trainrun.tasks import GetTimeoutError, TaskError, values
 from trainrun.tasks.cache import ResultCache, ResultDamaged
 from trainrun.tasks.calls import Call, ObjectRef, object_name
 from trainrun.tasks.driver import Driver
-from trainrun.tasks.keep import PatientKeep
-from trainrun.tasks.known import Broken, Ready
+from trainrun.tasks.driver_state import Broken, Ready
 from trainrun.tasks.records import Output
+from trainrun.tasks.task_storage import RetryingTaskStorage
 
 T = TypeVar("T")
 
@@ -39,7 +39,11 @@ class Program:
     """What `tasks.get` and its siblings ask. Any thread may; KeyboardInterrupt ends a wait."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, driver: Driver, keep: PatientKeep, cache: ResultCache
+        self,
+        loop: asyncio.AbstractEventLoop,
+        driver: Driver,
+        keep: RetryingTaskStorage,
+        cache: ResultCache,
     ) -> None:
         self._loop = loop
         self._driver = driver

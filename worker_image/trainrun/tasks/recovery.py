@@ -10,16 +10,16 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from trainrun.tasks import LostReason
-from trainrun.tasks.book import Entry
 from trainrun.tasks.calls import ObjectRef, ProgramOptions
-from trainrun.tasks.known import Broken, Known, Task
+from trainrun.tasks.driver_state import Broken, DriverState, Task
 from trainrun.tasks.records import Rebuild
+from trainrun.tasks.replayed_state import Entry
 
 
 class Recovery:
     """See the module."""
 
-    def __init__(self, known: Known, options: ProgramOptions) -> None:
+    def __init__(self, known: DriverState, options: ProgramOptions) -> None:
         self._known = known
         self._options = options
         self._asked: dict[ObjectRef, set[str]] = {}

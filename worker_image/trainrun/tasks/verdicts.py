@@ -17,7 +17,6 @@ from trainrun.tasks import (
     TaskUnschedulableError,
     WorkerCrashedError,
 )
-from trainrun.tasks.book import Entry
 from trainrun.tasks.calls import Call
 from trainrun.tasks.records import (
     Cancelled,
@@ -34,6 +33,7 @@ from trainrun.tasks.records import (
     Stopped,
     TaskRun,
 )
+from trainrun.tasks.replayed_state import Entry
 
 _BY_HAND = "Run `trainrun tasks rebuild {key}`, and start the program again"
 _REMEDIES = {

@@ -119,7 +119,7 @@ def _keep_alive(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
 
-class Seal:
+class FrameHmac:
     """One direction of a session: makes and opens frames, each once and in order."""
 
     def __init__(self, session: bytes, sender: Role) -> None:
@@ -134,7 +134,7 @@ class Seal:
         return hmac.digest(self._session, self._sender + number + content, "sha256")
 
 
-def frames(message: bytes, seal: Seal) -> bytes:
+def frames(message: bytes, seal: FrameHmac) -> bytes:
     """Return a message as it goes over the wire."""
     written = bytearray()
     for start in range(0, max(1, len(message)), FRAME - 1):
@@ -144,7 +144,7 @@ def frames(message: bytes, seal: Seal) -> bytes:
     return bytes(written)
 
 
-async def read_message(reader: asyncio.StreamReader, seal: Seal) -> bytes:
+async def read_message(reader: asyncio.StreamReader, seal: FrameHmac) -> bytes:
     """Read the frames of one message. Raises LinkRefused where one is not what the other side sent,
     and asyncio.IncompleteReadError."""
     message = bytearray()
@@ -174,8 +174,8 @@ class Link:
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._out = Seal(session, role)
-        self._into = Seal(session, "worker" if role == "driver" else "driver")
+        self._out = FrameHmac(session, role)
+        self._into = FrameHmac(session, "worker" if role == "driver" else "driver")
 
     def send(self, message: object, /) -> None:
         """Send without waiting. A lost link drops the message; `receive` says so."""

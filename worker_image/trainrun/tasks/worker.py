@@ -25,13 +25,12 @@ from trainrun.contract.environment import LOOPBACK, ProcessPlace
 from trainrun.errors import AgentLost, ObjectNotFound, StoreError, TaskLogDamaged
 from trainrun.tasks.cache import ResultCache, ResultDamaged
 from trainrun.tasks.calls import object_name
-from trainrun.tasks.keep import Keep
 from trainrun.tasks.launching import Launcher
 from trainrun.tasks.messages import (
+    Acknowledged,
     Bring,
     Brought,
     Ended,
-    Heard,
     Input,
     Joined,
     Leave,
@@ -42,6 +41,7 @@ from trainrun.tasks.messages import (
     ToDriver,
 )
 from trainrun.tasks.records import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
+from trainrun.tasks.task_storage import TaskStorage
 from trainrun.tasks.values import inline_of
 from trainrun.tasks.wire import Link, LinkLost
 
@@ -128,7 +128,7 @@ class Worker:
     """Its rank."""
     cpus: float
     gpus: int
-    keep: Keep
+    keep: TaskStorage
     launcher: Launcher
     cache: ResultCache
     _tries: dict[TaskRun, _Try] = field(default_factory=dict, init=False)
@@ -194,7 +194,7 @@ class Worker:
         self._threads.shutdown(wait=False, cancel_futures=True)
         remove_directory(self._place)
 
-    def _take(self, message: StartTask | StopTask | Heard | Bring) -> None:
+    def _take(self, message: StartTask | StopTask | Acknowledged | Bring) -> None:
         match message:
             case StartTask(run=run):
                 # One that is here already was sent again: its end comes, or was told by serve.
@@ -208,7 +208,7 @@ class Worker:
                 elif known.end is None and not known.stopped:
                     known.stopped = True
                     known.work.cancel()
-            case Heard(run=run):
+            case Acknowledged(run=run):
                 if run in self._tries and self._tries[run].end is not None:
                     del self._tries[run]
             case Bring():

@@ -17,9 +17,9 @@ import click
 
 from trainrun.checkpoint.run_store import READERS
 from trainrun.errors import TrainRunError
-from trainrun.tasks.book import Entry
-from trainrun.tasks.keep import BY_HAND, digest_in, to_bytes
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
+from trainrun.tasks.replayed_state import Entry
+from trainrun.tasks.task_storage import BY_HAND, digest_in, to_bytes
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
 from trainrun_operator.cli.report.output import tell

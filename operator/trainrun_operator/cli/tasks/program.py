@@ -17,11 +17,11 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun.tasks import records as log
-from trainrun.tasks.book import Book, Entry
 from trainrun.tasks.calls import object_name
-from trainrun.tasks.keep import FOLDER, Keep, from_bytes
 from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Output
+from trainrun.tasks.replayed_state import Entry, ReplayedState
+from trainrun.tasks.task_storage import FOLDER, TaskStorage, from_bytes
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import prepare
@@ -36,7 +36,7 @@ taken yet is not in the log."""
 class TaskHistory:
     """All that a log says."""
 
-    book: Book = field(default_factory=Book)
+    book: ReplayedState = field(default_factory=ReplayedState)
     records: list[tuple[float, log.Record]] = field(default_factory=list)
     """With their times, in seconds since the epoch."""
     position: int = 0
@@ -46,7 +46,7 @@ class TaskHistory:
     total: int = 0
     """Calls that the driver knows, also those that no worker has taken yet; 0: nobody says."""
 
-    def read_on(self, keep: Keep) -> TaskHistory:
+    def read_on(self, keep: TaskStorage) -> TaskHistory:
         """Take all that stands in the log now. Raises StoreError and TaskLogDamaged."""
         for batch in map(from_bytes, keep.read(self.position)):
             self.position, self.time = self.position + 1, batch.time

@@ -15,7 +15,7 @@ import click
 
 from trainrun.contract import wire
 from trainrun.tasks import records as log
-from trainrun.tasks.book import Entry
+from trainrun.tasks.replayed_state import Entry
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.report import terminal
 from trainrun_operator.cli.report.model import Document, Preformatted, Section, TextLine

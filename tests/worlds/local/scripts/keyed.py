@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 import trainrun
-from trainrun.tasks.agent_keep import AgentKeep, attempt_key
+from trainrun.tasks.agent_storage import AgentTaskStorage, attempt_key
 
 here = Path(os.environ["JOURNAL"])
 here.mkdir(exist_ok=True)
 attempt, rank = os.environ["TRAINRUN_ATTEMPT"], os.environ["RANK"]
 digest = hashlib.sha256(attempt_key()).hexdigest()
 if rank == "0":
-    keep = AgentKeep()
+    keep = AgentTaskStorage()
     batches = keep.read(0)
     keep.append(len(batches) + 1, b'{"session":"%s"}' % attempt.encode())
     trainrun.report({"loss": 1.0}, step=len(batches) + 1)

@@ -1,7 +1,7 @@
 """What is known of the calls of this program and of their results, and what is to be done.
 
-Layer: tasks, pure. What the log says stands in the `Book`; here is what it does not say: who takes
-what, which results cannot be read, and what is broken by something else.
+Layer: tasks, pure. What the log says stands in the `ReplayedState`; here is what it does not say:
+who takes what, which results cannot be read, and what is broken by something else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Literal
 
 from trainrun.errors import TrainRunError
 from trainrun.tasks import LostReason
-from trainrun.tasks.book import Book, Entry
 from trainrun.tasks.calls import Call, ObjectRef
 from trainrun.tasks.records import Done, Given, Output, Rebuild, Record, Reset, TaskRun
+from trainrun.tasks.replayed_state import Entry, ReplayedState
 from trainrun.tasks.verdicts import cancelled_error, error_of, lost_error, name_of
 
 
@@ -91,10 +91,10 @@ class Task:
     """Its arguments are forgotten."""
 
 
-class Known:
+class DriverState:
     """See the module."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ReplayedState) -> None:
         self.book = book
         self.tasks: dict[str, Task] = {}
         self.giving: set[str] = set()

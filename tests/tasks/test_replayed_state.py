@@ -8,7 +8,6 @@ from hashlib import sha256
 from time import process_time
 
 from tests.tasks.by_hand import output
-from trainrun.tasks.book import Book
 from trainrun.tasks.records import (
     Began,
     Changed,
@@ -20,6 +19,7 @@ from trainrun.tasks.records import (
     Rebuild,
     Record,
 )
+from trainrun.tasks.replayed_state import ReplayedState
 
 DISPATCHED = Dispatched(
     key="a", generation=1, number=1, worker=3, function="m:f", arguments="f(1)", parents=("z",)
@@ -38,7 +38,7 @@ def again(number: int, generation: int = 1) -> Dispatched:
 
 
 def test_a_key_is_known_from_its_records() -> None:
-    book = Book([Began(session="s", attempt=4), DISPATCHED, failed(1), again(2)])
+    book = ReplayedState([Began(session="s", attempt=4), DISPATCHED, failed(1), again(2)])
     entry = book.entries["a"]
     assert (entry.function, entry.arguments, entry.parents) == ("m:f", "f(1)", ("z",))
     assert (entry.number, entry.worker, entry.open) == (2, 0, True)
@@ -51,7 +51,7 @@ def test_a_key_is_known_from_its_records() -> None:
 
 
 def test_only_counted_failures_are_retries() -> None:
-    book = Book([DISPATCHED, failed(1, counted=False), again(2), failed(2), again(3)])
+    book = ReplayedState([DISPATCHED, failed(1, counted=False), again(2), failed(2), again(3)])
     assert (book.entries["a"].spent, book.retried) == (1, 1)
     book.fold(failed(3, final=True))
     assert (book.entries["a"].settled, book.retried) == (True, 1)
@@ -59,7 +59,7 @@ def test_only_counted_failures_are_retries() -> None:
 
 def test_a_new_driver_ends_all_tries_and_counts_those_on_lost_workers() -> None:
     for lost, spent in (((3,), 1), ((0, 1), 0)):
-        book = Book([DISPATCHED, Began(session="t", lost=lost)])
+        book = ReplayedState([DISPATCHED, Began(session="t", lost=lost)])
         assert (book.entries["a"].open, book.entries["a"].spent) == (False, spent)
         book.fold(Began(session="u", lost=lost))
         assert book.entries["a"].spent == spent
@@ -67,7 +67,7 @@ def test_a_new_driver_ends_all_tries_and_counts_those_on_lost_workers() -> None:
 
 def test_a_rebuild_keeps_the_older_results_until_it_is_done() -> None:
     rebuild = Rebuild(key="a", generation=2, why="w")
-    book = Book([DISPATCHED, failed(1), again(2), DONE, rebuild, rebuild])
+    book = ReplayedState([DISPATCHED, failed(1), again(2), DONE, rebuild, rebuild])
     entry = book.entries["a"]
     assert (entry.done, entry.spent, entry.generation, entry.rebuilds) == (False, 0, 2, 1)
     assert entry.outputs == DONE.outputs
@@ -106,12 +106,12 @@ def log_of(keys: int) -> Iterator[Record]:
 def test_ten_thousand_tasks_are_folded_fast_and_small() -> None:
     records = list(log_of(10_000))
     began = process_time()
-    book = Book(records)
+    book = ReplayedState(records)
     assert process_time() - began < 0.5
     assert book.done == 10_000
     del records, book
     tracemalloc.start()
-    book = Book(log_of(2_000))
+    book = ReplayedState(log_of(2_000))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / len(book.entries) < 1_500  # bytes: 150 MB for 100,000

@@ -37,8 +37,8 @@ def _of_attempt() -> AttemptKey:
     return session.current().require_agent().ask(AskAttemptKey())
 
 
-class AgentKeep:
-    """A `Keep` that this worker's agent has."""
+class AgentTaskStorage:
+    """A `TaskStorage` that this worker's agent has."""
 
     def __init__(self) -> None:
         """Raises what `attempt_key` raises."""

@@ -70,7 +70,7 @@ class Entry:
         return self.done or self.cancelled or self.final is not None
 
 
-class Book:
+class ReplayedState:
     """All keys of a log."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:

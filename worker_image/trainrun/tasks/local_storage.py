@@ -18,9 +18,9 @@ PATIENCE = 1.0
 """Seconds before a log that is gone is given up: a folder shows at once what was written."""
 
 
-class LocalKeep(TaskFolder):
-    """A `Keep` in a folder, which is made where there is none. One program at a time has it, until
-    it is closed or its process ends."""
+class LocalTaskStorage(TaskFolder):
+    """A `TaskStorage` in a folder, which is made where there is none. One program at a time has it,
+    until it is closed or its process ends."""
 
     anew = "start the program again"
 

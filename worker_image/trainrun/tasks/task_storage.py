@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 T = TypeVar("T")
 
 
-class Keep(Protocol):
+class TaskStorage(Protocol):
     """Calls may be made from several threads, and take as long as a store takes.
 
     Each raises StoreError where the store does not do it; nothing is known then.
@@ -65,7 +65,7 @@ class Keep(Protocol):
         """Move a damaged object to `tasks/damaged/`."""
 
 
-def digest_in(keep: Keep, name: str, file: Path) -> str:
+def digest_in(keep: TaskStorage, name: str, file: Path) -> str:
     """sha256 of the object as the keep has it now; empty: it has none. `file` is used meanwhile."""
     try:
         keep.download(name, file)
@@ -86,11 +86,11 @@ def from_bytes(data: bytes) -> Batch:
     return wire.decode(Batch, wire.parsed(data))
 
 
-class PatientKeep:
+class RetryingTaskStorage:
     """A Keep for asyncio: it asks again until the store answers."""
 
     def __init__(
-        self, keep: Keep, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
+        self, keep: TaskStorage, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
     ) -> None:
         """`threads` calls a function elsewhere, and waits for it."""
         self.keep = keep
@@ -119,7 +119,7 @@ class PatientKeep:
 class TaskLog:
     """Reads all of it once, then appends."""
 
-    def __init__(self, keep: PatientKeep, session: str, clock: Callable[[], float]) -> None:
+    def __init__(self, keep: RetryingTaskStorage, session: str, clock: Callable[[], float]) -> None:
         self.session = session
         self._keep = keep
         self._clock = clock
