@@ -37,7 +37,8 @@ def export_optuna(sweep: ReadSweep, file: Path) -> None:
     with _writing("--optuna", file):
         write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.folder.run_name)
     click.echo(
-        f"{file}: study {sweep.folder.run_name} with {formatting.counted(sweep.view.asked, 'trial')}"
+        f"{file}: study {sweep.folder.run_name} with "
+        f"{formatting.counted(sweep.view.asked, 'trial')}"
     )
 
 

@@ -94,7 +94,8 @@ def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator
     counts = formatting.counts({it: getattr(status.trials, it) for it in map(str.lower, STATES)})
     yield f"  trials       {status.trials.text or '0'} ended: {counts}"
     if status.active_seconds:
-        yield f"  time         {formatting.seconds(float(status.active_seconds))} with trials at work"
+        active = formatting.seconds(float(status.active_seconds))
+        yield f"  time         {active} with trials at work"
     best = status.best
     if best is not None:
         value = value_at(objective, float(best.value), best.step)
@@ -112,7 +113,8 @@ def searched(view: SweepView, goal: Objective) -> str:
     extreme = "smallest" if goal.goal == "minimize" else "greatest"
     which = " at any step" if goal.value == "best" else ""
     sampler = spec["sampler"]["name"]
-    return f"It searched {formatting.joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
+    searched = formatting.joined(space)
+    return f"It searched {searched} for the {extreme} {goal.metric}{which}, by {sampler}."
 
 
 def _range(parameter: Mapping[str, Any]) -> str:
