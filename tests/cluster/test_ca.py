@@ -64,7 +64,7 @@ async def test_the_first_operator_makes_a_ca_and_the_next_one_finds_it(
     assert first.signing_key == second.signing_key
     assert len(first.signing_key) == 32
     stored = await api.get(secret(namespace))
-    assert set(stored["data"]) == {"ca.crt", "ca.key", "seal.key"}
+    assert set(stored["data"]) == {"ca.crt", "ca.key", "signing.key"}
     assert stored["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "trainrun"}
 
 
@@ -111,8 +111,8 @@ async def test_a_secret_that_was_made_in_advance_is_filled(api: KubeApi, namespa
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"seal.key": None}, "'seal.key' is missing"),
-        ({"seal.key": "AAAA"}, "seal.key is shorter than 32 bytes"),
+        ({"signing.key": None}, "'signing.key' is missing"),
+        ({"signing.key": "AAAA"}, "signing.key is shorter than 32 bytes"),
         ({"ca.crt": "AAAA"}, "Unable to load PEM file"),
     ],
 )

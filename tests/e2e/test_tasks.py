@@ -174,7 +174,7 @@ def test_the_keys_of_its_attempts_lie_around_nowhere(
 ) -> None:
     working(run)
     found = json.loads(installation.kubectl("get", "secret", "trainrun-ca", "--output", "json"))
-    secret = base64.b64decode(found["data"]["seal.key"])
+    secret = base64.b64decode(found["data"]["signing.key"])
     uid, attempts = run.bed.json("trainrun", run.name)["metadata"]["uid"], run.status["attempt"]
     keys = [attempt_key(secret, run_uid=uid, attempt=it + 1) for it in range(attempts)]
 

@@ -46,7 +46,7 @@ _NONE = {
     "encipher_only": False,
     "decipher_only": False,
 }
-CERTIFICATE, KEY, SEAL = "ca.crt", "ca.key", "seal.key"
+CERTIFICATE, KEY, SEAL = "ca.crt", "ca.key", "signing.key"
 """What the Secret holds."""
 REISSUE_AFTER = SERVING_LIFETIME / 2
 SEAL_BYTES = 32

@@ -60,7 +60,7 @@ def a_pod(**changes: Any) -> Raw:
                 "trainrun.dev/creation": "1",
                 "trainrun.dev/template-hash": "abcdef012345",
             },
-            "annotations": {"trainrun.dev/seal": a_seal()},
+            "annotations": {"trainrun.dev/signature": a_seal()},
             "ownerReferences": [
                 {
                     "apiVersion": "trainrun.dev/v1alpha1",

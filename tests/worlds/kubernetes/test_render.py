@@ -176,7 +176,7 @@ def test_a_pod_says_whose_worker_it_is_and_carries_our_seal() -> None:
         "trainrun.dev/creation": "5",
         "trainrun.dev/template-hash": "abc123",
     }
-    signature = metadata["annotations"].pop("trainrun.dev/seal")
+    signature = metadata["annotations"].pop("trainrun.dev/signature")
     assert len(signature) == 64
     assert metadata["annotations"] == {
         "sidecar.istio.io/inject": "false",
@@ -238,7 +238,7 @@ def test_a_seal_is_good_for_this_pod_of_this_run_alone() -> None:
         ("labels", {**pod["metadata"]["labels"], "trainrun.dev/template-hash": "def"}),
         ("labels", {**pod["metadata"]["labels"], "trainrun.dev/run-uid": "other"}),
         ("ownerReferences", []),
-        ("annotations", {"trainrun.dev/seal": "é"}),
+        ("annotations", {"trainrun.dev/signature": "é"}),
         ("annotations", {}),
     )
     for field, value in stolen:

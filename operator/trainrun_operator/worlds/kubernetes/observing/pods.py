@@ -59,7 +59,7 @@ _STATES: tuple[tuple[str, ContainerState], ...] = (
 )
 ENDED = ("Succeeded", "Failed")
 """Phases of pods that hold nothing: they are kept for their logs."""
-_PURPOSE = "trainrun pod seal v1"
+_PURPOSE = "trainrun pod signature v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
