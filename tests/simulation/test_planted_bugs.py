@@ -273,13 +273,13 @@ def test_a_run_that_is_written_after_its_end_is_noticed(monkeypatch: pytest.Monk
             plan, status=replace(plan.status, observed_generation=now), requeue_after=A_SECOND
         )
 
-    monkeypatch.setattr(planner.resting, "finished", ticking)
+    monkeypatch.setattr(planner.inactive, "finished", ticking)
     mistake = first_mistake()
     assert mistake is not None
     assert "a run that is over is still written" in mistake[1]
 
 
-FINISHED = planner.resting.finished
+FINISHED = planner.inactive.finished
 A_SECOND = timedelta(seconds=1)
 
 

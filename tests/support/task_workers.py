@@ -104,7 +104,7 @@ def make_worker(
     return Worker(number, 2.0, 0, keep, runner, cache_in(folder)), keep, runner  # type: ignore[arg-type]
 
 
-class Heard(list[tuple[int, ToDriver]]):
+class MessagesToDriver(list[tuple[int, ToDriver]]):
     """What a hub has said to its driver; `away` are the workers whose link was lost."""
 
     def __init__(self) -> None:

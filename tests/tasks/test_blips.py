@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.task_workers import KEY, Acknowledged, make_worker, start, until
+from tests.support.task_workers import KEY, MessagesToDriver, make_worker, start, until
 from trainrun.tasks import worker as worker_module
 from trainrun.tasks.calls import Call, ProgramOptions
 from trainrun.tasks.driver import Driver
@@ -128,7 +128,7 @@ async def test_a_worker_with_another_key_says_that_it_cannot_reach_the_driver(
 @pytest.mark.case("tasks", "The program ends while a worker is away")
 async def test_leave_is_said_until_the_worker_has_it(tmp_path: Path) -> None:
     """A worker that was away when the program ended, and one that is late, would stay for ever."""
-    heard = Acknowledged()
+    heard = MessagesToDriver()
     hub = Hub(heard.message, heard.away.append)
     proxy = Proxy(await hub.listen("127.0.0.1", 0, KEY))
     await proxy.start()
@@ -149,7 +149,7 @@ async def test_leave_is_said_until_the_worker_has_it(tmp_path: Path) -> None:
 async def test_a_driver_that_starts_again_finds_its_workers_with_what_they_do(
     tmp_path: Path,
 ) -> None:
-    first = Acknowledged()
+    first = MessagesToDriver()
     hub = Hub(first.message, first.away.append)
     port = await hub.listen("127.0.0.1", 0, KEY)
     worker, _, runner = make_worker(tmp_path)
@@ -164,7 +164,7 @@ async def test_a_driver_that_starts_again_finds_its_workers_with_what_they_do(
     assert hub._listener
     hub._listener.close()
 
-    second = Acknowledged()
+    second = MessagesToDriver()
     again = Hub(second.message, second.away.append)
     await again.listen("127.0.0.1", port, KEY)
     await until(lambda: second.joined)
@@ -178,7 +178,7 @@ async def test_a_driver_that_starts_again_finds_its_workers_with_what_they_do(
 
 
 async def test_a_newer_connection_of_a_worker_replaces_the_older_one() -> None:
-    heard = Acknowledged()
+    heard = MessagesToDriver()
     hub = Hub(heard.message, heard.away.append)
     port = await hub.listen("127.0.0.1", 0, KEY)
     links = []

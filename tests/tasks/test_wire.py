@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.levels import examples
-from tests.support.task_workers import KEY, Acknowledged, make_worker, start, until
+from tests.support.task_workers import KEY, MessagesToDriver, make_worker, start, until
 from trainrun.tasks import hub as hub_module
 from trainrun.tasks import wire
 from trainrun.tasks.hub import Hub
@@ -48,7 +48,7 @@ class Bomb:
 
 class Driver:
     def __init__(self) -> None:
-        self.heard = Acknowledged()
+        self.heard = MessagesToDriver()
         self.hub = Hub(self.heard.message, self.heard.away.append)
         self.port = 0
 
