@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FRAMEWORK = "Accelerate"
 SCRIPT = Path(__file__).parent / "accelerate_noise.py"
 KILL_AT_THE_END_OF_AN_EPOCH = ("--fault", "kill rank=1 step=17")
-KILL_LATER = ("--fault", "kill rank=1 step=21")
+KILL_LATER = ("--fault", "kill rank=1 step=22")
+"""The first step behind the save at 20 in which the ranks wait for each other."""
 PREEMPT = ("--fault", "preempt rank=1 step=9 grace=600s")
 SAVE = {"WAIT_AFTER_1": "10", "HANG_BEFORE_1": "12"}
 """On notice, and not once more at step 12 before the worker is stopped."""
@@ -77,7 +78,7 @@ def test_a_loop_saves_inside_gradient_accumulation_before_a_worker_is_taken_away
 def test_a_loop_goes_on_after_a_worker_was_taken_away_and_a_rank_was_lost(
     workers: int, tmp_path: Path, undisturbed: dict[int, Trained], compare: Compare
 ) -> None:
-    where = {**SAVE, "HANG_BEFORE_2": "22", **variant(workers)}
+    where = {**SAVE, "HANG_BEFORE_2": "23", **variant(workers)}
     run = train(SCRIPT, tmp_path, *PREEMPT, *KILL_LATER, workers=workers, failures=2, **where)
     assert run.incidents == [("Preempted", 10), ("AppError", 20)]
     compare(run, undisturbed[workers], "both")
