@@ -20,5 +20,5 @@ async def test_a_bug_in_the_background_is_told_and_ends_the_agent(
     background.crash_on_errors(loop, ended.set_result)
     background.run(broken())
     assert await ended == background.CRASHED
-    assert "an error that it cannot handle ends the agent" in caplog.text
+    assert "an unexpected error ends the agent" in caplog.text
     assert "surprise" in caplog.text

@@ -179,7 +179,7 @@ def test_a_worker_whose_notice_reaches_no_operator_sends_sigterm_by_itself(
     worker.terminate()
     assert worker.code(timeout=60) == 143
     assert (workers.folder / "own-checkpoint").read_text() == "mine"
-    worker.shows("no operator is reached: SIGTERM and")
+    worker.shows("no operator answers: SIGTERM to the training")
     for rank in (0, 1):
         worker.shows(f"rank {rank}: SIGTERM")
         worker.shows(f"rank {rank} exited with code 0 on SIGTERM")

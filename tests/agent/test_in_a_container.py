@@ -161,7 +161,7 @@ def test_sigterm_is_a_notice_to_process_1_as_well(
     assert state.notice is not None
     assert 3 < (state.notice.remaining or 0) <= 4
     assert container.worker.code(timeout=8) == 143
-    assert container.message.read_text() == "told to end (SIGTERM)"
+    assert container.message.read_text() == "received SIGTERM"
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_the_termination_message_quotes_the_culprit(
     assert container.worker.code() == 1
     lines = container.message.read_text().splitlines()
     assert lines[0] == (
-        "rank 0 exited with code 1: ValueError: no such layer (ordered to leave with code 1)"
+        "rank 0 exited with code 1: ValueError: no such layer (ordered to exit with code 1)"
     )
     assert lines[1] == "loading"
     assert lines[-1] == "ValueError: no such layer"

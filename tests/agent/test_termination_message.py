@@ -16,14 +16,14 @@ def test_the_first_process_to_fail_is_quoted_and_not_those_that_were_stopped() -
             rank=2, code=3, exception="ValueError: x", last_lines=("Traceback", "x"), age=2.0
         ),
     )
-    assert termination_message.compose("ordered to leave with code 3", exits) == (
-        "rank 2 exited with code 3: ValueError: x (ordered to leave with code 3)\nTraceback\nx"
+    assert termination_message.compose("ordered to exit with code 3", exits) == (
+        "rank 2 exited with code 3: ValueError: x (ordered to exit with code 3)\nTraceback\nx"
     )
 
 
 def test_without_a_culprit_the_reason_stands_alone() -> None:
     exits = (ProcessExit(rank=0, code=0), ProcessExit(rank=1, signal=9, ordered=True))
-    assert termination_message.compose("told to end (SIGTERM)", exits) == "told to end (SIGTERM)"
+    assert termination_message.compose("received SIGTERM", exits) == "received SIGTERM"
 
 
 def test_a_message_that_is_too_long_keeps_its_first_line_and_its_end(tmp_path: Path) -> None:

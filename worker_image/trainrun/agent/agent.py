@@ -1,7 +1,7 @@
-"""The agent: its parts wired together, and what it does about signals and time.
+"""The agent: wires its parts together and handles signals and timers.
 
-Layer: agent. Everything happens in one event loop in the main thread, so nothing here needs a
-lock; only calls of the store and writes of output have threads of their own.
+Layer: agent. Everything runs in one event loop in the main thread, so nothing here needs a lock;
+only store calls and output writes have their own threads.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ from trainrun.errors import TrainRunError
 LOG = logging.getLogger("trainrun.agent")
 
 TICK = 1.0
-"""Seconds between two looks at what only time changes."""
+"""Seconds between two checks of what only time changes."""
 AWAY = 30.0
-"""Seconds without an answer after which the store is asked what others have stored, and the
-seconds between two such questions."""
+"""Seconds without an answer after which the agent asks the store what others have stored, and the
+seconds between two such requests."""
 WARM_UP = (30.0, 120.0)
-"""Seconds after its start between which an agent loads what talks to the store, unless it is needed
-before: half a second of CPU, which the starts of a large gang on few nodes need for themselves.
-At random, since all at once would be in the way of whatever happens then."""
+"""Range of seconds after its start in which an agent loads its store client, unless it needs it
+earlier: this takes half a second of CPU, which a large gang starting on few nodes needs itself.
+Drawn at random, since all agents at once would slow down everything else."""
 LAST_SECONDS = 2.0
-"""Seconds before the end of the grace period at which the training is stopped."""
+"""Seconds before the end of the grace period at which the agent stops the training."""
 EXIT_SECONDS = 10.0
-"""Seconds for uploads under way when the run is over."""
+"""Seconds for unfinished uploads when the run is over."""
 ORPHAN_SECONDS = 5.0
-"""Seconds for uploads under way when the parent has gone."""
+"""Seconds for unfinished uploads when the parent has died."""
 TERMINATED = 128 + 15
 """Exit code after SIGTERM."""
 ORPHANED = 1
 """Exit code after the parent's death."""
 REPLACED = 1
-"""Exit code of a worker that is not of the run any more."""
+"""Exit code of a worker that no longer belongs to the run."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,9 +86,9 @@ class Agent:
     sharing: Sharing = field(init=False)
     _sequence: int = 0
     _noticed: float | None = None
-    """When SIGTERM came, on the monotonic clock."""
+    """When SIGTERM arrived, on the monotonic clock."""
     _kill_at: float | None = None
-    """When processes that got SIGTERM without an order are killed, on the monotonic clock."""
+    """When to kill processes that got SIGTERM without an order, on the monotonic clock."""
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
     _reconciling: bool = False
@@ -147,7 +147,7 @@ class Agent:
         )
 
     def start(self) -> None:
-        """Begin to live."""
+        """Start serving, polling and ticking."""
         self.sharing.open(self.config.address)
         self.heartbeat.start()
         self._prepare()
@@ -155,7 +155,7 @@ class Agent:
         background.run(self._tick())
 
     def news(self) -> None:
-        """Something changed: tell it, and see what follows from it, once per turn of the loop."""
+        """Something changed: report it and reconcile, once per turn of the loop."""
         self.heartbeat.news()
         if not self._reconciling:
             self._reconciling = True
@@ -175,7 +175,7 @@ class Agent:
         )
 
     def apply(self, answer: Answer) -> bool:
-        """Take an answer of the operator."""
+        """Apply an answer of the operator; False when it changes nothing."""
         return not self.leaving.begun and self.orders.apply(answer)
 
     def child_ended(self) -> None:
@@ -185,11 +185,11 @@ class Agent:
         self._reconcile()
 
     def terminated(self) -> None:
-        """SIGTERM: we shall be taken away. The training is told by `should_save()` alone."""
+        """SIGTERM: this worker will be taken away. Only `should_save()` informs the training."""
         now = time.monotonic()
         if self._noticed is not None:
             self.leaving.begin(
-                ShutdownPlan(code=TERMINATED, seconds=0.0, reason="told twice to end")
+                ShutdownPlan(code=TERMINATED, seconds=0.0, reason="received SIGTERM twice")
             )
             return
         LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
@@ -199,34 +199,34 @@ class Agent:
         self.news()
 
     def replaced(self, message: str) -> None:
-        """The operator has said for good that this worker does not belong to the run any more."""
+        """The operator has finally decided that this worker no longer belongs to the run."""
         if self.leaving.begun:
             return
         reason = f"no longer part of the run: {message}"
         LOG.warning("this worker is %s", reason)
         if self._noticed is None:
-            # Another has its place: what it could still store is fenced anyway.
+            # Another worker has its slot: what this one could still store is fenced anyway.
             self.leaving.begin(ShutdownPlan(code=REPLACED, seconds=0.0, reason=reason))
         else:
-            # What it saved on its notice may be the newest that there is: worth the grace.
+            # The checkpoint saved on its notice may be the newest one: worth the grace.
             self._leave_within(self._grace_left(time.monotonic()), reason)
 
     def run_gone(self, message: str) -> None:
-        """The TrainRun was deleted: store what was saved and give the storage back, so that the
-        next TrainRun of this name need not wait."""
+        """The TrainRun was deleted: store what was saved and release the storage, so that the next
+        TrainRun of this name need not wait."""
         if not self.leaving.begun:
             LOG.warning("this worker ends: %s", message)
             self._leave_within(self._grace_left(time.monotonic()), message, ended=True)
 
     def parent_died(self) -> None:
-        """The local world's driver is gone: nobody could order anything any more."""
+        """The local world's driver has died, so no more orders can arrive."""
         if os.getppid() != self.config.parent_pid:
-            reason = f"the parent process {self.config.parent_pid} has gone"
+            reason = f"the parent process {self.config.parent_pid} has died"
             LOG.warning("%s", reason)
             self.leaving.begin(ShutdownPlan(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
 
     def crashed(self, code: int) -> None:
-        """A bug: leave at once; the processes die with us and the operator replaces the worker."""
+        """A bug: exit at once; the processes die with us and the operator replaces the worker."""
         if not self.done.done():
             self.done.set_result(code)
 
@@ -251,7 +251,7 @@ class Agent:
             ShutdownPlan(
                 code=order.code,
                 seconds=min(EXIT_SECONDS, self.orders.settings.flush_timeout),
-                reason=f"ordered to leave with code {order.code}",
+                reason=f"ordered to exit with code {order.code}",
                 succeeded=order.succeeded,
                 ended=True,
             )
@@ -265,15 +265,15 @@ class Agent:
             self._prepare()
 
     def _drain(self, now: float) -> None:
-        """After a notice: leave when nothing is left to do, or just before the grace is over."""
+        """After a notice: exit when nothing is left to do, or just before the grace is over."""
         if self._noticed is None or self.leaving.begun:
             return
         left = self._grace_left(now)
         if left <= LAST_SECONDS or self._nothing_to_do():
-            self._leave_within(left, "told to end (SIGTERM)")
+            self._leave_within(left, "received SIGTERM")
 
     def _end_alone(self, now: float) -> None:
-        """After a notice of which no operator knows: SIGTERM for a script that never asks."""
+        """After a notice that no operator has received: SIGTERM for a script that never asks."""
         attempt = self.orders.attempt
         if self._noticed is None or attempt is None or self.leaving.begun:
             return
@@ -294,7 +294,7 @@ class Agent:
             )
         ):
             time_left = shutdown.time_to_end(settings, left=left)
-            LOG.warning("no operator is reached: SIGTERM and %.0f s for the training", time_left)
+            LOG.warning("no operator answers: SIGTERM to the training, %.0f s left", time_left)
             attempt.processes.terminate()
             self._kill_at = now + time_left
 
@@ -311,14 +311,14 @@ class Agent:
                 return False
             exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
             if any(end.yielded for end in exits):
-                # Others may still be saving the same step: that we go would end their attempt.
+                # Others may still be saving the same step: our exit would end their attempt.
                 return False
         uploading = attempt is not None and attempt.uploads.unfinished()
         return orders.phase == "Idle" and not uploading
 
     async def _warm_up(self) -> None:
-        """At once for slot 0, which asks the store before anything starts, and for a worker that
-        takes another's place, since there may be something to resume from."""
+        """At once for slot 0, which asks the store before anything starts, and for a replacement
+        worker, since there may be something to resume from."""
         if self.config.slot > 0 and self.config.created_for == 1:
             await asyncio.sleep(random.uniform(*WARM_UP))
         await self.storage.warm_up()
@@ -334,7 +334,7 @@ class Agent:
             found = problems(self.orders, now)
             if found != self._problems:
                 self._problems = found
-                for problem in found:  # the operator tells them to the user, once for all workers
+                for problem in found:  # the operator shows them to the user, once for all workers
                     LOG.info("%s: %s", problem.type, problem.message)
                 self.heartbeat.news()
             self.heartbeat.tick(now)
@@ -345,36 +345,36 @@ class Agent:
             self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
-                # Not awaited: a store that hangs must not hide that the grace is over.
+                # Not awaited: a hanging store must not hide the end of the grace.
                 background.run(self._ask_store())
 
     def _keep_standbys(self, now: float) -> None:
-        """Not for a worker that is about to go."""
+        """Only for a worker that is not about to exit."""
         self.orders.around.standbys.tick(now)
         attempt, going_on = self.orders.attempt, self._noticed is None and not self.leaving.begun
         if attempt is not None and self.orders.duty.runs and going_on:
             attempt.keep_standbys(now)
 
     def _prepare(self) -> None:
-        """The same before an attempt."""
+        """The same before an attempt starts."""
         if self._noticed is None and not self.leaving.begun:
             self.orders.prepare()
 
     def _count_votes(self, now: float) -> None:
-        """Where the operator does not, ask the store on which call of should_save() to save."""
+        """If the operator is silent, find in the store at which call of should_save() to save."""
         attempt = self.orders.attempt
         if attempt is not None and self.orders.duty.runs and not self.leaving.begun:
             attempt.tally.tick(now, silent=now - self.heartbeat.last_answer)
 
     async def _ask_store(self) -> None:
-        """The operator is away: learn from the store what other workers have brought."""
+        """The operator is away: find in the store which steps other workers have stored."""
         attempt = self.orders.attempt
         if attempt is None or self.leaving.begun:
             return
         try:
             steps = await asyncio.wait_for(self.storage.open_steps(attempt.number), AWAY)
         except (TrainRunError, asyncio.TimeoutError) as error:
-            LOG.info("neither the operator nor the store can be reached: %s", error)
+            LOG.info("cannot reach the operator or the store: %s", error)
             return
         attempt.staged.open((step.step for step in steps), time.monotonic())
         for step in steps:

@@ -1,7 +1,7 @@
-"""One attempt on this worker: its processes and everything that they say.
+"""One attempt on this worker: its processes and the messages they send.
 
-Layer: agent. Built at its start order and kept until that of the next one, so that the state of an
-ended attempt is told for as long as anybody may ask.
+Layer: agent. Built at its start order and kept until the next start order, so that heartbeats can
+report the state of an ended attempt until then.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ from trainrun.contract.questions import (
 LOG = logging.getLogger("trainrun.agent")
 
 SETTLED = 3.0
-"""Seconds after the first step from which standbys are loaded: by then an attempt has everything
-in memory that it needs, and its peers are not kept waiting in their first steps."""
+"""Seconds from the first step until standbys are loaded: by then the attempt has allocated its
+memory, and loading does not slow down the first steps of its peers."""
 SETTLED_UNTOLD = 60.0
-"""The same after the spawn, of a script that reports nothing."""
+"""The same, counted from the spawn, for a script that reports nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """What outlives attempts."""
+    """The parts of an agent that outlive its attempts."""
 
     config: AgentConfig
     folders: Folders
@@ -84,9 +84,9 @@ class AttemptContext:
     standbys: Standbys
     faults: Faults
     news: Callable[[], None]
-    """Something changed that the operator waits for."""
+    """Called when something changed that the operator waits for."""
     progress: Callable[[], None]
-    """Steps or metrics changed."""
+    """Called when steps or metrics changed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Attempt:
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     begun: float = 0.0
-    """The same by the wall clock, for people."""
+    """The same on the wall clock, for display."""
     _launches: list[Launch] = field(default_factory=list)
     _server: IpcServer | None = None
     _files: dict[int, RankFiles] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Attempt:
 
     @property
     def meeting(self) -> RankConnections | None:
-        """Whether its ranks meet those of other workers; None: there is but one rank."""
+        """Whether its ranks are connected to those of other workers; None: a single rank."""
         if self.start.world_size == 1:
             return None
         found, files = self.meetings.found, self._files.values()
@@ -139,7 +139,7 @@ class Attempt:
 
     @property
     def _unmet(self) -> bool:
-        """Nothing has shown yet that its ranks know of others."""
+        """No sign yet that its ranks are connected to others."""
         return self.start.world_size > 1 and not self.processes.spoken
 
     def launch(self) -> None:
@@ -174,7 +174,7 @@ class Attempt:
         around.news()
 
     def drain(self) -> None:
-        """Read what the processes have sent so far."""
+        """Read what the processes have sent until now."""
         if self._server is not None:
             self._server.drain()
 
@@ -184,7 +184,7 @@ class Attempt:
             self.processes.stop()
 
     def close(self) -> None:
-        """The next attempt begins: nothing is written under this one any more."""
+        """The next attempt begins: write nothing more under this one."""
         if self._server is not None:
             self._server.close()
         self.tally.close()
@@ -195,7 +195,7 @@ class Attempt:
         self.posts.close()
 
     def problems(self, now: float) -> tuple[Problem, ...]:
-        """What is wrong now and what its user can do about it."""
+        """What is wrong now and what the user can do about it."""
         overdue = overdue_checkpoint(
             self.staged, self.processes.living_ranks, now, self.around.config.checkpoint_patience
         )
@@ -215,8 +215,8 @@ class Attempt:
         return tuple(problem for problem in found if problem is not None)
 
     def look(self, now: float) -> None:
-        """See that time passes, which saves go on after their report, and who has asked
-        `should_save()`; called about once a second."""
+        """Check timers, saves that continue after their report, and calls of `should_save()`;
+        called about once a second."""
         self.uploads.look()
         self.clock.tick(now)
         if self.activity.look(self.processes.living_pids, now):
@@ -229,7 +229,7 @@ class Attempt:
         self.asking.look(self.processes.living_ranks, now, stopped=stopped)
 
     def keep_standbys(self, now: float) -> None:
-        """See to it that each rank has one, while nothing more urgent is to be done."""
+        """Make sure that each rank has one, while nothing more urgent is going on."""
         first, vote = self.report.first_report, self.voter.vote
         begun, settled = (self.spawned, SETTLED_UNTOLD) if first is None else (first, SETTLED)
         complete = len(self.processes.living_ranks) == len(self.ranks)
@@ -238,12 +238,12 @@ class Attempt:
             self.around.standbys.keep(self._launches)
 
     def changed(self) -> None:
-        """What is staged or stored has changed: whoever waits for that looks again."""
+        """Staged or stored steps have changed: wake uploads and ranks that wait for room."""
         self.uploads.wake()
         self.rooms.wake()
 
     def hear(self, rank: int, statement: Statement) -> None:
-        """Take in what a process says."""
+        """Handle a statement of a process."""
         match statement:
             case Report():
                 self._report(rank, statement)
@@ -267,11 +267,11 @@ class Attempt:
                 self.clock.moved(time.monotonic())
 
     async def answer(self, rank: int, request: Request) -> Reply:
-        """Do what a process asks for."""
+        """Answer a request of a process."""
         if self._dies_of(rank, request):
             self.processes.kill(rank)
-            await asyncio.Event().wait()  # until its connection closes: it is to get no answer
-        if isinstance(request, AskToStage):  # a wait that other ranks may have to end
+            await asyncio.Event().wait()  # until its connection closes: it must get no answer
+        if isinstance(request, AskToStage):  # other ranks may have to end this wait
             await self.rooms.wait(rank, request.step)
             self.clock.moved(time.monotonic())
             return Granted()
@@ -309,7 +309,7 @@ class Attempt:
                 return self.tasks.attempt_key()
 
     def subjects(self) -> tuple[Subject, ...]:
-        """Where to look for the ranks whose processes live."""
+        """The ranks whose processes live, for gathering evidence."""
         steps = dict(zip(self.ranks, self.staged.last_steps, strict=True))
         return tuple(
             Subject(
@@ -349,7 +349,7 @@ class Attempt:
             self.processes.kill(rank)
 
     def _dies_of(self, rank: int, request: Request) -> bool:
-        """A fault on demand waits for this."""
+        """Whether this request triggers a fault on demand."""
         if rank not in self.processes.living_ranks:
             return False
         if isinstance(request, AskToStage):
@@ -362,8 +362,8 @@ class Attempt:
     def _drop_lost(self) -> None:
         for step in self.staged.lost():
             LOG.warning(
-                "files for step %d could not be staged, and their rank went on: there will be no "
-                "checkpoint of this step, on any rank",
+                "files for step %d could not be staged and their rank continued, so no rank will "
+                "have a checkpoint of this step",
                 step,
             )
             self.uploads.drop(step)

@@ -1,7 +1,7 @@
-"""Tasks that nobody waits for, whose errors end the agent instead of being lost.
+"""Background tasks whose unhandled errors end the agent instead of being lost.
 
-Layer: agent, leaf. A channel or a lane that died of a bug would leave an agent that looks alive and
-does nothing; one that ends loudly is replaced by the operator.
+Layer: agent, leaf. If a bug killed only one task, the agent would look alive and do nothing; if the
+agent ends loudly, the operator replaces the worker.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Coroutine
 LOG = logging.getLogger("trainrun.agent")
 
 CRASHED = 70
-"""Exit code of an agent that met a bug or an unusable machine (EX_SOFTWARE of <sysexits.h>)."""
+"""Exit code after a bug or on an unusable machine (EX_SOFTWARE of <sysexits.h>)."""
 
 Work = Coroutine[object, object, None]
 
 _running: set[asyncio.Task[None]] = set()
-"""The loop itself would let go of a task that nobody else holds."""
+"""Keeps a reference: the event loop itself holds tasks only weakly."""
 
 
 def run(work: Work) -> asyncio.Task[None]:
-    """Run `work` beside everything else; an exception from it goes to the loop's handler."""
+    """Run `work` in the background; its exception goes to the loop's handler."""
     task = asyncio.get_running_loop().create_task(work)
     _running.add(task)
     task.add_done_callback(_report)
@@ -30,14 +30,14 @@ def run(work: Work) -> asyncio.Task[None]:
 
 
 def crash_on_errors(loop: asyncio.AbstractEventLoop, crashed: Callable[[int], None]) -> None:
-    """Call `crashed` with an exit code for every exception that nobody handles."""
+    """Call `crashed` with an exit code for every unhandled exception."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
         if not isinstance(error, Exception) or "transport" in context:
             loop.default_exception_handler(context)  # a connection that broke, and the like
             return
-        LOG.error("an error that it cannot handle ends the agent: %r", error, exc_info=error)
+        LOG.error("an unexpected error ends the agent: %r", error, exc_info=error)
         crashed(CRASHED)
 
     loop.set_exception_handler(handle)

@@ -1,8 +1,8 @@
-"""Which code the processes are about to run, as digests that the operator compares over the gang.
+"""Digests of the code that the processes will run, which the operator compares across the gang.
 
-Layer: agent. The scripts that the command names, and what is mounted from the same ConfigMap. Of a
-changed ConfigMap each node learns in its own time; a file that is mounted by subPath stays as it
-was in the pods that live. Whatever else the scripts import is not looked at.
+Layer: agent. Covers the scripts that the command names and what is mounted from the same ConfigMap.
+Each node updates a changed ConfigMap in its own time; files mounted by subPath never change in a
+running pod. Nothing else that the scripts import is checked.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.evidence import CodeFile
 
 SUFFIXES = (".py", ".sh", ".bash")
-"""Of a word of the command that is a script; others are known by their first line."""
+"""Suffixes of script names in the command; other scripts are recognized by their first line."""
 MOST_FILES = 32
 LARGEST = 1024 * 1024
-"""Bytes of a file that are looked at, as many as a ConfigMap may have."""
+"""Bytes of a file that are hashed: the size limit of a ConfigMap."""
 DIGITS = 12
 _SHELL = re.compile(r"[\s;&|()<>'\"`]+")
-"""What stands between the words of a shell."""
+"""Separators of words in a shell command."""
 DATA = "..data"
-"""The kubelet's link to the present files of a volume, beside the links to each of them."""
+"""The kubelet's link to the current files of a volume, next to the links to each of them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Code:
-    """Looks at the files in a thread of its own: they may lie on a disk that hangs."""
+    """Reads the files in a thread, since their disk may hang."""
 
     config: AgentConfig
     news: Callable[[], None]
     files: tuple[CodeFile, ...] | None = None
-    """What was seen last; None: nothing yet."""
+    """The last result; None: none yet."""
     started: bool = False
-    """That is what processes were started with."""
+    """The processes were started with these files."""
     _looking: asyncio.Task[None] | None = None
 
     def look(self, *, started: bool = False) -> None:
-        """See what processes would run, or run, if they were `started` just now."""
+        """Read what processes would run, or what they run if they were `started` just now."""
         if self.started and not started:
             self.files = None  # it may have changed since
         self.started = started
@@ -57,14 +57,14 @@ class Code:
         try:
             found = await asyncio.to_thread(code_files, self.config.command, folder)
         except OSError:
-            return  # a volume that is being changed: it is looked at again
+            return  # the volume is changing: the next call reads it again
         if found != self.files:
             self.files = found
             self.news()
 
 
 def code_files(command: Sequence[str], folder: Path) -> tuple[CodeFile, ...]:
-    """The files with their digests, those that the command names first. Raises OSError."""
+    """The files with their digests, starting with those in the command. Raises OSError."""
     scripts = list(_scripts(command, Path.cwd() / folder))
     beside = (path for script in scripts for path in _mounted_with(script))
     files = dict.fromkeys(itertools.chain(scripts, beside))
@@ -75,7 +75,7 @@ def code_files(command: Sequence[str], folder: Path) -> tuple[CodeFile, ...]:
 
 
 def _scripts(command: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Also those that a shell's words name: `bash -c "cd /src && python train.py"`."""
+    """Includes scripts in a shell command: `bash -c "cd /src && python train.py"`."""
     before = ""
     for word in itertools.chain.from_iterable(map(_words, command)):
         if before == "cd":
@@ -85,7 +85,7 @@ def _scripts(command: Sequence[str], folder: Path) -> Iterator[Path]:
         else:
             path = Path(os.path.normpath(folder / word))
             named = word.endswith(SUFFIXES) or "/" in word
-            # Path.is_file raises for words that are too long to be a name.
+            # Path.is_file raises for words that are too long for a name.
             if named and os.path.isfile(path) and _is_script(path):  # noqa: PTH113
                 yield path
         before = word
@@ -109,8 +109,8 @@ def _is_script(path: Path) -> bool:
 
 
 def _mounted_with(script: Path) -> Iterator[Path]:
-    """What is mounted from a ConfigMap together with the script; none where that is not mounted.
-    Names without a suffix are left out, such as tokens: they may differ from pod to pod."""
+    """Files mounted from the same ConfigMap as the script; none if the script is not mounted.
+    Skips names without a suffix, such as tokens: they may differ between pods."""
     volume = next((it for it in script.parents if (it / DATA).is_symlink()), None)
     if volume is not None:
         data = (volume / DATA).resolve()

@@ -1,9 +1,9 @@
-"""What an agent has to do about the operator's last answer: hold, start or leave.
+"""What an agent must do to follow the operator's last answer: hold, start or exit.
 
-Layer: agent. Pure and level-triggered: from what was told and what is true now follows what is to
-be done; asking again changes nothing. `worker_supervisor` does it with real processes, the
-simulated agent with virtual ones. Invariants: an attempt is started at most once, never a lower one
-than was started or held for, and only when nothing of an earlier one is left.
+Layer: agent. Pure and level-triggered: derives tasks from the desired and the actual state; asking
+again changes nothing. `worker_supervisor` carries them out with real processes, the simulated agent
+with virtual ones. Invariants: an attempt starts at most once, never below one that was started or
+held for, and only when nothing of an earlier attempt is left.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from trainrun.contract.agent_state import Held, Offer, Phase, Resolution
 from trainrun.contract.answer import Answer, Exit, Hold, Order, ResolveRequest, Start
 
 ASK_AGAIN = ("Unavailable", "InUse", "Misconfigured", "NoGoodCheckpoint", "Suspect")
-"""Outcomes that time, or somebody who repairs something, may change."""
+"""Outcomes that time or a repair may change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """What was told and what was done about it."""
+    """The last answer and what was done to follow it."""
 
     answer: Answer | None = None
     seen: str = ""
@@ -27,18 +27,18 @@ class DesiredState:
     attempt: int = 0
     """The attempt that was started last; 0: none."""
     held: tuple[int, int] = (0, 0)
-    """Attempt and number of the newest Hold: no attempt below is started any more."""
+    """Attempt and number of the newest Hold: lower attempts never start."""
     flush_until: float = 0.0
-    """When the uploads that a Hold names are given up."""
+    """When to give up the uploads that a Hold names."""
     kill_at: float = 0.0
-    """Until then the processes that a Hold ends may end by themselves, after SIGTERM."""
+    """Until then the processes that a Hold ends may exit by themselves, after SIGTERM."""
     linger_until: float = 0.0
-    """Until then nothing is done to them at all."""
+    """Until then they are left alone."""
     offer: Offer | None = None
 
     @property
     def order(self) -> Order | None:
-        """What is ordered now."""
+        """The current order."""
         return self.answer.order if self.answer is not None else None
 
     @property
@@ -49,7 +49,7 @@ class DesiredState:
 
     @property
     def acknowledged(self) -> Held:
-        """The Hold that is carried out, as the operator is told."""
+        """The Hold that is being carried out, as reported to the operator."""
         order = self.order
         if isinstance(order, Hold) and order.attempt > self.attempt:
             return Held(attempt=order.attempt, number=order.number, flush=order.flush)
@@ -62,35 +62,35 @@ class DesiredState:
 
     @property
     def runs(self) -> bool:
-        """The attempt that was started last is still the one to run."""
+        """The attempt that was started last should still run."""
         return isinstance(self.order, Start) and self.order.attempt == self.attempt
 
     @property
     def of_attempt(self) -> Answer | None:
-        """The answer, where what it says of steps is about the attempt that was started last."""
+        """The answer, if its steps belong to the attempt that was started last."""
         return self.answer if self.runs or self.stops is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActualState:
-    """What is true of the attempt that was started last."""
+    """The state of the attempt that was started last."""
 
     alive: bool
     """A training process lives."""
     stopped: bool
     """Nothing is left of its processes, helpers included."""
     uploading: bool
-    """A step of `DesiredState.flush` is still to be stored."""
+    """A step of `DesiredState.flush` is not stored yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Send each process SIGTERM, once, and let it end."""
+    """Send each process SIGTERM, once, and let it exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End what is left of the processes."""
+    """Kill what is left of the processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The uploads took too long: no step is uploaded any more."""
+    """The uploads took too long: upload no more steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class OfferPort:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Claim this resume point; None: none any more."""
+    """Claim this resume point; None: stop claiming."""
 
     request: ResolveRequest | None
 
@@ -128,7 +128,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The agent's end."""
+    """Exit the agent."""
 
     order: Exit
 
@@ -137,7 +137,7 @@ Task = Terminate | Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
 
 
 def told(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
-    """An answer has come; the same duty where it is the one before."""
+    """The state after an answer; the same object if the answer is not new."""
     digest, order = answer.digest, answer.order
     if digest == duty.seen:
         return duty
@@ -155,22 +155,22 @@ def told(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
 
 
 def offered(duty: DesiredState, offer: Offer) -> DesiredState:
-    """A port was found."""
+    """The state after a port was found."""
     return replace(duty, offer=offer)
 
 
 def started(duty: DesiredState, attempt: int) -> DesiredState:
-    """The processes of this attempt have been started."""
+    """The state after the processes of this attempt were started."""
     return replace(duty, attempt=attempt, held=max(duty.held, (attempt, 0)), offer=None)
 
 
 def released(duty: DesiredState) -> DesiredState:
-    """It leaves: nothing is begun any more."""
+    """The state of an agent that is exiting: it starts nothing more."""
     return replace(duty, answer=None)
 
 
 def to_do(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
-    """What is to be done now, in this order."""
+    """The tasks to do now, in this order."""
     order = duty.order
     match order:
         case None:
@@ -181,12 +181,12 @@ def to_do(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task,
             return (Begin(order),) if situation.stopped else (Stop(),)
         case Hold():
             if order.attempt <= duty.attempt:
-                return ()  # a late answer: that attempt is running already
+                return ()  # a late answer: that attempt already runs
             if not situation.stopped:
                 return _ending(duty, situation, now)
             return (*_uploads(duty, situation, now), *_preparation(duty, order, situation, now))
         case Exit():
-            # Nobody comes back from this: one that was said before the last Hold is refused.
+            # An exit is final, so refuse one that is older than the last Hold.
             late = order.attempt > 0 and (order.attempt, order.number) < duty.held
             return () if late else (Leave(order),)
 
@@ -199,14 +199,14 @@ def gathers(duty: DesiredState, situation: ActualState) -> bool:
 
 
 def phase(duty: DesiredState, situation: ActualState, now: float) -> Phase:
-    """What a heartbeat says that this worker does."""
+    """The phase of this worker for heartbeats."""
     if situation.alive or (duty.stops is not None and not situation.stopped):
         return "Running"
     return "Flushing" if _flushing(duty, situation, now) else "Idle"
 
 
 def settled(found: Resolution | None, request: ResolveRequest) -> bool:
-    """Whether the store has given the answer that it would give again."""
+    """Whether the store's answer is final."""
     if found is None or found.attempt != request.attempt or found.outcome in ASK_AGAIN:
         return False
     if request.look or found.outcome == "Looked":

@@ -1,7 +1,7 @@
-"""Faults on demand, for rehearsals, demonstrations and tests: a rank that dies at a step.
+"""Faults on demand, for rehearsals, demonstrations and tests: kill a rank at a step.
 
-Layer: agent. A fault has struck when its rank was killed by it; a process that had ended on its own
-leaves it to the next attempt.
+Layer: agent. A fault has struck once it has killed its rank; if the process ended by itself first,
+the fault remains for the next attempt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trainrun.contract.agent_config import KillFault, KillMoment
 
 
 class Faults:
-    """Each fault strikes once in the life of the run, however often its step comes again."""
+    """Each fault strikes once in the life of the run, however often its step is repeated."""
 
     def __init__(self, faults: Iterable[KillFault]) -> None:
         self._left = list(faults)
@@ -21,10 +21,9 @@ class Faults:
         """By the rank whose end is awaited."""
 
     def strikes(self, rank: int, step: int, at: KillMoment = "report") -> bool:
-        """Say whether the process of `rank`, which has come to this moment of `step`, is to be
-        killed now."""
+        """Whether to kill the process of `rank`, which has reached this moment of `step`, now."""
         if rank in self._struck:
-            return False  # what it said before its end
+            return False  # a message that it sent before it died
         due = (f for f in self._left if (f.rank, f.at) == (rank, at) and step >= f.step)
         fault = next((fault for fault in due if local_files.make_mark(fault.mark)), None)
         if fault is None:
@@ -33,7 +32,7 @@ class Faults:
         return True
 
     def ended(self, rank: int, signal: int | None) -> None:
-        """Take note of the end of a process."""
+        """Record the end of a process."""
         fault = self._struck.pop(rank, None)
         if fault is not None and signal != 9:
             local_files.take_back_mark(fault.mark)

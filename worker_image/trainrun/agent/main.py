@@ -1,7 +1,7 @@
 """The agent's process: signals, output, and its exit code.
 
-Layer: agent, composition root. SIGTERM is a notice, SIGCHLD the end of a child, SIGUSR1 the end
-of our parent (asked for with PR_SET_PDEATHSIG). SIGINT is the terminal's and none of our business.
+Layer: agent, composition root. SIGTERM is a notice, SIGCHLD the end of a child, SIGUSR1 the end of
+our parent (requested with PR_SET_PDEATHSIG). SIGINT comes from the terminal and is ignored.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from trainrun.contract.masking import hide_values
 LOG = logging.getLogger("trainrun.agent")
 
 BAD_CONFIG = 2
-"""Exit code for a configuration that cannot be read."""
+"""Exit code for an unreadable configuration."""
 PARENT_DEATH = signal.SIGUSR1
 LAST_OUTPUT = 2.0
-"""Seconds in which nobody reads our output, after which what is left of it is given up."""
+"""Seconds without a reader after which the agent gives up the rest of its output."""
 
 
 def main(
@@ -67,7 +67,7 @@ def main(
         kernel.become_subreaper()
     spawn.give_way()
     storage = AsyncRunStore(config, bring_boto3=bring_boto3)
-    # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
+    # Not `asyncio.run`: it waits for threads that resolve names, which may take a minute each.
     loop = asyncio.new_event_loop()
     try:
         code = loop.run_until_complete(_live(config, storage, sink, tls))
@@ -79,13 +79,13 @@ def main(
         storage.close()
         sink.close(LAST_OUTPUT)
         LOG.removeHandler(handler)
-    # The interpreter's own end would wait for threads as well: for a call of the store that hangs.
+    # A normal interpreter exit would wait for threads too, for example for a hanging store call.
     os._exit(code)
 
 
 def _tell_of_launcher(config: AgentConfig) -> None:
-    """Which of its options have no effect. One that is refused is told with the start of an
-    attempt."""
+    """Log which launcher options have no effect. A refused one is reported when an attempt
+    starts."""
     with contextlib.suppress(LauncherRefused):
         launch = torch_launch(config.command)
         if launch is not None and launch.note:
@@ -111,12 +111,12 @@ async def _live(
     loop.add_signal_handler(signal.SIGTERM, agent.terminated)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_signal_handler(PARENT_DEATH, agent.parent_died)
-    # Blocked at the very start: to process 1 of a container a SIGTERM without a handler is lost.
+    # Blocked at the very start: process 1 of a container loses a SIGTERM that has no handler.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if config.parent_pid is not None:
         kernel.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
-            return ORPHANED  # it died before we asked: nobody will tell us
+            return ORPHANED  # it died before prctl, so no signal will come
     _tell_of_launcher(config)
     agent.start()
     try:

@@ -1,13 +1,12 @@
-"""The agent's end: on order, after a notice, or because the parent has gone.
+"""The agent's shutdown: on order, after a notice, or when its parent has died.
 
-Layer: agent. One way out for all: stop the processes, finish the uploads that fit into the time
-left, write what belongs to the end, tell the last state. Nothing of it can hold the agent longer
-than its deadline.
+Layer: agent. Always the same steps: stop the processes, finish the uploads that fit into the time
+left, write the final records, send the last state. No step holds the agent beyond its deadline.
 
-After a notice, and with no operator to be reached, the agent does what it would have ordered of a
-script that never asks. The operator's own rules are those of `core/run/drain.py`; here they are
-followed for the processes of one worker, since no agent can tell others of its notice. A script
-that asks `should_save()` gets nothing: its ranks save together, or none of them does.
+After a notice, if no operator answers, the agent does what the operator would order for a script
+that never calls `should_save()`. The operator's rules are in `core/run/drain.py`; here they apply
+to the processes of one worker, since an agent cannot inform others of its notice. A script that
+calls `should_save()` gets no signal: its ranks save together, or none of them does.
 """
 
 from __future__ import annotations
@@ -31,40 +30,40 @@ LOG = logging.getLogger("trainrun.agent")
 LAST_WORD = 1.0
 """Seconds for the last heartbeat."""
 LINES_TIME = 3.0
-"""Seconds at most for the last lines of the processes."""
+"""Maximum seconds for storing the last lines of the processes."""
 LOOK = 0.02
-"""Seconds between two looks at whether something has ended."""
+"""Seconds between two checks whether something has ended."""
 STOP_TIME = 5.0
-"""Seconds that killed processes may take to be gone."""
+"""Seconds that killed processes may take to exit."""
 NOTICE_PATIENCE = 5.0
-"""Seconds without an answer after a notice: an operator that is there answers it at once."""
+"""Seconds without an answer after a notice: a reachable operator answers it at once."""
 NOTICE_SILENCE = 15.0
-"""Seconds without an answer of an operator that has heard of the notice: it holds answers back for
-up to ten."""
+"""Seconds without an answer from an operator that has received the notice: it holds answers back
+for up to ten."""
 UPLOAD_SHARE = 4
-"""One part in so many of the time that is left is kept for uploads, where `flush_timeout` is not
-shorter; and patience takes no more of it."""
+"""Reserve one part in this many of the remaining time for uploads, unless `flush_timeout` is
+shorter; waiting for the operator may use the same share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownPlan:
-    """How to leave."""
+    """How to exit."""
 
     code: int
     """Exit code of the agent."""
     seconds: float
-    """For uploads that are under way."""
+    """For unfinished uploads."""
     reason: str
-    """Why, for people."""
+    """Why, for display."""
     succeeded: bool = False
-    """The run has: slot 0 writes `finished.json`."""
+    """The run has succeeded: slot 0 writes `finished.json`."""
     ended: bool = False
-    """The run ends or pauses here: slot 0 gives the storage back."""
+    """The run ends or pauses here: slot 0 releases the storage."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Shutdown:
-    """Does it once."""
+    """Carries out one shutdown."""
 
     orders: WorkerSupervisor
     heartbeat: Heartbeat
@@ -73,18 +72,18 @@ class Shutdown:
     done: asyncio.Future[int]
     """Becomes the exit code."""
     reason: str = ""
-    """Why it leaves, once it does."""
+    """Why the agent exits, once it does."""
     _task: asyncio.Task[None] | None = None
 
     @property
     def begun(self) -> bool:
-        """The end has begun: orders no longer matter."""
+        """The shutdown has begun: orders no longer matter."""
         return self._task is not None
 
     def begin(self, farewell: ShutdownPlan) -> None:
-        """Leave; a second call changes nothing."""
+        """Start the shutdown; a second call changes nothing."""
         if self._task is None:
-            LOG.info("leaving with code %d", farewell.code)
+            LOG.info("exiting with code %d", farewell.code)
             self.reason = farewell.reason
             self.orders.release()
             self._task = background.run(self._leave(farewell))
@@ -107,7 +106,7 @@ class Shutdown:
 
     async def _store_lines(self, farewell: ShutdownPlan, deadline: float) -> None:
         now = time.monotonic()
-        # Worth some time where others wait for this worker's end, and no more than that.
+        # Worth some extra time, but only if this worker was due to end.
         until = max(deadline, now + LAST_WORD) if farewell.ended else deadline
         await self._try("the last lines", self.orders.logs.finished, min(until, now + LINES_TIME))
 
@@ -119,7 +118,7 @@ class Shutdown:
         attempt.changed()
         attempt.uploads.hurry()
         if not await _until(lambda: not attempt.uploads.unfinished(), deadline):
-            LOG.warning("uploads that did not fit into the time left are given up")
+            LOG.warning("uploads did not finish in the time left: given up")
         attempt.uploads.close()
 
     async def _write_end(self, farewell: ShutdownPlan, deadline: float) -> None:
@@ -140,8 +139,8 @@ class Shutdown:
     async def _release(self) -> None:
         attempt = self.orders.attempt
         ours = max(attempt.number if attempt is not None else 0, self.orders.resolving.claimed)
-        # A worker that was replaced while it was cut off must not give away what the run still
-        # uses: then a later attempt than its own has been claimed.
+        # A worker that was replaced while cut off must not release storage that the run still
+        # uses: in that case a later attempt than its own has been claimed.
         if await self.storage.newest_attempt() <= ours:
             await self.storage.release()
 
@@ -156,7 +155,7 @@ class Shutdown:
 
 
 async def _until(condition: Callable[[], bool], deadline: float) -> bool:
-    """Wait for a condition; False when the deadline came first."""
+    """Wait for a condition; False if the deadline passes first."""
     while not condition():
         if time.monotonic() >= deadline:
             return False
@@ -165,7 +164,7 @@ async def _until(condition: Callable[[], bool], deadline: float) -> bool:
 
 
 def out_of_reach(*, noticed: float, grace: float, answered: float, now: float) -> bool:
-    """Whether nobody else will decide: the times of notice and last answer are monotonic."""
+    """Whether the agent must decide alone: no operator answers. All times are monotonic."""
     if answered >= noticed:
         return now - answered >= NOTICE_SILENCE
     return now - noticed >= min(NOTICE_PATIENCE, grace / UPLOAD_SHARE)
@@ -177,5 +176,5 @@ def gives_sigterm(settings: RunSettings, *, asks: bool) -> bool:
 
 
 def time_to_end(settings: RunSettings, *, left: float) -> float:
-    """Seconds that its processes have, of those that the worker has left."""
+    """Seconds that the processes may use of the time that the worker has left."""
     return max(0.0, left - min(settings.flush_timeout, left / UPLOAD_SHARE))

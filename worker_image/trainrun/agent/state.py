@@ -1,4 +1,4 @@
-"""The agent's whole state as a heartbeat carries it.
+"""The agent's complete state for a heartbeat.
 
 Layer: agent. Only reads.
 """
@@ -13,7 +13,7 @@ from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.masking import masked, masked_object
 
 WHY_WIDTH = 300
-"""Characters of why a start was cold."""
+"""Maximum characters of the reason for a cold start."""
 
 
 def describe(
@@ -25,8 +25,8 @@ def describe(
     notice: Notice | None,
     serves: str,
 ) -> AgentState:
-    """Return the present state of this `agent`, which has spoken so often and `serves` checkpoints
-    to others there; `now` is on the monotonic clock."""
+    """Return the state of this `agent` for heartbeat number `sequence`; it `serves` checkpoints at
+    that address. `now` is on the monotonic clock."""
     config, attempt = orders.around.config, orders.attempt
     state = AgentState(
         run=config.run,

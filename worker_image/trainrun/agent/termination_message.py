@@ -1,8 +1,8 @@
-"""What is left of what processes said: the termination message of a container, and last lines.
+"""The termination message of a container, and the last lines of its processes.
 
-Layer: agent; only reads of an attempt. The message is what `kubectl describe pod` shows of an ended
-worker. Best effort: the kubelet puts an empty file into each container and reads what stands there
-when the container has ended.
+Layer: agent; only reads of an attempt. `kubectl describe pod` shows the message of an ended worker.
+Best effort: the kubelet puts an empty file into each container and reads it when the container has
+ended.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from trainrun.agent.attempt import Attempt
 
 FILE = Path("/dev/termination-log")
-"""Where Kubernetes puts it by default; absent elsewhere, and never made by us."""
+"""Its default path in Kubernetes; absent elsewhere, and never created by the agent."""
 LONGEST = 4096
 """Bytes that the kubelet reads."""
 LINES_OF_SUCCESS = 200
-"""Lines kept of each process where the run has succeeded."""
+"""Lines kept of each process if the run has succeeded."""
 
 
 def compose(reason: str, exits: Iterable[ProcessExit]) -> str:
-    """Say why the agent left and what its first process to fail said last."""
+    """Why the agent exited, and the last lines of the process that failed first."""
     failed = [end for end in exits if end.failed]
     if not failed:
         return reason
@@ -40,7 +40,7 @@ def compose(reason: str, exits: Iterable[ProcessExit]) -> str:
 
 
 def write(text: str, file: Path = FILE) -> None:
-    """Leave `text`; where it is too long its end goes on, since errors stand there."""
+    """Write `text`; if it is too long, keep its first line and its end, where errors are."""
     data = text.encode(errors="replace")
     if len(data) > LONGEST:
         head, _, rest = data.partition(b"\n")
@@ -49,7 +49,7 @@ def write(text: str, file: Path = FILE) -> None:
     try:
         target = os.open(file, os.O_WRONLY | os.O_TRUNC)
     except OSError:
-        return  # no container, or another place for it
+        return  # not in a container, or the path is configured differently
     try:
         os.write(target, data)
     except OSError:
@@ -59,7 +59,7 @@ def write(text: str, file: Path = FILE) -> None:
 
 
 def last_lines(attempt: Attempt, *, succeeded: bool = False) -> WorkerLog:
-    """The last lines of each of its processes; fewer where the run has `succeeded`."""
+    """The last lines of each of its processes; fewer if the run has `succeeded`."""
     config = attempt.around.config
     most = LINES_OF_SUCCESS if succeeded else MOST_LINES
     begun = datetime.fromtimestamp(attempt.begun, timezone.utc)

@@ -1,8 +1,8 @@
-"""Making the worker what the operator's last answer says: hold, start or leave.
+"""Brings the worker to the state that the operator's last answer orders: hold, start or exit.
 
-Layer: agent. What is to be done follows from `desired_state`; here it is done, with real processes,
-uploads and files, and the parts of an attempt are put together. `reconcile` is called after every
-answer, every end of a process and every change of an upload; doing it again changes nothing.
+Layer: agent. Takes tasks from `desired_state` and carries them out with real processes, uploads and
+files; builds the parts of an attempt. `reconcile` is called after every answer, every process exit
+and every change of an upload; calling it again changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOG = logging.getLogger("trainrun.agent")
 
 @dataclass(slots=True, kw_only=True)
 class WorkerSupervisor:
-    """The agent's desired state, and the way there."""
+    """The agent's desired state, and the parts that reach it."""
 
     around: AttemptContext
     resolving: Resolving
@@ -56,14 +56,14 @@ class WorkerSupervisor:
     code: Code
     ownership: Ownership
     leave: Callable[[Exit], None]
-    """Begins the agent's end."""
+    """Starts the agent's shutdown."""
     attempt: Attempt | None = None
     duty: DesiredState = field(default_factory=DesiredState)
     _swept: int = 0
-    """Nothing is left of the processes of this attempt."""
+    """The newest attempt whose processes are all gone."""
 
     def apply(self, answer: Answer) -> bool:
-        """Take the operator's answer; False when it is the one before."""
+        """Take the operator's answer; False if it is not new."""
         before, self.duty = self.duty, desired_state.told(self.duty, answer, time.monotonic())
         if self.duty is before:
             return False
@@ -85,20 +85,20 @@ class WorkerSupervisor:
         return True
 
     def reconcile(self) -> None:
-        """Do what is to be done now."""
+        """Carry out the tasks that are due now."""
         for task in desired_state.to_do(self.duty, self._situation, time.monotonic()):
             self._do(task)
 
     def prepare(self) -> None:
-        """Have standbys load for the next attempt, while the gang gathers for it, and look at what
-        it would run."""
+        """While the gang gathers, load standbys for the next attempt and read the code that it
+        would run."""
         if self._gathers:
             self.code.look()
             config = self.around.config
             self.around.standbys.prepare(ranks_of(config), lambda: expected(config))
 
     def release(self) -> None:
-        """Orders no longer matter: nothing is begun any more."""
+        """Orders no longer matter: start nothing more."""
         self.around.standbys.stop()
         self.duty = desired_state.released(self.duty)
 
@@ -111,43 +111,43 @@ class WorkerSupervisor:
 
     @property
     def settings(self) -> RunSettings:
-        """As the operator said last."""
+        """The settings of the last answer, or of the configuration."""
         answer = self.duty.answer
         told = answer.settings if answer is not None else None
         return told if told is not None else self.around.config.settings
 
     @property
     def phase(self) -> Phase:
-        """What a heartbeat says that this worker does."""
+        """The phase of this worker for heartbeats."""
         return desired_state.phase(self.duty, self._situation, time.monotonic())
 
     def stop(self) -> bool:
-        """Kill every process of the attempt; True when none is left, helpers included."""
+        """Kill every process of the attempt; True if none is left, helpers included."""
         attempt = self.attempt
         if attempt is None or self._swept == attempt.number:
             return True
         if attempt.processes.alive:
             attempt.stop()
             return False
-        # What the processes left behind is ours now, whatever session it made for itself.
+        # Orphans of the processes are our children now, whatever session they made.
         left = set(children_of(os.getpid())) - self.around.standbys.pids
         if left:
             for pid in left:
                 kill_group(pid)
             return False
         self._swept = attempt.number
-        self.around.news()  # and what is to be done then
+        self.around.news()  # reconciles, too
         return True
 
     def keep_lines(self, *, succeeded: bool = False) -> None:
-        """Have the last lines of the attempt stored, of which nothing runs any more."""
+        """Store the last lines of the attempt, whose processes have all ended."""
         attempt = self.attempt
         if attempt is not None:
             self.logs.keep(attempt.number, lambda: last_lines(attempt, succeeded=succeeded))
 
     @property
     def code_now(self) -> tuple[CodeFile, ...] | None:
-        """What the processes run, or would run; None: it has not been looked at yet."""
+        """What the processes run, or would run; None: not read yet."""
         return None if self._gathers and self.code.started else self.code.files
 
     @property
@@ -219,7 +219,7 @@ class WorkerSupervisor:
         self._take_settings()
         self.attempt.launch()
         self.code.look(started=True)
-        self._take_steps()  # the same answer may already tell of others' checkpoints
+        self._take_steps()  # the same answer may already list others' checkpoints
         background.run(asyncio.to_thread(self.around.folders.forget_below, order.attempt))
 
     def _read_ahead(self) -> None:
@@ -228,7 +228,7 @@ class WorkerSupervisor:
             self.prefetching.want(order.prefetch)
 
     def _gather(self, answer: Answer) -> None:
-        """Find out where the ranks stand, while the operator wants to know."""
+        """Gather evidence of a hang while the operator asks for it."""
         attempt, request = self.attempt, answer.evidence
         if attempt is None or request is None or request.attempt != attempt.number:
             self.gathering.want(None, ())
@@ -241,7 +241,7 @@ class WorkerSupervisor:
             self.attempt.rooms.limit(self.settings.max_pending)
 
     def _take_steps(self) -> None:
-        """Do what the answer says about checkpoints of the attempt that we have."""
+        """Apply what the answer says about checkpoints of our attempt."""
         attempt, answer = self.attempt, self.duty.of_attempt
         if attempt is None or answer is None:
             return
@@ -261,7 +261,7 @@ class WorkerSupervisor:
 
 
 def _put_together(start: Start, around: AttemptContext) -> Attempt:
-    """The parts of an attempt; `launch` brings them to life."""
+    """Build the parts of an attempt; `launch` starts them."""
     config = around.config
     ranks = ranks_of(config)
     files = {rank: around.folders.make(start.attempt, rank) for rank in ranks}
