@@ -523,10 +523,12 @@ def test_a_rank_that_says_nothing_about_anothers_step_is_told_until_it_does(
     operator.order(start(per_worker=2))
     [problem] = operator.until(lambda s: s.problems).problems
     assert problem.type == "CheckpointWaiting"
-    assert problem.message.startswith("rank 1 has not reported step 4 or a later one")
+    assert problem.message.startswith("the checkpoint of step 4 is waiting: rank 0 brought")
+    assert "rank 1 has not reported this step or a later one" in problem.message
     (workers.folder / "go").touch()
     [problem] = operator.until(lambda s: "without" in str(s.problems)).problems
-    assert problem.message.startswith("rank 1 has reported step 4 without files and nothing since")
+    assert problem.message.startswith("the checkpoint of step 4 is waiting: rank 0 brought")
+    assert "rank 1 has reported the step without files and nothing since" in problem.message
     (workers.folder / "on").touch()
     operator.until(lambda s: s.committed and not s.problems)
 

@@ -16,9 +16,9 @@ def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
     assert problem is not None
     assert problem.type == "CheckpointWaiting"
     assert problem.message == (
-        "rank 1 has not reported step 40 or a later one, for which rank 0 brought checkpoint files "
-        "more than 30 s ago: the checkpoint waits. Call trainrun.report(step=40) on every rank, or "
-        "report(..., whole=True) on the rank that saves everything"
+        "the checkpoint of step 40 is waiting: rank 0 brought checkpoint files more than 30 s ago, "
+        "but rank 1 has not reported this step or a later one. Call trainrun.report(step=40) on "
+        "every rank, or report(..., whole=True) on the rank that saves everything"
     )
 
 
@@ -31,9 +31,9 @@ def test_a_rank_whose_files_may_still_follow_is_named_with_what_it_can_do() -> N
     assert problem is not None
     assert problem.type == "CheckpointWaiting"
     assert problem.message == (
-        "rank 1 has reported step 40 without files and nothing since, and rank 0 brought "
-        "checkpoint files more than 30 s ago: the checkpoint waits, since files may follow. Report "
-        "the next step, say checkpoint=None where there are no files, or call report(..., "
+        "the checkpoint of step 40 is waiting: rank 0 brought checkpoint files more than 30 s ago, "
+        "but rank 1 has reported the step without files and nothing since, so files may follow. "
+        "Report the next step, pass checkpoint=None if there are no files, or call report(..., "
         "whole=True) on the rank that saves everything"
     )
 
@@ -43,8 +43,10 @@ def test_ranks_that_wait_for_another_worker_are_named_too() -> None:
     steps.open([40], 0.0)
     problem = overdue_checkpoint(steps, (2, 3), 31.0, 30.0)
     assert problem is not None
-    assert problem.message.startswith("ranks 2, 3 have not reported step 40")
-    assert "for which another worker brought" in problem.message
+    assert problem.message.startswith(
+        "the checkpoint of step 40 is waiting: another worker brought"
+    )
+    assert "but ranks 2, 3 have not reported this step" in problem.message
 
 
 def test_a_rank_that_has_died_is_not_blamed_for_silence() -> None:

@@ -43,7 +43,7 @@ async def test_a_folder_that_was_deleted_is_not_called_taken_over(tmp_path: Path
     problem = await told_after(tmp_path, lambda: shutil.rmtree(tmp_path / "storage" / "run"))
     assert (problem.type, problem.reason) == ("StorageLost", "ClaimGone")
     assert problem.message.startswith(
-        "the record of who owns this run's storage is gone: its folder"
+        "the owner record of this run's storage is gone: the folder was deleted"
     )
 
 
@@ -52,7 +52,9 @@ async def test_a_takeover_names_who_has_the_storage_now(tmp_path: Path) -> None:
     claim = OwnerRecord(number=2, uid="uid-2")
     problem = await told_after(tmp_path, lambda: run.write_once(layout.owner_key(2), claim))
     assert (problem.type, problem.reason) == ("StorageLost", "TakenOver")
-    assert problem.message.startswith("TrainRun uid uid-2 was the last to claim this run's storage")
+    assert problem.message.startswith(
+        "this run has lost or released its storage, which TrainRun uid uid-2 claimed last"
+    )
 
 
 @pytest.mark.case("operator", "A node with a whole gang is cut off from the operators alone")

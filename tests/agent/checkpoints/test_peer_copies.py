@@ -192,7 +192,8 @@ def test_initial_weights_that_the_other_sees_differently_are_read_from_the_store
     ]
     order_both(operator, resume=None)
     started[0].shows(f"read weights.bin {hashlib.md5(b'old').hexdigest()}")
-    started[1].shows("is not here); the store is read instead")
+    started[1].shows("this worker does not have initial-")
+    started[1].shows("), so the store is read instead")
     started[1].shows(f"read weights.bin {hashlib.md5(b'new and longer').hexdigest()}")
 
 
@@ -233,7 +234,7 @@ def test_an_agent_that_does_not_know_the_secret_gets_nothing(
     state = operator.until(lambda s: s.serves, worker="run-0-1")
     source = PeerSource(address=state.serves, secret="guessed")
     operator.order(replace(start(2, workers=2, resume=RESUME), source=source), worker="run-1-1")
-    started[1].shows("401: another secret than that of this agent); the store is read instead")
+    started[1].shows("401: the token is not that of this agent), so the store is read instead")
     started[1].shows("all read")
 
 
@@ -275,7 +276,7 @@ async def test_what_is_not_as_the_manifest_says_is_not_taken(
 ) -> None:
     name = "worker-00000/sub/rank-0.bin"
     assert not await side.copy(name, crc32=7)
-    assert "came with 1000 bytes and CRC32" in caplog.text
+    assert "arrived with 1000 bytes and CRC32" in caplog.text
     assert not await side.copy(name, size=999)
     assert "has 1000 bytes there, should be 999" in caplog.text
 
@@ -372,5 +373,5 @@ def test_a_worker_without_an_address_of_its_own_serves_nothing(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
     worker = workers.start("pass", address="192.0.2.1")
-    worker.shows("other workers cannot copy checkpoints from here: 192.0.2.1")
+    worker.shows("cannot serve checkpoints to other workers at 192.0.2.1")
     assert operator.until(lambda s: True).serves == ""

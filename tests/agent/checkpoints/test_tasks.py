@@ -183,7 +183,7 @@ def test_a_rank_without_a_key_is_told_so(operator: OperatorStandIn, workers: Wor
     operator.until(lambda s: s.exits)
     assert said(worker.output) == [
         [
-            "AgentRefused: the operator has given this attempt no key, without which its ranks "
-            "cannot trust each other"
+            "AgentRefused: the operator sent no key for this attempt, so its ranks cannot "
+            "authenticate each other"
         ]
     ]

@@ -26,9 +26,9 @@ def test_ranks_that_save_by_turns_under_different_steps_are_named_with_the_remed
     assert problem is not None
     assert (problem.type, problem.reason) == ("CheckpointPartial", "RanksTakeTurns")
     assert problem.message == (
-        "the checkpoint of step 20 holds files of rank 0 alone, that of step 11 of rank 1 alone: a "
-        "restart would miss the others'. If all of them belong together, report them with the same "
-        "step on every rank"
+        "the checkpoint of step 20 has files only from rank 0, that of step 11 only from rank 1, "
+        "so a restart would miss the others' files. If they belong together, report them with the "
+        "same step on every rank"
     )
 
 

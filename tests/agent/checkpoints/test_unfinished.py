@@ -130,7 +130,7 @@ def test_files_that_change_after_their_report_are_not_committed(
     worker.shows("changed")
     prepare_storage(workers)
     state = operator.until(told)
-    assert "files of rank 0 for step 1 have changed since their report, so they are not" in told(
+    assert "files of rank 0 for step 1 changed after they were reported, so they are not" in told(
         state
     )
     assert not (folder(workers, 1) / "manifest.json").exists()

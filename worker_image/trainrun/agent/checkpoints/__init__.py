@@ -1,3 +1,3 @@
-"""Checkpoints on their way from the processes to the store, and back."""
+"""Checkpoint transfers between the processes and the store."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What comes to this node: checkpoints, initial weights, single files for others of the node.
+"""Downloads to this node: checkpoints, initial weights, single files for other workers.
 
-Layer: agent, over `trainrun.checkpoint`; every call in a thread, none in the event loop. They come
-from the store, or from another agent of this node which has read them there. Invariant: what is
-copied from it has the size and the CRC32 of the manifest (the size alone where a foreign folder has
-no manifest). Whatever goes wrong, the store is read instead: the other agent may be gone or slow.
+Layer: agent, over `trainrun.checkpoint`; every call runs in a thread, none in the event loop. Files
+come from the store, or from another agent of this node that has downloaded them. Invariant: a
+copied file has the size and CRC32 of the manifest (only the size if a foreign folder has no
+manifest). If copying fails, the store is read instead: the other agent may be gone or slow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trainrun.errors import ObjectNotFound, StoreUnavailable
 LOG = logging.getLogger("trainrun.agent")
 
 LOOK = 0.05
-"""Seconds between two looks at whether a file has arrived."""
+"""Seconds between two checks whether a file has arrived."""
 
 
 class Downloads:
@@ -45,11 +45,11 @@ class Downloads:
         self._manifest: Manifest | None = None
         """The one that was read last."""
         self._asked: CheckpointId | None = None
-        """What processes have asked for last: on a full disk it takes the room of all others."""
+        """The last checkpoint that processes requested: on a full disk it replaces all others."""
         self._served: dict[bool, FilesOnNode] = {}
-        """What other workers have asked for last, of checkpoints and of initial weights (True)."""
-        # Downloads of one node wait for each other anyway: then not in threads, which ranks that
-        # die meanwhile would leave behind.
+        """The last files that other workers requested, of checkpoints or of initial weights (True)."""
+        # Downloads of one node wait for each other anyway. Here they wait without a thread, which
+        # a rank that dies meanwhile would leave behind.
         self._downloading = asyncio.Lock()
 
     async def manifest(self, checkpoint: CheckpointId) -> Manifest:
@@ -63,13 +63,13 @@ class Downloads:
     async def materialize(
         self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
     ) -> Path:
-        """Download a checkpoint, once per node; from `source` where that works."""
+        """Download a checkpoint, once per node; from `source` if that works."""
 
         def work() -> Path:
             run = self._store.run()
             manifest = reader.read_manifest(run, checkpoint)
             files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
-            # The thread of an attempt that has ended meanwhile takes no room from the next one.
+            # A thread left over from an ended attempt must not take room from the next one.
             return _directory(files, source, needed=lambda: self._asked == checkpoint)
 
         self._asked = checkpoint
@@ -79,9 +79,9 @@ class Downloads:
     async def prefetch(
         self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
     ) -> int:
-        """Bring what these ranks will most likely read of it and return how many bytes that is.
-        Whoever wants the same checkpoint waits for it, nobody else does. Between two files `wanted`
-        is asked, in another thread: where it is not any more, it ends with StoreUnavailable."""
+        """Download the files that these ranks will most likely read; return their size in bytes.
+        Only requests for the same checkpoint wait for it. Calls `wanted` between two files, in
+        another thread, and raises StoreUnavailable if it returns False."""
 
         def not_copied(_file: CachedFile, _path: Path) -> bool:
             if not wanted():
@@ -98,7 +98,7 @@ class Downloads:
         return await self._store.call(work)
 
     async def materialize_initial(self, source: PeerSource | None = None) -> Path:
-        """Download what `checkpoint.initialFrom` names, once per node; from `source` likewise."""
+        """Download `checkpoint.initialFrom`, once per node; from `source` if that works."""
 
         def work() -> Path:
             with contextlib.closing(self._initial_store()) as store:
@@ -109,8 +109,8 @@ class Downloads:
             return await self._store.call(work)
 
     async def obtain(self, name: str, source: str) -> Path:
-        """One file of a checkpoint (or of the initial one) for another worker: the local one,
-        downloaded if need be."""
+        """The local path of one file of a checkpoint (or the initial one) for another worker;
+        downloads it if necessary."""
         files = await self._named(name)
         checkpoint = CheckpointId.named(name)
         while True:
@@ -121,14 +121,14 @@ class Downloads:
                     return await self._store.call(
                         lambda: files.download(source, needed=lambda: self._asked == checkpoint)
                     )
-            await asyncio.sleep(LOOK)  # a download is under way, which may bring this file
+            await asyncio.sleep(LOOK)  # the current download may include this file
 
     def received(self, name: str) -> int:
-        """Bytes of what `obtain` was asked for that are on this node."""
+        """Bytes of the requested checkpoint that are on this node."""
         return sum(files.received() for files in self._served.values() if files.name == name)
 
     def _initial_store(self) -> ObjectStore:
-        """A new one each time: it may be there only now, or have other credentials."""
+        """A new one each time: it may only exist now, or have other credentials."""
         if self._store.config.initial_from is None:
             raise ObjectNotFound("the run has no checkpoint.initialFrom")
         return self._store.open(self._store.config.initial_from)
@@ -148,7 +148,7 @@ class Downloads:
                 lambda: reader.initial_on_node(self._initial_store(), cache_dir=self._store.cache)
             )
         if isinstance(found, Path) or found.name != name:
-            raise ObjectNotFound(f"{name} is not here")
+            raise ObjectNotFound(f"this worker does not have {name}")
         self._served[checkpoint is None] = found
         return found
 
@@ -163,20 +163,20 @@ def _directory(
 
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds: it is on this machine."""
+"""Seconds; short, since the other agent is on this machine."""
 COPY_PATIENCE = 30.0
-"""Seconds without a byte, or without any progress of the other's own download."""
+"""Seconds without a byte, or without progress in the other agent's own download."""
 COPY_PAUSE = 0.1
-"""Seconds between two questions for a file that is on its way; an answer is held back as well."""
+"""Seconds between two requests for a file that is not there yet; the answer is delayed as well."""
 BUFFER = 1 << 20
 
 
 class PeerTrouble(Exception):
-    """The other agent has answered something else than the file."""
+    """The other agent did not send the expected file."""
 
 
 class Copying:
-    """From one agent, for one checkpoint; after a failure it is not asked again."""
+    """Copies one checkpoint from one agent; gives up at the first failure."""
 
     def __init__(self, source: PeerSource, name: str) -> None:
         """`name` is that of `FilesOnNode`."""
@@ -187,9 +187,9 @@ class Copying:
         self._connection: http.client.HTTPConnection | None = None
 
     def copy(self, file: CachedFile, path: Path) -> bool:
-        """Write `file` to `path`; False where the store has to be read. One at a time.
+        """Write `file` to `path`; False if the store must be read. One file at a time.
 
-        Raises OSError where this node has no room for it.
+        Raises OSError if this node has no room for it.
         """
         with self._lock:
             return self._copied(file, path)
@@ -200,11 +200,11 @@ class Copying:
         try:
             self._copy(file, path)
         except (OSError, http.client.HTTPException, ValueError, PeerTrouble) as error:
-            self.close()  # what is left of an answer would be taken for the next one
+            self.close()  # the next request would read the rest of this answer
             if isinstance(error, OSError) and error.errno in NO_ROOM:
-                raise  # what the store has would not fit either
+                raise  # the file from the store would not fit either
             LOG.warning(
-                "%s cannot be copied from the agent at %s (%s); the store is read instead",
+                "cannot copy %s from the agent at %s (%s), so the store is read instead",
                 self._name,
                 self._source.address,
                 str(error) or repr(error),
@@ -214,7 +214,7 @@ class Copying:
         return True
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -264,6 +264,6 @@ def _receive(answer: http.client.HTTPResponse, file: CachedFile, path: Path) -> 
             size += count
     if size != file.size or (file.summed and crc32 != file.crc32):
         raise PeerTrouble(
-            f"{file.source} came with {size} bytes and CRC32 {crc32:08x}, "
+            f"{file.source} arrived with {size} bytes and CRC32 {crc32:08x}, "
             f"should be {file.size} and {file.crc32:08x}"
         )

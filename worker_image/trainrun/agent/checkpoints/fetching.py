@@ -1,11 +1,11 @@
-"""Reading checkpoints: for the processes that ask, ahead of them, and again for another node.
+"""Reading checkpoints: for processes that request them, ahead of time, and again for another node.
 
-Layer: agent. They are downloaded when asked for, once per node. An unreachable store is waited for,
-since a process that died of it would count as a failure of the training; so is one that refuses,
-for a while. A checkpoint that is damaged as the listing shows is set aside, told, and an error in
-the process. One whose content reads wrongly may be good: it is told as a suspect, and no process
-gets it before it reads well here; the operator lets another node read it, and ends the attempt when
-that has. One witness does not condemn a checkpoint: its memory or its network may be at fault.
+Layer: agent. A checkpoint is downloaded on request, once per node. If the store is unreachable, the
+agent waits, since a process that died of it would count as a failure of the training; if the store
+refuses, it waits for a while. A checkpoint whose damage the listing shows is set aside, reported,
+and raised in the process. One whose content reads wrongly may be good: the agent reports it as
+suspect and hands it out only after it reads well here; the operator has another node read it, and
+then ends the attempt. One reader is not enough: its memory or network may be at fault.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class Fetching:
     """URI of `checkpoint.initialFrom`."""
     news: Callable[[], None]
     source: PeerSource | None = None
-    """The agent of this node that reads checkpoints from the store for all."""
+    """The agent of this node that reads checkpoints from the store for all workers."""
     again: float = 30.0
-    """Seconds until a suspect is read here once more."""
+    """Seconds until a suspect is read here again."""
     refusals: float = 30.0
-    """Seconds for which a store that refuses what it let this worker read before is asked again."""
+    """Seconds to retry when the store refuses what it let this worker read before."""
     damaged: Damaged | None = None
     problem: Problem | None = None
     _wrong: dict[object, CheckpointDamaged] = field(default_factory=dict)
-    """What each request that waits has read wrongly. Stays when the attempt is ended meanwhile."""
+    """The read error of each waiting request. Stays if the attempt ends meanwhile."""
 
     @property
     def suspect(self) -> Suspect | None:
-        """The resume point, while some process waits for what reads wrongly."""
+        """The resume point, while a process waits because it reads wrongly."""
         if self.resume is None or not self._wrong:
             return None
         errors = list(self._wrong.values())
@@ -106,7 +106,7 @@ class Fetching:
     async def _reply(self, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
         resume = self.resume
         if resume is None:
-            return Failed(error="this attempt starts from nothing: there is no checkpoint")
+            return Failed(error="this attempt has no checkpoint to resume from")
         try:
             return await self._patiently(
                 lambda: self._surely(resume, fetch), refusals=self.refusals
@@ -120,7 +120,7 @@ class Fetching:
     async def _surely(
         self, resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]
     ) -> Reply:
-        """Raises CheckpointDamaged only for what is beyond doubt."""
+        """Raises CheckpointDamaged only if the damage is certain."""
         request = object()
         while True:
             try:
@@ -153,7 +153,7 @@ class Fetching:
                 if not isinstance(error, StoreUnavailable):
                     reason, refused_until = REFUSED, refused_until or now + refusals
                     if now >= refused_until:
-                        raise  # what was told stays told: it is why the process ends
+                        raise  # keep the problem: it explains why the process ends
                 message = f"processes wait for a checkpoint: {message}"
                 self._tell(Problem(type="StorageUnavailable", reason=reason, message=message))
                 await asyncio.sleep(backoff.next())
@@ -166,7 +166,7 @@ class Fetching:
         try:
             await self.storage.set_aside(resume, message)
         except StoreError as error:
-            # The resolver of the next attempt meets the damage again.
+            # The next attempt's resolver will find the damage again.
             LOG.warning("checkpoint %s could not be set aside: %s", resume.name, error)
         self.damaged = Damaged(id=resume, message=message)
         self.news()
@@ -178,20 +178,20 @@ class Fetching:
 
 
 async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
-    """What reads wrongly is read again before anybody is told."""
+    """Retry a damaged read once before reporting it."""
     try:
         return await fetch(resume)
     except CheckpointDamaged as error:
-        LOG.warning("checkpoint %s is read once more: %s", resume.name, error)
+        LOG.warning("reading checkpoint %s again: %s", resume.name, error)
         return await fetch(resume)
 
 
 @dataclass(slots=True, kw_only=True)
 class Prefetching:
-    """Reads ahead what the next attempt will most likely resume from, while the gang gathers.
+    """Prefetches the likely resume point of the next attempt, while the gang gathers; of one agent.
 
-    A help and no condition: nothing is handed to a process here, and what goes wrong is met again,
-    and told, when a process asks. Of one agent.
+    Best effort: no process gets anything from here, and an error shows up again, and is reported,
+    when a process requests the checkpoint.
     """
 
     storage: AsyncRunStore
@@ -200,13 +200,13 @@ class Prefetching:
     _wanted: CheckpointId | None = None
 
     def want(self, checkpoint: CheckpointId) -> None:
-        """Read this one, once."""
+        """Prefetch this checkpoint, once."""
         if checkpoint != self._wanted:
             self._wanted = checkpoint
             background.run(self._read(checkpoint))
 
     def only(self, resume: CheckpointId | None) -> None:
-        """The attempt begins, with this resume point: any other is of no use."""
+        """The attempt begins with this resume point: stop prefetching any other."""
         self._wanted = resume
 
     async def _read(self, checkpoint: CheckpointId) -> None:
@@ -216,31 +216,30 @@ class Prefetching:
                 checkpoint, self.ranks, lambda: self._wanted == checkpoint
             )
         except (TrainRunError, OSError) as error:
-            LOG.info("checkpoint %s is not read ahead: %s", checkpoint.name, error)
+            LOG.info("checkpoint %s is not prefetched: %s", checkpoint.name, error)
         else:
             took = time.monotonic() - began
             LOG.info(
-                "checkpoint %s: read ahead, %.1f MB in %.1f s", checkpoint.name, size / 1e6, took
+                "checkpoint %s: prefetched %.1f MB in %.1f s", checkpoint.name, size / 1e6, took
             )
 
 
 @dataclass(slots=True, kw_only=True)
 class Rechecking:
-    """Reads again what another node reads wrongly, as long as the operator asks for it.
+    """Reads again what another node reads wrongly, while the operator asks for it; of one agent.
 
-    What is told to be bad has been read wrongly here two times, and is set aside by then. Of one
-    agent.
+    It reports a checkpoint as bad only after two wrong readings here, and sets it aside first.
     """
 
     storage: AsyncRunStore
     news: Callable[[], None]
     done: Rechecked | None = None
-    """What came of the last order."""
+    """The result of the last order."""
     _order: Recheck | None = None
     _task: asyncio.Task[None] | None = None
 
     def want(self, order: Recheck | None) -> None:
-        """Read this now; None: nothing (what was found stays known)."""
+        """Read this now; None: nothing (the last result stays)."""
         if order == self._order:
             return
         self._order = order
@@ -265,7 +264,7 @@ class Rechecking:
                 return
 
     async def _found(self, order: Recheck) -> str:
-        """What is wrong with it, by two readings; empty: nothing."""
+        """The damage that two readings found; empty: none."""
         message = await self._read(order) and await self._read(order)
         if message:
             await self.storage.set_aside(order.id, message)

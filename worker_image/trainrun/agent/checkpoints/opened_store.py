@@ -1,7 +1,7 @@
-"""The run's object storage, opened once, and the threads in which an agent works with it.
+"""The run's object storage, opened once, and the threads in which an agent calls it.
 
-Layer: agent, over `trainrun.checkpoint`. What is behind it (boto3 costs half a second of CPU) is
-loaded by the first call.
+Layer: agent, over `trainrun.checkpoint`. The first call loads the client (boto3 costs half a second
+of CPU).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 8
-"""For uploads, commits, the beat and resolutions; each process may wait for a download besides."""
+"""For uploads, commits, the beat and resolutions; plus one per process for its download."""
 
 
 class OpenedStore:
@@ -29,7 +29,7 @@ class OpenedStore:
 
     def __init__(self, config: AgentConfig, *, bring_boto3: Callable[[], None] | None) -> None:
         """`bring_boto3` is called before anything may import boto3, in any thread, repeatedly;
-        None where boto3 is installed."""
+        None if boto3 is installed."""
         self.config = config
         self._bring_boto3 = bring_boto3
         self._pool = ThreadPoolExecutor(
@@ -37,10 +37,10 @@ class OpenedStore:
         )
         self._opened: RunStore | None = None
         self.generation = 0
-        """Of the run's folder: that in which everything is; 0: not known, the first one."""
+        """The current generation of the run's folder; 0: unknown, use the first one."""
 
     async def call(self, function: Callable[..., T], *args: object) -> T:
-        """What `function` returns, in one of the threads."""
+        """Run `function` in one of the threads and return its result."""
         return await asyncio.wrap_future(self._pool.submit(function, *args))
 
     async def on_run(
@@ -49,18 +49,18 @@ class OpenedStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The same of what goes by the folder of the run."""
+        """The same for a function of the run's folder."""
         return await self.call(lambda: function(self.run(), *args, **kwargs))
 
     def run(self) -> RunStore:
-        """The folder of the run, in the generation that is known. Blocks the first time."""
+        """The run's folder, in the current generation. Blocks the first time."""
         if self._opened is None:
             storage = self.config.storage
             self._opened = RunStore(self.open(storage.uri), storage.run_name)
         return replace(self._opened, generation=max(self.generation, 1))
 
     def open(self, uri: str) -> ObjectStore:
-        """The store at this address, with the credentials of the run's."""
+        """The store at this URI, with the run's credentials."""
         if self._bring_boto3 is not None and uri.startswith("s3://"):
             self._bring_boto3()
         storage = self.config.storage
@@ -68,9 +68,9 @@ class OpenedStore:
 
     @property
     def cache(self) -> Path:
-        """The folder of this node for what is downloaded."""
+        """The folder of this node for downloads."""
         return Path(self.config.cache)
 
     def close(self) -> None:
-        """Take no more calls; those under way are left behind."""
+        """Take no more calls; abandon those under way."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,9 +1,9 @@
-"""The storage is ours: claiming the resume point of the next attempt, and the beat that keeps it.
+"""Ownership of the storage: claiming the resume point of the next attempt, and the owner's beat.
 
-Layer: agent. A resume point is claimed, or read, as long as the operator asks for it, once per
-attempt number; outcomes that time may change are asked for again. The beat is written by slot 0's
-agent. While it moves nobody else takes the storage over; a store that is away delays it, which is
-harmless: then nobody else can claim it either.
+Layer: agent. Claims or reads a resume point while the operator asks for it, once per attempt
+number; retries outcomes that time may change. Slot 0's agent writes the beat. While the beat
+advances, no other TrainRun takes over the storage; an unreachable store delays it, which is
+harmless, since then no other TrainRun can claim the storage either.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Resolving:
     storage: AsyncRunStore
     news: Callable[[], None]
     resolved: Callable[[], None]
-    """Called when the storage has become ours."""
+    """Called when this run has become the owner of the storage."""
     claimed: int = 0
-    """The attempt whose resume point this agent has claimed last; 0: none."""
+    """The last attempt whose resume point this agent has claimed; 0: none."""
     _request: ResolveRequest | None = None
     _resolution: Resolution | None = None
     _at: float = 0.0
     _task: asyncio.Task[None] | None = None
 
     def want(self, request: ResolveRequest | None) -> None:
-        """Resolve what is asked for now; None: nothing (what was found stays known)."""
+        """Resolve this request now; None: nothing (the last result stays)."""
         if request is None:
             self._cancel()
         elif not settled(self._resolution, request) and not self._running(request):
@@ -98,11 +98,11 @@ BEAT_INTERVAL = 7.5
 
 @dataclass(slots=True, kw_only=True)
 class Ownership:
-    """The sign of life of the storage's owner; of one agent."""
+    """The beat of the storage's owner; of one agent."""
 
     storage: AsyncRunStore
     committed: Callable[[], CheckpointId | None]
-    """The newest checkpoint known to be committed."""
+    """Returns the newest checkpoint known to be committed."""
     news: Callable[[], None]
     problem: Problem | None = None
     _counter: int = field(default_factory=lambda: secrets.randbelow(1 << 30))
@@ -110,12 +110,12 @@ class Ownership:
     _task: asyncio.Task[None] | None = None
 
     def keep(self) -> None:
-        """Beat from now on."""
+        """Start the beat."""
         if self._task is None or self._task.done():
             self._task = background.run(self._run())
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the beat."""
         if self._task is not None:
             self._task.cancel()
 
@@ -138,12 +138,12 @@ class Ownership:
 def _lost_to(owner: str) -> Problem:
     if not owner:
         message = (
-            "the record of who owns this run's storage is gone: its folder was deleted, and with "
-            "it what was committed; see who else writes there"
+            "the owner record of this run's storage is gone: the folder was deleted, with every "
+            "committed checkpoint in it. Find out what else writes there"
         )
         return Problem(type="StorageLost", reason="ClaimGone", message=message)
     message = (
-        f"TrainRun uid {owner} was the last to claim this run's storage, which this one has given "
-        "up or lost; two runs share a runName"
+        f"this run has lost or released its storage, which TrainRun uid {owner} claimed last. Two "
+        "runs share a runName: change one of them"
     )
     return Problem(type="StorageLost", reason="TakenOver", message=message)

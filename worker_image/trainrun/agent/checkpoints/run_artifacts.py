@@ -1,9 +1,9 @@
-"""What is stored beside checkpoints: metrics, last lines of processes, the run's story.
+"""Records stored next to checkpoints: metrics, last lines of processes, the run's story.
 
-Layer: agent. In the background and best effort: no process and no order waits for it, and it never
-fails anything; what the store does not take now waits, bounded. A commit alone waits for one try:
-the metrics of its step are stored before it, if they can be. What an agent has not stored when it
-dies is missing, and readers see that it is.
+Layer: agent. Best effort in the background: no process or order waits for it or fails because of
+it; what the store does not accept now waits in bounded memory. Only a commit waits, for one try:
+the metrics of its step are stored first, if possible. What an agent has not stored when it dies is
+missing, and readers see the gap.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from trainrun.errors import StoreError
 LOG = logging.getLogger("trainrun.agent")
 
 KEPT_REPORTS = 20_000
-"""Reports kept while the store is away; the oldest go first."""
+"""Reports kept while the store is away; the oldest are dropped first."""
 
 _Report = tuple[int, int, Mapping[str, object]]
-"""Step, rank, metrics: made a record only when a piece is written, since reports may be many."""
+"""Step, rank, metrics: becomes a record only when it is written, since there may be many."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class MetricsQueue:
     attempt: int
     storage: AsyncRunStore
     interval: float
-    """Seconds between two pieces."""
+    """Seconds between two writes."""
     _log: MetricsLog = field(init=False)
     _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +53,7 @@ class MetricsQueue:
         self._log = MetricsLog(self.attempt)
 
     def start(self) -> None:
-        """Begin to write pieces."""
+        """Start writing periodically."""
         background.run(self._run())
 
     def add(self, rank: int, step: int, metrics: Mapping[str, object]) -> None:
@@ -61,16 +61,16 @@ class MetricsQueue:
         self._reports.append((step, rank, metrics))
 
     def hurry(self) -> None:
-        """Write what has gathered now: the processes have ended."""
+        """Write the collected reports now: the processes have ended."""
         self._wake.set()
 
     async def write(self) -> None:
-        """Write what has gathered as one piece; what is being written is waited for."""
+        """Write the collected reports as one object, after any write under way."""
         async with self._writing:
             await self._write()
 
     def close(self) -> None:
-        """The next attempt begins: write what has gathered, and nothing more."""
+        """The next attempt begins: write the collected reports, then stop."""
         self._closed = True
         self.hurry()
 
@@ -96,28 +96,28 @@ class MetricsQueue:
 
 
 LOG_PAUSE = (3.0, 10.0)
-"""Seconds before they are stored, at random: not all workers at once, and none while it starts."""
+"""Random delay in seconds, so that workers store at different times and not while they start."""
 MOST_LOGS = 3
-"""Attempts whose lines wait while the store is away; the oldest go first."""
+"""Attempts whose lines wait while the store is away; the oldest are dropped first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LogKeeping:
-    """The last lines of attempts that have ended, of one agent.
+    """Stores the last lines of ended attempts; of one agent.
 
-    Asked for when the uploads of checkpoints are done, and some seconds later where the worker
-    stays: the next start needs the CPU and the store.
+    Waits until checkpoint uploads are done, and some seconds longer if the worker stays: the next
+    start needs the CPU and the store.
     """
 
     storage: AsyncRunStore
     _kept: int = 0
-    """The highest attempt that was asked for."""
+    """The newest attempt whose lines were taken."""
     _waiting: deque[WorkerLog] = field(default_factory=lambda: deque(maxlen=MOST_LOGS))
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
 
     def keep(self, attempt: int, lines: Callable[[], WorkerLog]) -> None:
-        """Store the last lines of an attempt of which nothing runs any more, once."""
+        """Store the last lines of an attempt whose processes have all ended, once."""
         if attempt <= self._kept:
             return
         self._kept = attempt
@@ -126,7 +126,7 @@ class LogKeeping:
             self._task = background.run(self._run())
 
     async def finished(self) -> None:
-        """Store what waits now, and wait until all is stored."""
+        """Store all waiting lines now, and return when they are stored."""
         self._hurry.set()
         if self._task is not None:
             await self._task
@@ -142,17 +142,17 @@ class LogKeeping:
                 LOG.debug("the last lines of attempt %d wait: %s", log.attempt, error)
                 await asyncio.sleep(backoff.next())
                 continue
-            # Another may have pushed it out meanwhile.
+            # A newer log may have pushed it out meanwhile.
             if self._waiting and self._waiting[0] is log:
                 self._waiting.popleft()
 
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """What the operator tells of the run's story, as long as it asks for it; of one agent.
+    """Stores chapters of the run's story while the operator asks for it; of one agent.
 
-    Each chapter is written once, masked: an agent that dies while writing has written it or not,
-    and the next one is asked again.
+    Each chapter is written once, masked: if an agent dies while writing, the operator asks the next
+    one.
     """
 
     storage: AsyncRunStore
@@ -163,11 +163,11 @@ class Recording:
 
     @property
     def done(self) -> tuple[int, ...]:
-        """Numbers of what is asked for now that is in the store."""
+        """Numbers of the requested chapters that are stored."""
         return tuple(sorted(self._done & self._wanted.keys()))
 
     def want(self, entries: tuple[StoryEntry, ...]) -> None:
-        """Store these, and nothing else."""
+        """Store these chapters and no others."""
         self._wanted = {entry.number: entry.text for entry in entries}
         if self._missing() and (self._task is None or self._task.done()):
             self._task = background.run(self._run())
@@ -198,6 +198,6 @@ class Recording:
         if isinstance(chapter, dict):
             await self.storage.write_story(number, masked_object(chapter))
         else:
-            LOG.warning("chapter %d of the story is none: not stored", number)
+            LOG.warning("chapter %d of the story is malformed or too large: not stored", number)
         self._done.add(number)
         self.news()

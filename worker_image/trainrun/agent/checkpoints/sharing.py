@@ -1,10 +1,10 @@
-"""Checkpoint files for the other workers of this node, so that the store is read once per node.
+"""Serves checkpoint files to the other workers of this node, so the store is read once per node.
 
 Layer: agent. A small HTTP/1.1 server: `GET /v1/checkpoints/<name>/<file>` (the name is that of
 `FilesOnNode`: a checkpoint's, or one for initial weights) with our own identity as the bearer
-token, which only agents of the run are told. What is not here yet is downloaded for whoever asks;
-until it is there the answer is 202 with how much has arrived, so that they can tell a slow download
-from one that stands still.
+token, which only agents of the run know. A missing file is downloaded on request; until it is
+complete the answer is 202 with the bytes received, so that clients can distinguish a slow download
+from a stalled one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 LOG = logging.getLogger("trainrun.agent")
 
 HOLD = 2.0
-"""Seconds that an answer waits for a file that is on its way."""
+"""Seconds that an answer waits for a file that is being downloaded."""
 PIECE = 16 << 20
 """Bytes sent at a time."""
 STALL = 60.0
@@ -43,24 +43,24 @@ class Sharing:
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self.address = ""
-        """`host:port`; empty while it does not serve."""
+        """`host:port`; empty: not serving."""
 
     def open(self, host: str) -> None:
-        """Begin to serve at an address of this worker; without one the others read the store."""
+        """Start serving at an address of this worker; if that fails, the others read the store."""
         v6 = ":" in host
         try:
             listener = socket.create_server(
                 (host, 0), family=socket.AF_INET6 if v6 else socket.AF_INET, backlog=BACKLOG
             )
         except OSError as error:
-            LOG.warning("other workers cannot copy checkpoints from here: %s: %s", host, error)
+            LOG.warning("cannot serve checkpoints to other workers at %s: %s", host, error)
             return
         self.address = f"{f'[{host}]' if v6 else host}:{listener.getsockname()[1]}"
         self._listener = listener
         background.run(self._listen(listener))
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.close()
         if self._listener is not None:
@@ -77,16 +77,16 @@ class Sharing:
                 head = await asyncio.wait_for(read_head(reader), STALL)
                 await self._answer(head, writer)
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
-            pass  # they have gone, or what they say is no request
+            pass  # the client disconnected, or sent no valid request
         finally:
             writer.close()
 
     async def _answer(self, head: RequestHead, writer: asyncio.StreamWriter) -> None:
         if not head.shows(self._secret):
-            return await _say(writer, 401, "another secret than that of this agent")
+            return await _say(writer, 401, "the token is not that of this agent")
         asked = _parse(head)
         if asked is None:
-            return await _say(writer, 400, "this serves GET /v1/checkpoints/<name>/<file>")
+            return await _say(writer, 400, "expected GET /v1/checkpoints/<name>/<file>")
         try:
             path = await self._find(*asked)
         except (ObjectNotFound, CheckpointDamaged) as error:
@@ -99,21 +99,21 @@ class Sharing:
         return await _send(writer, path)
 
     async def _find(self, name: str, source: str) -> Path | None:
-        """The file; None while it is on its way."""
+        """The file; None while it is being downloaded."""
         key = (name, source)
         task = self._wanted.get(key)
         if task is None:
             task = asyncio.create_task(self._downloads.obtain(name, source))
             self._wanted[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
-        # Whoever asked may leave; the download goes on for the others.
+        # If this client leaves, the download continues for the others.
         await asyncio.wait([task], timeout=HOLD)
         return task.result() if task.done() else None
 
     def _forget(self, key: tuple[str, str], task: asyncio.Task[Path]) -> None:
         del self._wanted[key]
         if not task.cancelled():
-            task.exception()  # seen, also when nobody waits for it any more
+            task.exception()  # mark it as retrieved, even if no client waits for it
 
 
 def _parse(head: RequestHead) -> tuple[str, str] | None:

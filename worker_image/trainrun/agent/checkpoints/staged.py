@@ -1,18 +1,17 @@
-"""Which checkpoint steps of an attempt are staged on this worker, how far each is, room for more.
+"""Checkpoint steps staged on this worker: the progress of each, and room for more.
 
 Layer: agent, pure bookkeeping: no I/O. Words: a rank has *passed* a step when nothing more comes
-from it for that: it brought its files, said that it has none, reported a later step or exited 0. A
-report without files says neither: the files may follow. The worker's part of a step is *complete*
-when all its ranks have passed, or one said that its files are the whole checkpoint.
+from it for that step: it brought its files, reported that it has none, reported a later step or
+exited 0. A report without files decides nothing: the files may follow. The worker's part of a step
+is *complete* when all its ranks have passed, or one reported its files as the whole checkpoint.
 
 `report(checkpoint=)` waits while the backlog is full: at most `max_pending` steps with files that
-are not in the store yet. A step that has room has it for every rank: else one rank's files could
-keep out those that complete them. One that only waits for ranks to report their next step takes
-none: they may wait for the rank that asks.
+are not in the store yet. If a step has room, it has room for every rank: otherwise one rank's files
+could block those that complete them. A step that only waits for ranks to report their next step
+takes no room: those ranks may wait for the rank that asks.
 
-A checkpoint that waits for a rank which says nothing about its step is told of. The usual reason is
-a script that saves on rank 0 alone; without that message its checkpoints would silently never be
-committed.
+A checkpoint that waits too long for a rank becomes a problem. The usual reason is a script that
+saves only on rank 0; without the message its checkpoints would silently never be committed.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ class Step:
 
     step: int
     first: float
-    """When it was first heard of."""
+    """When it was first reported."""
     files: dict[int, Path] = field(default_factory=dict)
     """Directories by rank that brought files."""
     digests: dict[int, int] = field(default_factory=dict)
-    """What was in them when they were reported; absent where the library did not say."""
+    """Of their content when it was reported; absent if the library sent none."""
     copied: bool = False
-    """They are a copy of a directory that other ranks may save into as well."""
+    """They are a copy of a directory that other ranks may also save into."""
     metrics: Mapping[str, object] = field(default_factory=dict)
-    """Those of the lowest rank that brought files, and any metrics with them."""
+    """Those of the lowest rank that brought files with metrics."""
     metrics_rank: int = -1
     metadata: Mapping[str, object] = field(default_factory=dict)
     """Likewise."""
@@ -77,7 +76,7 @@ class StagedSteps:
 
     @property
     def passed_by_all(self) -> int:
-        """Newest step that all ranks have passed which have not exited with 0; -1: none."""
+        """Newest step passed by all ranks that have not exited 0; -1: none."""
         return min(
             (self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done),
             default=-1,
@@ -93,16 +92,16 @@ class StagedSteps:
         return tuple(self._dropped[-REMEMBERED_DROPS:])
 
     def reports(self, rank: int, step: int, *, nothing: bool = False) -> bool:
-        """`rank` reported `step`, and perhaps that it has no files for it.
+        """`rank` reported `step`; `nothing`: with no files for it.
 
-        Says whether a staged step waited for that.
+        Returns whether a staged step waited for that.
         """
         self._last[rank] = max(self.last_step(rank), step)
         before, now = self._passed.get(rank, -1), self._passes(rank, step if nothing else step - 1)
         return any(before < staged <= now for staged in self._steps)
 
     def exited_well(self, rank: int) -> None:
-        """`rank` has exited with 0: it passes every step."""
+        """`rank` has exited 0: it passes every step."""
         self._done.add(rank)
 
     def bring(
@@ -114,7 +113,7 @@ class StagedSteps:
         after_save: bool,
         now: float,
     ) -> bool:
-        """`rank` brings the files of a step; False when nobody wants them any more."""
+        """`rank` brings the files of a step; False if they are no longer needed."""
         step = report.step
         self._lacking.discard((rank, step))
         self._passes(rank, step)
@@ -122,8 +121,8 @@ class StagedSteps:
             return False
         entry = self._steps.setdefault(step, Step(step=step, first=now))
         if report.whole and entry.uploaded:
-            # The worker's part without them is in the store, and gone from here; what makes the
-            # checkpoint whole still has to follow.
+            # The worker's part without them is stored and deleted here; the files that make the
+            # checkpoint whole must still be uploaded.
             entry.files, entry.digests, entry.uploaded = {}, {}, False
         entry.files[rank] = directory
         entry.copied = entry.copied or not report.left
@@ -138,7 +137,7 @@ class StagedSteps:
         return True
 
     def copied(self, step: int) -> bool:
-        """Say whether some rank of ours brought a copy."""
+        """Whether a rank of this worker brought a copy."""
         entry = self._steps.get(step)
         return entry is not None and entry.copied
 
@@ -147,26 +146,26 @@ class StagedSteps:
         self._lacking.add((rank, step))
 
     def lost(self) -> list[int]:
-        """Steps that some rank has passed without the files that it had for them.
+        """Steps that a rank has passed without the files that it had for them.
 
-        Each is named once: a checkpoint without them would look complete.
+        Returns each once: a checkpoint without them would look complete.
         """
         over = {(rank, step) for rank, step in self._lacking if self.passed(rank, step)}
         self._lacking -= over
         return sorted({step for _, step in over})
 
     def open(self, steps: Iterable[int], now: float) -> None:
-        """Other workers have files for these steps: ours are to say that we have none."""
+        """Other workers have files for these steps: this worker must report that it has none."""
         for step in steps:
             if step > self.committed and step not in self._dropped:
                 self._steps.setdefault(step, Step(step=step, first=now))
 
     def passed(self, rank: int, step: int) -> bool:
-        """Say whether nothing more comes from `rank` for `step`."""
+        """Whether nothing more comes from `rank` for `step`."""
         return rank in self._done or self._passed.get(rank, -1) >= step
 
     def only_open(self, step: int) -> bool:
-        """Say whether all that is missing for `step` is a word of ranks that have reported it."""
+        """Whether `step` only waits for the next report of ranks that have reported it."""
         return all(self.last_step(rank) >= step for rank in self.not_passed_by(step))
 
     def _passes(self, rank: int, step: int) -> int:
@@ -174,7 +173,7 @@ class StagedSteps:
         return self._passed[rank]
 
     def complete(self, step: int) -> bool:
-        """Say whether the worker's part of `step` is known in full."""
+        """Whether the worker's part of `step` is complete."""
         entry = self._steps.get(step)
         if entry is None:
             return False
@@ -197,31 +196,31 @@ class StagedSteps:
         return [entry for entry in self._steps.values() if entry.files and not entry.uploaded]
 
     def incomplete(self) -> list[Step]:
-        """Steps for which some rank of ours has not passed, oldest first."""
+        """Steps that a rank of this worker has not passed, oldest first."""
         return [entry for step, entry in sorted(self._steps.items()) if not self.complete(step)]
 
     def uploaded(self, step: int, ranks: Iterable[int]) -> None:
         """The worker's part of `step`, with the files of these ranks, is in the store."""
         entry = self._steps.get(step)
         if entry is not None and set(entry.files) <= set(ranks):
-            entry.uploaded = True  # else files came while it was on its way
+            entry.uploaded = True  # otherwise files arrived during the upload
 
     def commit(self, step: int) -> list[Path]:
-        """`step` is committed: older ones are of no use. Returns directories to remove."""
+        """`step` is committed, so older ones are obsolete. Returns directories to remove."""
         self.committed = max(self.committed, step)
         over = [entry for entry in self._steps.values() if entry.step <= self.committed]
         for entry in over:
             entry.uploaded = True
-            # What was asked for stays listed, so that the operator sees it however fast it was.
+            # A requested save stays listed, so that the operator sees it however fast it was.
             if not entry.after_save:
                 del self._steps[entry.step]
         return [directory for entry in over for directory in entry.files.values()]
 
     def drop(self, step: int, *, torn: bool = False) -> list[Path]:
-        """Forget `step` on order, or as it is `torn`; returns directories to remove."""
+        """Forget `step` on order, or because it is `torn`; returns directories to remove."""
         entry = self._steps.get(step)
         if entry is not None and entry.uploaded and not torn:
-            return []  # its marker is out: too late, and its room is free already
+            return []  # too late: its marker is written, and its room is free already
         if step not in self._dropped and step > self.committed:
             self._dropped.append(step)
         self._steps.pop(step, None)
@@ -245,18 +244,18 @@ class StagedSteps:
 
 @dataclass(slots=True, kw_only=True)
 class StagingCapacity:
-    """Who may stage, in one attempt."""
+    """Decides which ranks may stage; of one attempt."""
 
     staged: StagedSteps
     max_pending: int
     _granted: dict[int, int] = field(default_factory=dict)
-    """Step for which a rank may stage and has not reported yet, by rank."""
+    """By rank, the step that it may stage and has not reported yet."""
     _waiters: set[asyncio.Future[None]] = field(default_factory=set)
     _since: dict[int, float] = field(default_factory=dict)
     _stalled: dict[int, float] = field(default_factory=dict)
 
     async def wait(self, rank: int, step: int) -> None:
-        """Return when the files of `rank` for `step` may be staged."""
+        """Wait until `rank` may stage its files for `step`."""
         self._granted.pop(rank, None)
         self._since[rank] = time.monotonic()
         try:
@@ -273,11 +272,11 @@ class StagingCapacity:
             self._stalled[rank] = self._stalled.get(rank, 0.0) + waited
 
     def used(self, rank: int) -> None:
-        """`rank` has reported: what it was granted is used."""
+        """`rank` has reported: its grant is used."""
         self._granted.pop(rank, None)
 
     def limit(self, max_pending: int) -> None:
-        """The user has edited it."""
+        """The user has edited the limit."""
         self.max_pending = max_pending
         self.wake()
 
@@ -289,13 +288,13 @@ class StagingCapacity:
 
     @property
     def wait_for_store(self) -> bool:
-        """Somebody waits while a step is being uploaded, and not for other ranks' files alone."""
+        """A rank waits for an upload, not only for other ranks' files."""
         return bool(self._since) and any(
             self.staged.complete(entry.step) for entry in self.staged.pending()
         )
 
     def stall(self, now: float) -> float:
-        """Seconds that the rank which has waited most has waited so far."""
+        """Seconds waited so far by the rank that has waited longest."""
         waits = {rank: now - since for rank, since in self._since.items()}
         ranks = {*self._stalled, *waits}
         return max((self._stalled.get(r, 0.0) + waits.get(r, 0.0) for r in ranks), default=0.0)
@@ -314,10 +313,8 @@ class StagingCapacity:
 def overdue_checkpoint(
     staged: StagedSteps, living: tuple[int, ...], now: float, patience: float
 ) -> Problem | None:
-    """Return the problem of the oldest checkpoint that waits too long for one of our ranks.
-
-    Too long: more than `patience` seconds.
-    """
+    """The problem of the oldest checkpoint that waits for a rank of this worker for more than
+    `patience` seconds; None: there is none."""
     for entry in staged.incomplete():
         silent = [rank for rank in staged.not_passed_by(entry.step) if rank in living]
         if silent and now - entry.first > patience:
@@ -335,21 +332,20 @@ def _overdue_message(entry: Step, silent: list[int], staged: StagedSteps, patien
     they_have = f"{named_ranks(silent)} {'has' if len(silent) == 1 else 'have'}"
     if staged.only_open(entry.step):
         return (
-            f"{they_have} reported step {entry.step} "
-            f"without files and nothing since, and {since}: the checkpoint waits, since files may "
-            "follow. Report the next step, say checkpoint=None where there are no files, or call "
-            "report(..., whole=True) on the rank that saves everything"
+            f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} reported "
+            "the step without files and nothing since, so files may follow. Report the next step, "
+            "pass checkpoint=None if there are no files, or call report(..., whole=True) on the "
+            "rank that saves everything"
         )
     return (
-        f"{they_have} not reported step {entry.step} "
-        f"or a later one, for which {since}: the checkpoint waits. Call "
-        f"trainrun.report(step={entry.step}) on every rank, or report(..., whole=True) on the rank "
-        "that saves everything"
+        f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} not reported "
+        f"this step or a later one. Call trainrun.report(step={entry.step}) on every rank, or "
+        "report(..., whole=True) on the rank that saves everything"
     )
 
 
 def named_ranks(ranks: list[int]) -> str:
-    """In a message: at most eight of them, by number."""
+    """For a message: at most eight ranks, by number."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

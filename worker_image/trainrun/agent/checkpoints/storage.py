@@ -1,7 +1,7 @@
-"""The run's object storage as the agent uses it: every call in a thread, none in the event loop.
+"""The run's object storage for the agent: every call runs in a thread, none in the event loop.
 
-Layer: agent, over `trainrun.checkpoint`; what comes from there to this node is in `downloads`. All
-others of the agent read and write there by this alone.
+Layer: agent, over `trainrun.checkpoint`; downloads to this node are in `downloads`. The rest of the
+agent reads and writes the store only through this module.
 """
 
 from __future__ import annotations
@@ -47,32 +47,31 @@ class AsyncRunStore(OpenedStore):
     def __init__(
         self, config: AgentConfig, *, bring_boto3: Callable[[], None] | None = None
     ) -> None:
-        """`bring_boto3`: as `OpenedStore` has it."""
+        """`bring_boto3`: see `OpenedStore`."""
         super().__init__(config, bring_boto3=bring_boto3)
         self.settings = config.settings
-        """What retention goes by; may be changed."""
+        """For retention; may be changed."""
         self.downloads = Downloads(self)
         self.tasks = TaskStore(self)
         self._watch: BeatWatch | None = None
-        # A beat or a claim under way would take back the release that came after it.
+        # A beat or a claim under way would undo a release that follows it.
         self._beating = threading.Lock()
         self._claiming = threading.Lock()
 
     def enter(self, generation: int) -> None:
-        """Everything is in this generation of the run's folder; 0: that is not known."""
+        """Use this generation of the run's folder; 0: unknown, changes nothing."""
         if generation:
             self.generation = generation
 
     async def warm_up(self) -> None:
-        """Load and connect what later calls need."""
+        """Load the client and connect, for later calls."""
         try:
             await self.on_run(RunStore.attempts)
         except StoreError:
-            pass  # later calls meet it again, and report it where it matters
+            pass  # later calls fail in the same way and report it where it matters
 
     async def resolve(self, request: ResolveRequest) -> Resolution:
-        """Claim the resume point of an attempt, or read it; trouble with the store is an
-        outcome."""
+        """Claim the resume point of an attempt, or read it; store errors become outcomes."""
         if request.proof:
             return await self.on_run(resolution.prove, request)
         return await self.call(self._resolve, request)
@@ -82,7 +81,7 @@ class AsyncRunStore(OpenedStore):
     ) -> Manifest | None:
         """Upload this worker's `part` of a checkpoint, its done marker (or manifest) last.
 
-        Raises CheckpointUnfinished where the files of a rank have other digests then.
+        Raises CheckpointUnfinished if the files of a rank have changed digests by then.
         """
 
         def write() -> Manifest | None:
@@ -112,7 +111,7 @@ class AsyncRunStore(OpenedStore):
         return await self.call(write)
 
     async def commit(self, checkpoint: CheckpointId) -> Manifest | None:
-        """Write the manifest if every worker's part is there. Raises CheckpointFenced."""
+        """Write the manifest if every worker's part is stored. Raises CheckpointFenced."""
         return await self.call(self._commit, checkpoint)
 
     async def retain(self, attempt: int) -> None:
@@ -122,7 +121,7 @@ class AsyncRunStore(OpenedStore):
         await self.on_run(retention.retain, attempt=attempt, keep=now.keep, score=score)
 
     async def open_steps(self, attempt: int) -> tuple[OpenStep, ...]:
-        """Steps of an attempt that were begun and are not committed."""
+        """Steps of an attempt that have files and no commit."""
         return await self.on_run(writer.open_steps, attempt=attempt)
 
     async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
@@ -130,23 +129,23 @@ class AsyncRunStore(OpenedStore):
         await self.on_run(writer.set_aside, checkpoint, reason)
 
     async def shown_damage(self, checkpoint: CheckpointId) -> str:
-        """What the listing shows to be wrong with a checkpoint; empty: nothing."""
+        """Damage to a checkpoint that the listing shows; empty: none."""
         return await self.on_run(choice.shown_damage, checkpoint)
 
     async def is_set_aside(self, checkpoint: CheckpointId) -> bool:
-        """Whether it is never to be resumed from again."""
+        """Whether no attempt may resume from it."""
         return await self.on_run(RunStore.is_bad, checkpoint)
 
     async def read_again(self, order: Recheck) -> None:
-        """Read some files of a checkpoint, whatever this node has already."""
+        """Read some files of a checkpoint from the store, ignoring this node's copies."""
         await self.on_run(reader.read_again, order.id, order.files, scratch=self.cache)
 
     async def beat(self, counter: int, committed: CheckpointId | None) -> bool:
-        """Show that the owner lives; False when the storage is not ours (any more)."""
+        """Write the owner's beat; False if this run does not own the storage."""
         return await self.call(self._beat, counter, committed)
 
     async def owner(self) -> str:
-        """Uid of the TrainRun that has claimed the storage last; empty where nobody has."""
+        """Uid of the TrainRun that claimed the storage last; empty: none."""
         return await self.on_run(ownership.owner_uid)
 
     async def newest_attempt(self) -> int:
@@ -154,7 +153,7 @@ class AsyncRunStore(OpenedStore):
         return max(await self.on_run(RunStore.attempts), default=0)
 
     async def release(self) -> None:
-        """Give the storage up, so that the next owner need not wait."""
+        """Release the storage, so that the next owner need not wait."""
         await self.call(self._release)
 
     async def finish(self) -> None:
@@ -162,11 +161,11 @@ class AsyncRunStore(OpenedStore):
         await self.on_run(writer.finish, uid=self.config.run_uid)
 
     async def write_log(self, log: WorkerLog) -> None:
-        """Write the last lines of this worker's processes; slot 0 forgets those of old attempts."""
+        """Write the last lines of this worker's processes; slot 0 deletes those of old attempts."""
         await self.on_run(logs.write_log, log)
 
     async def write_story(self, number: int, chapter: Mapping[str, Any]) -> None:
-        """Write a chapter of the run's story; one that stands there stays."""
+        """Write a chapter of the run's story; never overwrites one."""
         config = self.config
         record = StoryRecord(
             number=number, uid=config.run_uid, run=config.run, chapter=dict(chapter)
@@ -174,7 +173,7 @@ class AsyncRunStore(OpenedStore):
         await self.on_run(agent_records.write_story, record)
 
     async def write_hang(self, request: EvidenceRequest, ranks: Sequence[dict[str, Any]]) -> None:
-        """Write where the ranks of this worker stand; what stands there already stays."""
+        """Write the hang evidence of this worker's ranks; never overwrites any."""
         config = self.config
         record = HangRecord(
             attempt=request.attempt,
@@ -188,28 +187,28 @@ class AsyncRunStore(OpenedStore):
     async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
-        """Tell the other agents whether this worker saves at a call of `should_save()`."""
+        """Publish to the other agents whether this worker saves at a call of `should_save()`."""
         slot = self.config.slot
         vote_record = VoteRecord(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
         await self.on_run(agent_records.write_vote, vote_record)
 
     async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
-        """What the workers of an attempt have told each other, by call and slot."""
+        """The votes that the workers of an attempt have published, by call and slot."""
         return await self.on_run(agent_records.read_votes, attempt)
 
     async def asked_to_save(
         self, attempt: int, call: int, said: Mapping[int, bool]
     ) -> SaveOrder | None:
-        """What asked for a call, as others have written it."""
+        """The save order behind a call, as other workers have published it."""
         return await self.on_run(agent_records.asked_to_save, attempt, call, said)
 
     async def remove(self, directories: list[Path]) -> None:
-        """Delete local directories, which may take long for large checkpoints."""
+        """Delete local directories; may take long for large checkpoints."""
         for directory in directories:
             await self.call(remove_folder, directory)
 
     def close(self) -> None:
-        """Take no more calls; those under way are left behind."""
+        """Take no more calls; abandon those under way."""
         self.tasks.close()
         super().close()
 
@@ -254,9 +253,9 @@ def _check_unchanged(part: Step, upload: Upload) -> None:
             if writer_processes.digest(writer_processes.look(part.files[rank])) != digest
         ]
     finally:
-        upload.advance(0)  # where it was given up, its files are on their way out
+        upload.advance(0)  # raises if the upload was given up: its files are being deleted
     if changed:
         raise CheckpointUnfinished(
-            f"the files of rank {changed[0]} for step {part.step} have changed since their "
-            f"report, so they are not committed. {writer_processes.REMEDY}"
+            f"the files of rank {changed[0]} for step {part.step} changed after they were "
+            f"reported, so they are not committed. {writer_processes.REMEDY}"
         )

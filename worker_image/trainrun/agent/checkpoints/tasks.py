@@ -1,8 +1,8 @@
-"""What a program of tasks keeps in the run's store: its agent does that for it.
+"""Reads and writes the run's store for a program of tasks.
 
-Layer: agent. Invariants: only below `tasks/` of the run's folder, with files of this worker alone,
-and nothing for an attempt once the next one has begun. A slow upload holds up neither the log nor
-the agent's own calls, since each has threads of its own.
+Layer: agent. Invariants: only below `tasks/` of the run's folder, only files of this worker, and
+nothing for an attempt once the next one has begun. A slow upload delays neither the log nor the
+agent's own calls, since each has its own threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainrun.contract.questions import AskTasks, AttemptKey, Failed, Reply, Tas
 from trainrun.errors import ObjectNotFound, StoreError, TrainRunError
 
 BULK = 8
-"""Objects on their way at once, for all ranks of the worker."""
+"""Concurrent transfers, for all ranks of the worker."""
 OF_THE_LOG = ("read", "append")
 
 
@@ -39,15 +39,16 @@ class TaskStore:
 
     @property
     def uri(self) -> str:
-        """Of the folder. Asks nobody."""
+        """Of the folder. Does no I/O."""
         storage, generation = self._store.config.storage, self._store.generation
         run = layout.run_uri(storage.uri, storage.run_name)
         return layout.tasks_uri(layout.generation_folder(run, generation))
 
     async def call(self, asked: AskTasks, *, allowed: Callable[[], bool], begun: int) -> TasksDone:
-        """Do it. `allowed` is asked right before, in a thread; for `begun` see TaskFolder.
+        """Carry out a call. `allowed` is called right before, in a thread; for `begun` see
+        TaskFolder.
 
-        Raises StoreError, TaskLogDamaged; ValueError for a path that is not this worker's, or an
+        Raises StoreError, TaskLogDamaged; ValueError for a path outside this worker's folder or an
         unknown call; OSError.
         """
 
@@ -62,7 +63,7 @@ class TaskStore:
         return await asyncio.wrap_future(pool.submit(work))
 
     def close(self) -> None:
-        """Take no more calls; those under way are left behind."""
+        """Take no more calls; abandon those under way."""
         self._log.shutdown(wait=False, cancel_futures=True)
         self._bulk.shutdown(wait=False, cancel_futures=True)
 
@@ -107,21 +108,21 @@ class TaskStore:
 
 @dataclass(slots=True, kw_only=True)
 class TaskKeeping:
-    """Of one attempt."""
+    """Serves the task calls of one attempt."""
 
     store: TaskStore
     attempt: int
     news: Callable[[], None]
     key: str = field(default="", repr=False)
-    """Of the attempt, as the operator has told it."""
+    """Of the attempt, from the operator's answer."""
     lost: tuple[LostRank, ...] = ()
-    """In earlier attempts; likewise."""
+    """In earlier attempts; from the answer, too."""
     problem: Problem | None = None
     _begun: int = 0
     _closed: bool = False
 
     async def answer(self, asked: AskTasks) -> Reply:
-        """Do what a rank asks for."""
+        """Answer a rank's call."""
         try:
             done = await self.store.call(asked, allowed=lambda: not self._closed, begun=self._begun)
         except (TrainRunError, OSError, ValueError) as error:
@@ -133,22 +134,22 @@ class TaskKeeping:
         return done
 
     def told(self, answer: Answer) -> None:
-        """Take what the operator says of the attempt."""
+        """Take the fields of the operator's answer about the attempt."""
         self.key, self.lost = answer.key, answer.lost
         self._begun = answer.begun
 
     def attempt_key(self) -> Reply:
-        """Tell a rank the key of the attempt."""
+        """Reply with the key of the attempt."""
         if self.key:
             lost = tuple((it.attempt, it.rank) for it in self.lost)
             return AttemptKey(key=self.key, uri=self.store.uri, lost=lost)
         return Failed(
-            error="the operator has given this attempt no key, without which its ranks cannot "
-            "trust each other"
+            error="the operator sent no key for this attempt, so its ranks cannot authenticate "
+            "each other"
         )
 
     def close(self) -> None:
-        """The next attempt begins: nothing is written for this one any more."""
+        """The next attempt begins: write nothing more for this one."""
         self._closed = True
 
     def _tell(self, error: Exception | None) -> None:

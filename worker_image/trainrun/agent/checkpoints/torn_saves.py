@@ -1,8 +1,8 @@
-"""Checkpoints that are not what they seem: of a save that had not ended, of ranks that take turns.
+"""Incomplete checkpoints: reported before their save had ended, or saved by ranks in turns.
 
-Layer: agent. What may be committed of a step that was reported too early is set aside: no run
-resumes from it. Ranks that count different steps are told of: any subset of ranks may bring files,
-so a single such checkpoint is in order; three in a row whose ranks alternate are not, and each of
+Layer: agent. A step that was reported too early is set aside in case it gets committed: no run
+resumes from it. Ranks that count different steps are a problem: any subset of ranks may bring
+files, so one such checkpoint is fine; three in a row whose ranks alternate are not, and each of
 them would resume with a part missing.
 """
 
@@ -36,22 +36,22 @@ class TornSteps:
     problem: Problem | None = None
     """The last one, until a later checkpoint is committed."""
     _left: dict[Path, int] = field(default_factory=dict)
-    """Where reported files were, and of which step: a save that goes on writes there."""
+    """Directories that files were reported from, with the step: an unfinished save writes there."""
     _why: dict[int, str] = field(default_factory=dict)
     _aside: set[int] = field(default_factory=set)
-    """Those that are to be set aside once they may be committed."""
+    """Steps to set aside once they may be committed."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __contains__(self, step: int) -> bool:
-        """Whether `step` is one."""
+        """Whether `step` is torn."""
         return step in self._why
 
     def left(self, directory: Path, step: int) -> None:
-        """The files of `step` were reported from `directory`, which is to stay empty."""
+        """The files of `step` were reported from `directory`, which must stay empty."""
         self._left[directory] = step
 
     def late(self) -> Iterator[tuple[int, str]]:
-        """Steps with files that have come since, each once, and what to say."""
+        """Steps with files that appeared later, each once, with a message."""
         for directory, step in [*self._left.items()]:
             name = writer_processes.first_in(directory)
             if name or not directory.is_dir():
@@ -60,7 +60,7 @@ class TornSteps:
                 yield step, writer_processes.late(name, step)
 
     def add(self, step: int, message: str, *, aside: bool = True) -> None:
-        """One more; with `aside` it might be committed all the same."""
+        """Mark `step` as torn; `aside`: it might still be committed."""
         LOG.error("%s", message)
         self._why[step] = message
         self._aside |= {step} if aside else set()
@@ -83,7 +83,7 @@ class TornSteps:
             try:
                 await self.storage.set_aside(checkpoint, self._why[step])
             except StoreError as error:
-                LOG.warning("%s is to be set aside: %s", checkpoint.name, error)
+                LOG.warning("%s cannot be set aside yet: %s", checkpoint.name, error)
                 await asyncio.sleep(backoff.next())
             else:
                 return
@@ -91,16 +91,16 @@ class TornSteps:
 
 @dataclass(slots=True)
 class AlternatingSaves:
-    """Looks at the checkpoints of one attempt as they are committed."""
+    """Checks the commits of one attempt for ranks that save in turns."""
 
     problem: Problem | None = None
-    """Stays until the attempt ends: its ranks will not count the same steps any more."""
+    """Stays until the attempt ends: its ranks will keep counting different steps."""
     _before: tuple[Manifest, ...] = ()
     """The last two."""
 
     def saw(self, manifest: Manifest) -> None:
         """Take a commit into account."""
-        if manifest.whole:  # one rank's files on purpose, whichever rank that was
+        if manifest.whole:  # one rank's files on purpose, whichever rank it is
             self._before = ()
             return
         last_three = (*self._before, manifest)
@@ -123,7 +123,7 @@ def _turns_problem(before: Manifest, last: Manifest) -> Problem:
     return Problem(
         type="CheckpointPartial",
         reason="RanksTakeTurns",
-        message=f"the checkpoint of step {last.step} holds files of {newer} alone, that of "
-        f"step {before.step} of {older} alone: a restart would miss the others'. If "
-        "all of them belong together, report them with the same step on every rank",
+        message=f"the checkpoint of step {last.step} has files only from {newer}, that of step "
+        f"{before.step} only from {older}, so a restart would miss the others' files. If they "
+        "belong together, report them with the same step on every rank",
     )

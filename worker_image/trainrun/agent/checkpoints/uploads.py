@@ -1,8 +1,8 @@
-"""Bringing this worker's part of staged checkpoints into the store, in the background.
+"""Uploads this worker's part of staged checkpoints in the background.
 
-Layer: agent. One step at a time, oldest first; trouble with the store delays and is told as a
-problem, never ends the training. Invariants: nothing is written for a step that was dropped, nor
-after `close`; a worker without files writes its (empty) done marker only for steps that are open.
+Layer: agent. One step at a time, oldest first; store errors delay uploads and are reported as a
+problem, but never end the training. Invariants: writes nothing for a dropped step or after `close`;
+a worker without files writes its (empty) done marker only for open steps.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ LOG = logging.getLogger("trainrun.agent")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
-"""Seconds between tries while the store is in trouble."""
+"""Seconds between retries after store errors."""
 
 RETENTION_PATIENCE = 60.0
-"""Seconds for which it is not told that old checkpoints cannot be deleted: nobody waits for that,
-and whoever waits for a store that is away tells it."""
+"""Seconds before a failure to delete old checkpoints is reported: nothing waits for a deletion, and
+other problems report a store that is away."""
 
 FATAL = {CheckpointConflict: "CheckpointConflict", CheckpointFenced: "StorageLost"}
-"""What ends the run, and what it is called."""
+"""Errors that end the run, with their problem types."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,41 +61,41 @@ class Uploads:
     news: Callable[[], None]
     """Called when something changed that the operator waits for."""
     before_commit: Callable[[], Awaitable[None]] | None = None
-    """Awaited before a part is uploaded and before a commit: what was reported with the step is
-    stored first, since whoever goes on from there does not report it again. Must not raise."""
+    """Awaited before a part is uploaded and before a commit: stores the metrics of the step first,
+    since an attempt that resumes from it does not report them again. Must not raise."""
     problem: Problem | None = None
     """Why checkpoints wait to be stored."""
     retention_problem: Problem | None = None
-    """Why old ones stay; what is saved is stored all the same."""
+    """Why old ones are not deleted; new ones are stored all the same."""
     fatal: Problem | None = None
     committed: Committed | None = None
     turns: AlternatingSaves = field(default_factory=AlternatingSaves)
     torn: TornSteps = field(init=False)
     only: frozenset[int] | None = None
-    """While an order says so: no other steps are uploaded."""
+    """Upload only these steps, while an order says so; None: all."""
     _committed_at: float = 0.0
     _stored: dict[int, set[int]] = field(default_factory=dict)
     """Slots whose part of a step is in the store."""
     _handles: dict[int, Upload] = field(default_factory=dict)
     _wakes: list[asyncio.Event] = field(default_factory=list)
-    """One per lane, so that none takes another's call for its own."""
+    """One per lane, so that no lane consumes another's wake-up."""
     _hurries: list[asyncio.Event] = field(default_factory=list)
-    """One per lane: ends its pause after trouble."""
+    """One per lane: ends its pause after an error."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _retain: bool = False
     _stay_since: float | None = None
-    """When deleting old checkpoints began to fail; None: it does not."""
+    """When deleting old checkpoints began to fail; None: it does not fail."""
 
     def __post_init__(self) -> None:
-        """Nothing is torn yet."""
+        """No step is torn yet."""
         self.torn = TornSteps(attempt=self.attempt, storage=self.storage)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the lanes."""
         work = [(self._upload_next, self._trouble)]
         if self.slot == 0:
             work += [(self._commit_next, self._trouble), (self._retain_next, self._stay)]
-            # What killed agents have left may take the room that the first commit needs.
+            # Leftovers of killed agents may take the room that the first commit needs.
             self._retain = True
         self._wakes = [asyncio.Event() for _ in work]
         self._hurries = [asyncio.Event() for _ in work]
@@ -103,17 +103,17 @@ class Uploads:
         self._tasks = [background.run(lane) for lane in lanes]
 
     def wake(self) -> None:
-        """Something was staged or passed: look again."""
+        """A step was staged or passed: check again."""
         for wake in self._wakes:
             wake.set()
 
     def hurry(self) -> None:
-        """Time is short now: whoever pauses after trouble with the store tries again at once."""
+        """Time is short: lanes that pause after a store error retry at once."""
         for hurry in self._hurries:
             hurry.set()
 
     def close(self) -> None:
-        """Write nothing more for this attempt; an upload under way is given up."""
+        """Write nothing more for this attempt; give up the current upload."""
         for handle in self._handles.values():
             handle.cancel()
         for task in self._tasks:
@@ -121,33 +121,33 @@ class Uploads:
         self.torn.close()
 
     def abandon(self) -> None:
-        """Upload nothing until an order names steps again; what is under way is given up."""
+        """Give up the current upload, and upload nothing until an order names steps again."""
         self.only = frozenset()
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
 
     def stored(self, step: int, slots: Iterable[int]) -> None:
-        """These slots' parts of a step are in the store, as others say."""
+        """The parts of these slots of a step are in the store, according to others."""
         if step > self.staged.committed:
             self._stored.setdefault(step, set()).update(slots)
         if self.slot in self._stored.get(step, ()):
             self.torn.stored(step)
 
     def drop(self, step: int, *, torn: bool = False) -> None:
-        """Forget a step on order, or as it is `torn`: then nobody waits for its commit."""
+        """Forget a step on order, or because it is `torn` and will not be committed."""
         handle = self._handles.pop(step, None)
         if handle is not None:
             handle.cancel()
         self.remove(self.staged.drop(step, torn=torn))
 
     def look(self) -> None:
-        """Give up what was reported before its save had ended."""
+        """Give up steps that were reported before their save had ended."""
         for step, message in self.torn.late():
             self._tear(step, message)
 
     def saw_commit(self, checkpoint: CheckpointId, size_bytes: int = 0) -> None:
-        """A checkpoint of this attempt is committed, by us or as others say."""
+        """A checkpoint of this attempt is committed, by this agent or according to others."""
         known = self.committed
         if known is None or (known.id, known.size_bytes) < (checkpoint, size_bytes):
             same = known is not None and known.id == checkpoint
@@ -156,7 +156,7 @@ class Uploads:
             self._retain = self._retain or not same
             self.torn.problem = self.torn.problem if checkpoint.step in self.torn else None
         for step in [step for step in self._handles if step <= checkpoint.step]:
-            self._handles.pop(step).cancel()  # its files go now, and nobody needs it
+            self._handles.pop(step).cancel()  # obsolete, and its files are deleted now
         self.remove(self.staged.commit(checkpoint.step))
         self.torn.stored(checkpoint.step)
         self._stored = {
@@ -170,7 +170,7 @@ class Uploads:
         return replace(self.committed, age=max(0.0, now - self._committed_at))
 
     def unfinished(self, steps: Iterable[int] | None = None) -> bool:
-        """Say whether a complete step (of `steps`) is still to be uploaded, or committed by us."""
+        """Whether a complete step (of `steps`) must still be uploaded, or committed by slot 0."""
         if self.fatal is not None:
             return False
         wanted = None if steps is None else set(steps)
@@ -192,13 +192,13 @@ class Uploads:
             try:
                 busy = await work()
             except TransferCancelled:
-                busy = True  # its step was dropped: on to the next
+                busy = True  # its step was dropped: take the next one
             except (CheckpointConflict, CheckpointFenced) as error:
                 LOG.error("%s", error)
                 kind = FATAL[type(error)]
                 self.fatal = Problem(type=kind, reason=kind, message=str(error))
                 self.news()
-                return  # somebody has to change something; no later step would fare better
+                return  # the user must act; later steps would fail in the same way
             except (TrainRunError, OSError) as error:
                 tell(error)
                 if await ends_early(hurry, backoff.next()):
@@ -213,7 +213,7 @@ class Uploads:
         self.look()
         trouble: StoreError | OSError | None = None
         tried: set[int] = set()
-        # Looked up anew each time: meanwhile a step may have been dropped.
+        # Looked up again each time: a step may have been dropped meanwhile.
         while (entry := next(iter(self._allowed(tried)), None)) is not None:
             tried.add(entry.step)
             try:
@@ -225,8 +225,8 @@ class Uploads:
             except CheckpointConflict as error:
                 self._conflict(entry.step, error)
             except (StoreError, OSError) as error:
-                # Maybe of its files alone (unreadable, or changed all the time): a later one
-                # makes it superfluous, while waiting for it could last for ever.
+                # It may concern only these files (unreadable, or always changing). Try the next
+                # step, which would replace this one; waiting for this one might never end.
                 trouble = error
             else:
                 return True
@@ -238,7 +238,7 @@ class Uploads:
         if self.before_commit is not None:
             await self.before_commit()
         handle = self._handles.setdefault(entry.step, Upload())
-        # As it is now: more may come while it is on its way.
+        # A snapshot: more files may arrive during the upload.
         part = replace(entry, files=dict(entry.files), digests=dict(entry.digests))
         checkpoint = CheckpointId(attempt=self.attempt, step=entry.step)
         manifest = await self.storage.write_part(
@@ -255,13 +255,13 @@ class Uploads:
         self.news()
 
     def _conflict(self, step: int, error: CheckpointConflict) -> None:
-        """A file of two sizes, of a folder that ranks share, may be one that was still written.
+        """A file with two sizes, in a folder that ranks share, may still have been written.
 
-        The next checkpoint tells; raises the error where this is that, or cannot be so.
+        Allow this for one checkpoint; raise the error for the next one, or if it cannot be that.
         """
         if not (error.sizes_differ and self.staged.copied(step)) or self.torn.problem is not None:
             raise error
-        self._tear(step, str(error), aside=False)  # nobody can commit it
+        self._tear(step, str(error), aside=False)  # no worker can commit it
 
     def _tear(self, step: int, message: str, *, aside: bool = True) -> None:
         self.torn.add(step, message, aside=aside)
@@ -283,12 +283,12 @@ class Uploads:
                 self._conflict(step, error)
                 continue
             except CheckpointDamaged as error:
-                trouble = error  # a later one may be whole
+                trouble = error  # a later one may be good
                 continue
             if manifest is None:
-                # Told again by nobody, so asked for again until it does.
+                # No event will announce it, so retry until the listing shows it.
                 trouble = StoreUnavailable(
-                    f"{checkpoint.name}: the listing does not show yet what every worker has stored"
+                    f"{checkpoint.name}: the listing does not yet show the files of every worker"
                 )
                 continue
             self._over_trouble()
@@ -302,7 +302,7 @@ class Uploads:
     async def _retain_next(self) -> bool:
         if not self._retain:
             return False
-        self._retain = False  # before it looks: a commit may come meanwhile
+        self._retain = False  # reset first: a commit may set it again meanwhile
         try:
             await self.storage.retain(self.attempt)
         except (TrainRunError, OSError):
@@ -310,7 +310,7 @@ class Uploads:
             raise
         self._stay_since = None
         if self.retention_problem is not None:
-            LOG.info("old checkpoints are deleted again")
+            LOG.info("old checkpoints can be deleted again")
             self.retention_problem = None
             self.news()
         return True
@@ -338,7 +338,7 @@ class Uploads:
 
     def _trouble(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
-            self._retain = True  # there may be more to delete than at the last commit
+            self._retain = True  # there may be more to delete now than at the last commit
             self.wake()
         if isinstance(error, CheckpointDamaged):
             kind = "CheckpointDamaged"
