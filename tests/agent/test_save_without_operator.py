@@ -142,7 +142,8 @@ def test_without_operator_and_store_the_output_says_what_training_waits_for(
     operator.status = 503
     waits = (
         f"SaveWaiting: training waits at call {gang.call} of should_save(): the operator has not "
-        "said whether to save there, and the store cannot be asked for the votes"
+        "decided whether to save there, and the votes of the other workers cannot be read from the "
+        "store"
     )
     gang.members[0].shows(waits, timeout=60)
     assert gang.step(0) < gang.call

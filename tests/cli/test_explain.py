@@ -402,14 +402,14 @@ def test_where_the_ranks_of_a_hang_stood_is_shown_in_text_json_and_on_the_page(
     told |= {"readBy": "faulthandler", "kernel": "read of /data/x"}
     told |= {"flightRecorder": {"file": "/tmp/nccl_trace_rank_3", "base64": "AAAA"}}
     write_hang(run, HangRecord(attempt=2, number=1, worker=1, ranks=(told,)))
-    gone: dict[str, object] = {"rank": 0, "remark": "nothing was found out in 7 s"}
+    gone: dict[str, object] = {"rank": 0, "remark": "no evidence within 7 s"}
     write_hang(run, HangRecord(attempt=2, number=1, worker=0, ranks=(gone,)))
     output = call(str(folder)).output
     assert "stacks in: hangs/000002-1/" in output
     head = "rank 3: step 7, state S, 0.0 cores, read of /data/x, by faulthandler, flight recorder:"
     assert f"{head} /tmp/nccl_trace_rank_3" in output
     assert "  File <data.py>, line 41 in __next__" in output
-    assert output.index("rank 0: no step, nothing was found out in 7 s") < output.index(head)
+    assert output.index("rank 0: no step, no evidence within 7 s") < output.index(head)
     chapters = json.loads(call(str(folder), "--json").output)["chapters"]
     (stacks,) = [chapter["stacks"] for chapter in chapters if chapter["stacks"]]
     assert [(rank["rank"], rank["worker"]) for rank in stacks] == [(0, 0), (3, 1)]

@@ -74,9 +74,9 @@ def test_without_the_store_ranks_wait_until_it_is_back() -> None:
     assert problem is not None
     assert (problem.type, problem.reason) == ("SaveWaiting", "StorageUnavailable")
     assert problem.message == (
-        f"training waits at call {call} of should_save(): the operator has not said whether to "
-        "save there, and the store cannot be asked for the votes of the other workers (the store "
-        "is away). It goes on when one of the two answers"
+        f"training waits at call {call} of should_save(): the operator has not decided whether to "
+        "save there, and the votes of the other workers cannot be read from the store (the store "
+        "is away). It continues when the operator or the store answers"
     )
     until(world, lambda: decided(world), within=120.0 + BOUND)
     assert problem_of(world) is None

@@ -398,7 +398,7 @@ def test_a_rank_that_starts_below_its_resume_step_is_told(
     assert problem.type == "ResumeIgnored"
     assert problem.message == (
         "the first report of rank 0 is step 3, but it was handed the checkpoint of step 40: the "
-        "script starts over. Load it with trainrun.get_checkpoint() and go on from its step + 1"
+        "script started over. Load it with trainrun.get_checkpoint() and continue at its step + 1"
     )
 
 
@@ -420,7 +420,7 @@ def test_of_a_script_that_loads_and_counts_anew_it_was_said_that_it_starts_over(
     assert problem.type == "StepsCountAnew"
     assert problem.message == (
         "the first report of rank 0 is step 3, but it was handed the checkpoint of step 40: the "
-        "script has loaded it and counts anew. Report a step that grows over all epochs"
+        "script loaded it but restarted its step count. Report a step that grows over all epochs"
     )
 
 

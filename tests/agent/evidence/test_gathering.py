@@ -115,7 +115,7 @@ def test_one_that_does_not_listen_any_more_is_not_killed(
     deaf = "[signal.signal(n, signal.SIG_DFL) for n in range(50, 65)]; time.sleep(600)"
     rank = find(deaf)
     assert rank.read_by == ""
-    assert "does not listen for signal" in stored(workers)["remark"]
+    assert "no longer handles signal" in stored(workers)["remark"]
 
 
 def test_a_file_that_blocks_is_named(find: Callable[..., RankEvidence]) -> None:

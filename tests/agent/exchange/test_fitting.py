@@ -42,8 +42,8 @@ def test_metrics_go_first() -> None:
         Problem(
             type="HeartbeatTooLarge",
             reason="Shortened",
-            message="what worker run-0-1 has to tell is larger than the 2000 bytes that the "
-            "operator takes; left out: metrics. The worker's output has all lines; report fewer or "
+            message="the heartbeat of worker run-0-1 exceeds the 2000 bytes that the operator "
+            "accepts; left out: metrics. All lines are in the worker's output; report fewer or "
             "shorter metrics",
         ),
     )

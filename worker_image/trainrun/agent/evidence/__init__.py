@@ -1,1 +1,1 @@
-"""What is found out about ranks that stand still, before anything is done about them."""
+"""Evidence of hangs: what the agent gathers about hanging ranks before they are killed."""

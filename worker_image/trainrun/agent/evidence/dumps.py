@@ -1,14 +1,14 @@
-"""What is written about a rank that stands still: its stacks, and PyTorch's flight recorder.
+"""Dumps of a hanging rank: its stacks, and PyTorch's flight recorder.
 
-Layer: agent. Stacks as faulthandler and py-spy write them are read into frames, with a look into
-sources, from which the class of a method is known.
+Layer: agent. Parses stacks written by faulthandler and py-spy into frames, and reads the sources to
+find the class of each method.
 
-The flight recorder has what NCCL was asked for last, where the script has it on. On means that
-`TORCH_FR_BUFFER_SIZE` (before PyTorch 2.9 `TORCH_NCCL_TRACE_BUFFER_SIZE`) is above 0; it is written
-when a byte comes into its pipe (`TORCH_NCCL_DEBUG_INFO_PIPE_FILE`), and by the watchdog itself.
-What is there is kept as it is: a pickle, which is never loaded here.
+The flight recorder holds the last NCCL calls, if the script has switched it on:
+`TORCH_FR_BUFFER_SIZE` (before PyTorch 2.9 `TORCH_NCCL_TRACE_BUFFER_SIZE`) is above 0. PyTorch
+writes it when a byte arrives in its pipe (`TORCH_NCCL_DEBUG_INFO_PIPE_FILE`), and on its watchdog's
+timeout. The agent stores the file unchanged: it is a pickle and never loaded here.
 
-Nobody waits for files: they may lie on the file system that the script hangs in.
+Every file access has a time limit: the script may hang in the same file system.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from trainrun.contract.evidence import FILE_WIDTH, MOST_FRAMES, NAME_WIDTH, Fram
 T = TypeVar("T")
 
 LARGEST_SOURCE = 256 * 1024
-"""Bytes of a file that is read for the names of its classes."""
+"""Bytes read of a source file to find its classes."""
 READ_WITHIN = 0.5
-"""Seconds in which the files of one stack must have been read; they take a hundredth."""
+"""Time limit in seconds for reading the files of one stack; usually they take a hundredth."""
 
 _MORE_THREADS = "..."
-"""The last line of a dump of more than 100 threads: the main one, the oldest, is not in it."""
+"""The last line of a dump of more than 100 threads: it lacks the main thread, the oldest one."""
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
@@ -51,17 +51,17 @@ SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 DEFAULT_FILES = ("comm_lib_trace_rank_", "nccl_trace_rank_")
-"""In `$XDG_CACHE_HOME/torch` or `~/.cache/torch`, and in /tmp, as the version of PyTorch has it."""
+"""In `$XDG_CACHE_HOME/torch` or `~/.cache/torch`, or in /tmp, depending on PyTorch's version."""
 WRITTEN_WITHIN = 2.0
 """Seconds that the flight recorder may take to write."""
 LARGEST_RECORD = 256 * 1024
-"""Bytes that are kept of what it has written."""
+"""Bytes kept of the flight recorder's file."""
 RECORDED_WITHIN = WRITTEN_WITHIN + 1.0
-"""Seconds in which it must have been written and read: its folder may be the one that hangs."""
+"""Time limit in seconds for writing and reading it: its file system may hang."""
 
 
 class Call(NamedTuple):
-    """As it was written."""
+    """A frame as it was dumped."""
 
     name: str
     file: str
@@ -69,7 +69,7 @@ class Call(NamedTuple):
 
 
 def of_faulthandler(text: str) -> tuple[Frame, ...]:
-    """The stack of the main thread, innermost first: the oldest one, which is written last."""
+    """The stack of the main thread, innermost first; the dump lists it last, as the oldest."""
     threads: list[list[Call]] = []
     for line in text.splitlines():
         if line == _MORE_THREADS:
@@ -95,7 +95,7 @@ def of_py_spy(text: str, pid: int) -> tuple[Frame, ...]:
 
 
 def _frames(calls: Sequence[Call]) -> tuple[Frame, ...]:
-    """Frames within their bounds, the names of methods with their classes where those are known."""
+    """Frames cut to their bounds; method names get their class if it is known."""
     calls = calls[:MOST_FRAMES]
     names = within(READ_WITHIN, lambda: [_name(call) for call in calls])
     return tuple(
@@ -110,7 +110,7 @@ def _own(call: Call) -> bool:
 
 
 def _name(call: Call) -> str:
-    """`Loader.__next__` for `__next__`, where the source tells; else the name alone."""
+    """`Loader.__next__` for `__next__`, if the source shows it; otherwise only the name."""
     owner = next(
         (owner for first, last, function, owner in _methods(call.file if _own(call) else "")
          if first <= call.line <= last and function == call.name),
@@ -139,7 +139,7 @@ def _methods(file: str) -> tuple[tuple[int, int, str, str], ...]:
 
 
 def of_flight_recorder(pid: int, rank: int) -> dict[str, object] | None:
-    """What that of a process has written last; None: it is off, or has written nothing."""
+    """The newest dump of a process's flight recorder; None: it is off or has written nothing."""
     return within(RECORDED_WITHIN, lambda: _recorded(pid, rank))
 
 
@@ -168,7 +168,7 @@ def _places(environment: dict[str, str], rank: int) -> list[Path]:
 
 
 def _asked(environment: dict[str, str], rank: int) -> bool:
-    """Ask for a new dump; says whether somebody listens."""
+    """Request a new dump; returns whether a process reads the pipe."""
     for name in PIPES:
         if not environment.get(name):
             continue
@@ -207,21 +207,21 @@ def _read(file: Path) -> dict[str, object] | None:
 
 
 def within(seconds: float, work: Callable[[], T]) -> T | None:
-    """What `work` returns; None where it fails, or takes longer: its thread is left to itself."""
+    """The result of `work`; None if it fails or takes longer: then its thread is abandoned."""
     found = in_thread(work)
     futures.wait([found], seconds)
     return found.result() if found.done() and found.exception() is None else None
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """What `work` will return, in a thread of its own that nobody waits for when the agent ends:
-    the kernel may keep it."""
+    """The future result of `work`, in a daemon thread: the agent can exit even if the kernel blocks
+    that thread."""
     found: Future[T] = Future()
 
     def run() -> None:
         try:
             found.set_result(work())
-        except Exception as error:  # noqa: BLE001 - raised where it is asked for
+        except Exception as error:  # noqa: BLE001 - raised by result()
             found.set_exception(error)
 
     found.set_running_or_notify_cancel()

@@ -1,13 +1,13 @@
-"""Evidence for the operator: gathered when it asks, told at once, stored in the background.
+"""Gathers evidence of a hang when the operator asks, reports it at once, stores it in background.
 
-Layer: agent. Nobody waits for it: a rank of which nothing is known in time is told as just that,
-and heartbeats go on meanwhile. Each request is answered once.
+Layer: agent. Nothing waits for it: a rank without results in time is reported as such, and
+heartbeats continue meanwhile. Each request is answered once.
 
-Of a rank that stands still everything is found out that can be within seconds, in a thread, since
-some of it waits: for a process, a program, a file of /proc. Stacks are read from its memory by
-py-spy, or it writes them itself by faulthandler. Both may fail, and neither may harm: py-spy only
-reads, without stopping the process; a signal is sent to a process alone that has said that it
-listens, and that has a handler for it.
+The agent gathers what it can about a hanging rank within seconds, in a thread, since it may block
+on a process, a program or a file of /proc. py-spy reads the stacks from the rank's memory, or the
+rank writes them itself with faulthandler. Both may fail, and neither may do harm: py-spy only reads
+and does not stop the process; the signal is sent only to a process that announced it and has a
+handler for it.
 """
 
 from __future__ import annotations
@@ -47,49 +47,49 @@ from trainrun.errors import TrainRunError
 LOG = logging.getLogger("trainrun.agent")
 
 IN_TIME = EVIDENCE_SECONDS - 3.0
-"""Seconds after which is told what is known: the way to the operator takes time, too."""
+"""Seconds until the agent reports what it has: the heartbeat takes time, too."""
 STORED_WITHIN = 300.0
-"""Seconds for which a store that is away is tried again."""
+"""Seconds to retry storing the evidence."""
 PY_SPY = "py-spy"
 PY_SPY_SECONDS = 4.0
-"""It reads symbols of the interpreter first, which takes a second for a large one."""
+"""It first reads the interpreter's symbols, which takes a second for a large one."""
 WRITTEN_WITHIN = 2.0
-"""Seconds in which a process must have begun to write its stacks, and ended."""
+"""Time limit in seconds for a process to write its stacks completely."""
 QUIET = 0.1
-"""Seconds without a new byte after which it has ended."""
+"""Seconds without a new byte after which its dump is complete."""
 LARGEST_DUMP = 64 * 1024
-"""Bytes of a dump that are kept: the last ones, where the main thread is."""
+"""Bytes kept of a dump: the last ones, which hold the main thread."""
 WINDOW = 0.5
-"""Seconds over which the CPU of a process is measured."""
+"""Seconds over which the CPU use of a process is measured."""
 DEAF = ("T", "t", "D", "Z", "X")
-"""States in which a process takes no signal."""
+"""States in which a process handles no signal."""
 STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "in the kernel"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Gathering:
-    """Of one agent."""
+    """Gathers evidence on request; of one agent."""
 
     storage: AsyncRunStore
     news: Callable[[], None]
     told: Evidence | None = None
-    """What the newest request has led to; None while it is asked for, and once nobody asks."""
+    """The result of the current request; None: not ready yet, or no request."""
     _request: EvidenceRequest | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def want(self, request: EvidenceRequest | None, subjects: Iterable[Subject]) -> None:
-        """The operator wants this, or nothing any more; `subjects`: where the ranks are."""
+        """The operator's current request, or None; `subjects`: the ranks to examine."""
         if request == self._request:
             return
         self._request, self.told = request, None
         if request is not None:
-            LOG.info("the gang stands still: looking where its ranks are")
+            LOG.info("the gang makes no progress: gathering evidence from its ranks")
             task = background.run(self._gather(request, tuple(subjects)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def stored(self) -> None:
-        """Wait until all is stored, or given up."""
+        """Wait until all evidence is stored or given up."""
         await asyncio.gather(*self._tasks)
 
     async def _gather(self, request: EvidenceRequest, subjects: tuple[Subject, ...]) -> None:
@@ -117,10 +117,10 @@ class Gathering:
 
 
 def _result(look: asyncio.Future[Found], subject: Subject) -> Found:
-    """What was found of a rank; or just its step, where that took too long."""
+    """The evidence of a rank; only its step if that took too long."""
     if look.done() and look.exception() is None:
         return look.result()
-    why = repr(look.exception()) if look.done() else f"nothing was found out in {IN_TIME:g} s"
+    why = repr(look.exception()) if look.done() else f"no evidence within {IN_TIME:g} s"
     LOG.warning("rank %d: %s", subject.rank, why)
     look.cancel()
     told = RankEvidence(rank=subject.rank, step=subject.step)
@@ -132,22 +132,22 @@ def _result(look: asyncio.Future[Found], subject: Subject) -> Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Where to look for a rank."""
+    """A rank to examine."""
 
     rank: int
     pid: int
-    """Of the process that the agent has started, which may be a shell."""
+    """Of the process that the agent started, which may be a shell."""
     spokesman: Hello | None
-    """How the process that speaks for the rank has introduced itself; None: it has not."""
+    """The hello of the process that reports for the rank; None: none yet."""
     step: int | None
     last_lines: tuple[str, ...]
     stacks: Path
-    """Where it writes them when asked."""
+    """The file that it writes its stacks to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is told of a rank, and what is stored."""
+    """The evidence of a rank: what is reported and what is stored."""
 
     told: RankEvidence
     record: dict[str, object]
@@ -155,7 +155,7 @@ class Found:
 
 
 def look_at(subject: Subject) -> Found:
-    """Find out about a rank; takes some seconds at most, unless the kernel keeps us waiting."""
+    """Examine a rank; takes a few seconds at most, unless the kernel blocks."""
     pid, signal = _spokesman(subject)
     begin, before = time.monotonic(), procfs.look(pid)
     state = before.state if before is not None else ""
@@ -203,7 +203,7 @@ def _record(
 
 
 def _spokesman(subject: Subject) -> tuple[int, int]:
-    """The process that runs the script, and the signal for which it listens; 0: none."""
+    """The process that runs the script, and the signal that makes it dump stacks; 0: none."""
     hello = subject.spokesman
     if hello is not None and procfs.look(hello.pid) is not None:
         return hello.pid, hello.stacks
@@ -221,32 +221,32 @@ def _stacks(pid: int, signal: int, file: Path, state: str) -> Stacks:
 
 
 def _helpers_lost(pid: int) -> int:
-    """Children that have ended, and of which their parent has not taken note."""
+    """How many children have ended and were not waited for by their parent."""
     seen = (procfs.look(child) for child in procfs.children_of(pid))
     return sum(it is not None and it.state == "Z" for it in seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """What was got."""
+    """The stacks of one process."""
 
     frames: tuple[Frame, ...] = ()
     """Of the main thread, innermost first."""
     text: str = ""
-    """Of all threads, as it was written."""
+    """The dump of all threads."""
     read_by: ReadBy = ""
     remark: str = ""
-    """Why there are none, or not from py-spy."""
+    """Why there are none, or none from py-spy."""
 
 
 def by_py_spy(pid: int) -> Stacks:
-    """Read the memory of the process, if the program is there and may."""
+    """Read the memory of the process, if py-spy is installed and allowed to."""
     program = shutil.which(PY_SPY)
     if program is None:
         return Stacks(remark=f"{PY_SPY} is not installed")
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        # Its exit code may be lost, since the agent waits for all its children at once.
+        # Its exit code may be lost, since the agent reaps all its children.
         done = subprocess.run(
             command, capture_output=True, timeout=PY_SPY_SECONDS, text=True, check=False
         )
@@ -255,19 +255,19 @@ def by_py_spy(pid: int) -> Stacks:
     try:
         frames = dumps.of_py_spy(done.stdout, pid)
     except (ValueError, TypeError, KeyError, AttributeError):
-        lines = done.stderr.strip().splitlines() or ["it has written no stacks"]
+        lines = done.stderr.strip().splitlines() or ["it printed no stacks"]
         return Stacks(remark=f"{PY_SPY}: {lines[0]}"[:200])
     if not frames:
-        return Stacks(remark=f"{PY_SPY} has found no Python in it")
+        return Stacks(remark=f"{PY_SPY} found no Python in the process")
     return Stacks(frames=frames, text=done.stdout[:LARGEST_DUMP], read_by="py-spy")
 
 
 def by_signal(pid: int, signal: int, file: Path) -> Stacks:
-    """Have the process write its stacks, if it listens."""
+    """Make the process write its stacks, if it handles the signal."""
     if not signal:
         return Stacks(remark="the process has not imported trainrun, or its system has no signal")
     if not procfs.takes(pid, signal):
-        return Stacks(remark=f"the process does not listen for signal {signal} any more")
+        return Stacks(remark=f"the process no longer handles signal {signal}")
     try:
         before = file.stat().st_size
         os.kill(pid, signal)
@@ -280,7 +280,7 @@ def by_signal(pid: int, signal: int, file: Path) -> Stacks:
 
 
 def _written(file: Path, before: int) -> str:
-    """What is appended to the file from now on, until nothing comes any more."""
+    """Text appended to the file from now on, until it stops growing."""
     end = time.monotonic() + WRITTEN_WITHIN
     size, changed = before, time.monotonic()
     while (now := time.monotonic()) < end and (size == before or now - changed < QUIET):

@@ -1,8 +1,8 @@
-"""Whether the ranks of a worker meet those of others: what their processes are connected to, and
-with which place a launcher among them has started others.
+"""Whether the ranks of a worker are connected to those of others: their processes' sockets, and the
+ranks that a launcher among them has assigned.
 
-Layer: agent. The kernel may keep readers of /proc waiting, so looks run in threads that nobody
-waits for. What was seen once in an attempt stays: a group that was made is a group.
+Layer: agent. The kernel may block readers of /proc, so scans run in daemon threads. What a scan
+found stays for the attempt: a group that was formed is a group.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trainrun.contract import variables
 from trainrun.contract.evidence import RankConnections
 
 EARLY = 60.0
-"""Seconds after the start for which each call of `look` looks."""
+"""Seconds after the start in which each call of `look` scans."""
 INTERVAL = 10.0
-"""Seconds between two looks after that."""
+"""Seconds between two scans after that."""
 MOST = 64
-"""Processes of a rank that are looked at."""
+"""Processes of a rank that are scanned."""
 JAX = 1
-"""Its coordinator has the port after the master port."""
+"""Offset of the JAX coordinator's port from the master port."""
 
 PLACES = (
     (variables.RANK, variables.WORLD_SIZE, variables.MASTER_ADDR, variables.MASTER_PORT,
@@ -40,31 +40,31 @@ PLACES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )  # fmt: skip
-"""Rank, size, and what else tells a group from another, in the words of each kind of launcher."""
+"""Variables of each kind of launcher: rank, size, and what else distinguishes groups."""
 
 _MPI = re.compile(r"/libmpi(ch|_\w+)?\.so")
 
 
 @dataclass(slots=True, kw_only=True)
 class RankConnectionMonitor:
-    """Of one attempt."""
+    """Watches the connections of one attempt."""
 
     found: RankConnections = field(default_factory=RankConnections)
     _port: int = 0
     _given: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """By rank, the variables that its process was started with."""
+    """By rank, the environment that its process was started with."""
     _since: float = 0.0
     _looked: float = 0.0
     _seen: list[RankConnections] = field(default_factory=list)
-    """What threads have brought."""
+    """Results of scan threads."""
     _thread: threading.Thread | None = None
 
     def start(self, port: int, given: Mapping[int, Mapping[str, str]], now: float) -> None:
-        """The processes are started; `port` is the master port."""
+        """The processes were started; `port` is the master port."""
         self._port, self._given, self._since = port, given, now
 
     def look(self, pids: Mapping[int, int], now: float) -> bool:
-        """Take in what was seen, and see anew if it is time; says whether there is news."""
+        """Merge finished scans and start a new one if due; returns whether `found` changed."""
         before = self.found
         self._take()
         due = now - self._since < EARLY or now - self._looked >= INTERVAL
@@ -80,7 +80,7 @@ class RankConnectionMonitor:
         return self.found != before
 
     def ended(self) -> None:
-        """A process has ended: the kernel remembers for a minute whom it was connected to."""
+        """A process has ended: the kernel lists its connections for another minute."""
         if not self.found.known:
             known = _opened(self._port, sockets())
             self._seen.append(RankConnections(known=known))
@@ -101,7 +101,7 @@ class RankConnectionMonitor:
 def see(
     pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: int
 ) -> RankConnections:
-    """What can be seen now of the ranks with these processes."""
+    """Scan the ranks with these processes."""
     table = sockets()
     seen = RankConnections(known=_opened(port, table), mpi=True)
     for rank, pid in pids.items():
@@ -123,7 +123,7 @@ def _opened(port: int, table: Sequence[Socket]) -> bool:
 
 
 def _leads(place: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """It was started as rank 0 of another group than ours."""
+    """Whether it was started as rank 0 of a group other than ours."""
     return any(
         place.get(names[0]) == "0"
         and any(name in place and place[name] != given.get(name) for name in names)
@@ -132,13 +132,13 @@ def _leads(place: Mapping[str, str], given: Mapping[str, str]) -> bool:
 
 
 def _is_alone_in_mpi(pid: int, place: Mapping[str, str]) -> bool:
-    """It has loaded MPI, and no launcher has told it a place."""
+    """Whether it has loaded MPI without a rank from a launcher."""
     started = any(names[0] in place for names in PLACES[1:])
     return not started and _MPI.search(procfs.mapped(pid)) is not None
 
 
 def _program(pid: int) -> str:
-    """What a process is called by its user: `torchrun`, not the Python that runs it."""
+    """The program's name as a user knows it: `torchrun`, not the Python that runs it."""
     words = procfs.command(pid)
     if len(words) > 1 and PurePosixPath(words[0]).name.startswith("python"):
         words = [word for word in words[1:] if not word.startswith("-")]

@@ -1,18 +1,17 @@
-"""The exchange with the operator: a long poll waits for orders, and news end it for the next one.
+"""The exchange with the operator: a long poll waits for orders; news end it and start the next.
 
-Layer: agent. Level-triggered: each heartbeat carries the whole state, each answer the whole
-desired state, so nothing is lost when either side forgets. Every error leads to a new connection
-to the next operator, then after a pause; training goes on meanwhile. Invariant: one connection,
+Layer: agent. Level-triggered: each heartbeat carries the whole state, each answer the whole desired
+state, so nothing is lost if either side forgets. After every error the agent connects to the next
+operator, and pauses after the last one; training continues meanwhile. Invariant: one connection,
 since each costs the operator memory.
 
-The way through the Service is made by the node's kube-proxy, which may not know of a new leader.
-Every operator says where all of them are, with each response. Invariants: the Service comes first,
-and for a moment alone; a way that leads to the leader is kept; all are tried before there is a
-pause.
+kube-proxy on the node routes the Service and may not know a new leader yet, so every response lists
+the addresses of all operators. Invariants: the agent tries the Service first, and at first only
+that; it keeps an address that leads to the leader; it tries all addresses before it pauses.
 
-A state that is too large for the operator is told in part, since a heartbeat that is refused would
-be refused for ever, and its worker be lost for silence. Numbers, codes and steps always go; texts
-and metrics are left out, those that matter least first, and a problem says so.
+If the state is too large for the operator, the agent sends part of it: a refused heartbeat would be
+refused again each time, and the worker lost for silence. Numbers, codes and steps are always sent;
+texts and metrics are left out, the least important first, and a problem says so.
 """
 
 from __future__ import annotations
@@ -41,72 +40,72 @@ from trainrun.contract.wire import (
 LOG = logging.getLogger("trainrun.agent")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between tries while the operator cannot be reached; the longest is at most a sixth of the
-time after which the operator takes us for lost, so that the next leader is found in time."""
+"""Seconds between tries while the operator cannot be reached. The longest is at most a sixth of the
+heartbeat timeout, so that the agent finds the next leader in time."""
 UNWANTED_PAUSE = 10.0
-"""Seconds after an operator said that it cannot accept this agent."""
+"""Seconds after an operator refused this agent."""
 FINAL_ANSWERS = 3
-"""So many answers in a row that this worker does not belong to the run any more, or that its run is
-gone, are final: only a leader that knows all runs and workers says so."""
+"""After this many answers in a row, a rejection of this worker or a deletion of its run is final:
+only a leader that knows all runs and workers answers so."""
 REFUSED_SECONDS = 300.0
-"""For so long an operator has said that this pod is none of its workers: it ends then."""
+"""Seconds for which operators must reject this pod as not theirs before it ends."""
 REPLACED_PAUSE, REPLACED_SECONDS = 5.0, 10.0
 GONE_PAUSE, GONE_SECONDS = 1.0, 2.0
-"""Seconds between two tries after such an answer, and that they must span."""
+"""Seconds between two tries after such an answer, and the seconds that these must span."""
 EARLY_PAUSE = 0.5
-"""Seconds after a second poll in a row that was answered early and with nothing new."""
+"""Seconds to pause from the second early and empty answer in a row on."""
 TOO_LARGE = 413
 EARLIER = (0.8, 0.95)
-"""Part of a poll's time after which it ends, drawn anew for each: agents that came to a new leader
-together do not stay together, and one that is well is heard before the operator wonders."""
+"""Part of a poll's time after which it ends, drawn from this range for each: agents that reached a
+new leader together spread out, and a healthy agent reports before the operator expects it."""
 POST_TIMEOUT = 10.0
 SHORTEST_TIMEOUT = 4.0
-"""Seconds for an exchange, besides what the server was asked to wait: at most and at least; between
-them a third of the time after which the operator takes us for lost."""
+"""Longest and shortest seconds for an exchange, in addition to the wait requested from the server;
+in between, a third of the heartbeat timeout."""
 STOP_TIME = 1.0
 """Seconds for the exchange to end."""
 SMALLEST_LIMIT = 16 * 1024
-"""Bytes: however often a heartbeat is refused for its size, no less is told."""
+"""Bytes: the size limit never falls below this, however often a heartbeat is refused."""
 EARLY_TICK = 0.1
 """Seconds that a tick may be early."""
 
 
 SERVICE = ""
-"""The way by the address that the configuration names."""
+"""Stands for the address in the configuration."""
 SERVICE_SECONDS = 2.0
-"""So long the Service alone is tried: most hand-overs take no longer, and a fleet that knocks at
-the next leader's door before it leads would only hold it up."""
+"""Seconds to try only the Service: most hand-overs take no longer, and a fleet that contacts the
+next leader before it leads would only slow it down."""
 MOST_OPERATORS = 8
 """Addresses that are kept."""
 
 
 @dataclass(slots=True)
 class OperatorAddresses:
-    """The ways of one agent to the leader."""
+    """The addresses at which one agent may reach the leader."""
 
     operators: tuple[str, ...] = ()
-    """`address:port` of each, the leader first, as far as it is known."""
+    """`address:port` of each, the leader first if it is known."""
     way: str = SERVICE
     """The one to use now."""
     _tried: set[str] = field(default_factory=set)
-    """Those that have led nowhere since the last answer, or the last pause."""
+    """Those that failed since the last answer or the last pause."""
     _lost_since: float | None = None
-    """Since when no leader is found."""
+    """Since when no leader has answered."""
 
     def learn(self, operators: tuple[str, ...]) -> None:
-        """An operator has said where all of them are; those that say nothing change nothing."""
+        """Take the operators' addresses from a response; an empty list changes nothing."""
         if operators:
             self.operators = operators[:MOST_OPERATORS]
 
     def found(self) -> None:
-        """The leader answers on this way."""
+        """The leader has answered at this address."""
         self._tried.clear()
         self._lost_since = None
 
     def lost(self, since: float, now: float) -> bool:
-        """This way has led to no leader since then, in monotonic seconds.
+        """No leader has answered at this address since `since`, in monotonic seconds.
 
-        True: there is another one, to be tried at once; False: after a pause, from the first on.
+        True: try the next address at once; False: pause, then start from the first one.
         """
         if self._lost_since is None:
             self._lost_since = since
@@ -126,46 +125,46 @@ class Heartbeat:
     connect: Callable[[str], HttpClient]
     """Makes a client for one of the `ways`."""
     state: Callable[[], AgentState]
-    """The present state, with the next sequence number."""
+    """Returns the current state, with the next sequence number."""
     apply: Callable[[Answer], bool]
-    """Takes an answer; says whether it brought anything new."""
+    """Takes an answer; returns whether it was new."""
     replaced: Callable[[str], None] = lambda _message: None
-    """Called once the operator has said for good that this worker is not of the run any more."""
+    """Called once the operator has finally rejected this worker."""
     run_gone: Callable[[str], None] = lambda _message: None
-    """Called once the operator has said for good that the run is gone as a whole."""
+    """Called once the operator has finally reported the run as deleted."""
     heartbeat_timeout: float = 3 * POLL_INTERVAL
-    """Seconds after which the operator takes us for lost."""
+    """Seconds of silence after which the operator considers this worker lost."""
     ways: OperatorAddresses = field(default_factory=OperatorAddresses)
     last_answer: float = field(default_factory=time.monotonic)
     """When the operator last answered, on the monotonic clock."""
     _limit: int = LARGEST_HEARTBEAT
-    """Bytes of a heartbeat that the operator, and what stands before it, takes."""
+    """Bytes of a heartbeat that the operator, and any proxy before it, accepts."""
     _poll: float = POLL_INTERVAL
     _progress_interval: float = PROGRESS_INTERVAL
     _applied: int = 0
-    """Answers that brought something new."""
+    """Count of answers that were new."""
     _due: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: bool = False
     _last_sent: float = 0.0
     _complaints: set[str] = field(default_factory=set)
-    """What was logged since the operator last answered."""
+    """Messages logged since the operator last answered."""
     _status: int = 0
     """Of the last answer."""
     _since: list[float] = field(default_factory=list)
-    """When each of the last answers with this status came; nothing else came in between."""
+    """Arrival times of the last answers in a row with this status."""
     _stopped: bool = False
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first heartbeat goes out at once."""
+        """Start; the first heartbeat is sent at once."""
         self._task = background.run(self._talk())
 
     def news(self) -> None:
-        """Something changed that the operator waits for: tell it in this turn of the loop."""
+        """Something changed that the operator waits for: report it in this turn of the loop."""
         self._due.set()
 
     def progress(self) -> None:
-        """Steps or metrics changed: tell it as often as the operator wants to hear it."""
+        """Steps or metrics changed: report them at the operator's progress interval."""
         self._moved = True
 
     def tick(self, now: float) -> None:
@@ -174,7 +173,7 @@ class Heartbeat:
             self._due.set()
 
     async def post_last(self, timeout: float) -> None:
-        """Stop, and tell the final state, if the operator can be reached."""
+        """Stop, and send the final state if the operator can be reached."""
         await self.stop()
         client = self.connect(self.ways.way)
         try:
@@ -186,7 +185,7 @@ class Heartbeat:
 
     async def stop(self) -> None:
         """Stop."""
-        # Python before 3.12 loses a cancellation that meets the end of `wait_for`.
+        # Python before 3.12 loses a cancellation that coincides with the end of `wait_for`.
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -201,14 +200,14 @@ class Heartbeat:
             self._moved, self._last_sent = False, begun
             pause = await self._exchange(client, wait, backoff)
             if pause is not None:
-                # A fresh look-up, or another operator: the leader may be another one.
+                # Resolve the name again or use another operator: the leader may have changed.
                 client.close()
                 client = self.connect(self.ways.way)
                 await asyncio.sleep(pause)
                 continue
             early = time.monotonic() - begun < wait / 2 and not self._due.is_set()
             in_vain = in_vain + 1 if early and applied == self._applied else 0
-            # An operator that does not hold answers back must not be asked all the time.
+            # Do not flood an operator that does not hold answers back.
             if in_vain > 1:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._due.wait(), EARLY_PAUSE)
@@ -223,8 +222,8 @@ class Heartbeat:
         return max(SHORTEST_TIMEOUT, min(POST_TIMEOUT, self.heartbeat_timeout / 3))
 
     async def _exchange(self, client: HttpClient, wait: float, backoff: Backoff) -> float | None:
-        """One heartbeat and its answer; returns the pause before the next try, None when it went
-        well."""
+        """Send one heartbeat and apply its answer; returns the pause before the next try, None
+        after a success."""
         path = f"{HEARTBEAT_PATH}?wait={wait:.2f}&interruptible=1"
         interrupt = Interrupt(event=self._due, patience=self._patience)
         body, timeout = self._body(), wait + self._patience
@@ -240,7 +239,7 @@ class Heartbeat:
             return self._lost(backoff, since)
 
     def _lost(self, backoff: Backoff, since: float | None = None) -> float:
-        """No leader on this way, since then or now; returns the pause before the next try."""
+        """No leader at this address, since then or now; returns the pause before the next try."""
         now = time.monotonic()
         if self.ways.lost(now if since is None else since, now):
             return 0.0
@@ -277,7 +276,7 @@ class Heartbeat:
                 return self._lost(backoff)
             case 401 | 403:
                 self._complain(f"the operator does not accept this agent: {text}")
-                # Not 401: that the API server does not accept a token may be its own trouble.
+                # Not 401: the API server may refuse a token for reasons of its own.
                 if response.status == 403 and self._is_final(REFUSED_SECONDS):
                     self.replaced(text)
                 return UNWANTED_PAUSE
@@ -292,7 +291,7 @@ class Heartbeat:
                     self.run_gone(text)
                 return GONE_PAUSE
             case 426:
-                self._complain(f"the versions of operator and agent do not fit: {text}")
+                self._complain(f"operator and agent have incompatible versions: {text}")
                 return UNWANTED_PAUSE
             case _:
                 self._complain(f"the operator answered {response.status}: {text}")
@@ -309,17 +308,17 @@ class Heartbeat:
 
 
 FEW_LINES, SHORT_LINE = 5, 100
-"""Last lines of an ended process, and characters of each, where there is no room for all."""
+"""Last lines of an ended process, and characters of each, in a shortened heartbeat."""
 FEW_FRAMES = 4
-"""Frames of a rank that stands still, the innermost ones, where there is no room for more."""
+"""Innermost frames of a hanging rank in a shortened heartbeat."""
 FEW_KINDS = 4
-"""Classes of an exception, its own first, where there is no room for more."""
+"""Classes of an exception, its own first, in a shortened heartbeat."""
 SHORT_TEXT = 200
-"""Characters of an exception or a problem where there is no room for more."""
+"""Characters of an exception or a problem in a shortened heartbeat."""
 
 
 def fitted(state: AgentState, limit: int) -> str:
-    """The state as JSON: of at most `limit` bytes, unless it has nothing left to leave out."""
+    """The state as JSON, cut to `limit` bytes as far as it has parts to leave out."""
     whole, left_out = state, []
     text = state.to_json()
     for cut, what in CUTS:
@@ -336,8 +335,8 @@ def _too_large(state: AgentState, limit: int, left_out: list[str]) -> Problem:
     return Problem(
         type="HeartbeatTooLarge",
         reason="Shortened",
-        message=f"what worker {state.worker} has to tell is larger than the {limit} bytes that the "
-        f"operator takes; left out: {', '.join(left_out)}. The worker's output has all lines; "
+        message=f"the heartbeat of worker {state.worker} exceeds the {limit} bytes that the "
+        f"operator accepts; left out: {', '.join(left_out)}. All lines are in the worker's output; "
         "report fewer or shorter metrics",
     )
 
@@ -384,8 +383,8 @@ def _short_texts(state: AgentState) -> AgentState:
 
 CUTS: tuple[tuple[Callable[[AgentState], AgentState], str], ...] = (
     (_without_metrics, "metrics"),
-    (_places_alone, "most of the stacks of ranks that stand still"),
+    (_places_alone, "most stack frames of hanging ranks"),
     (_few_lines, "most of the last lines of processes"),
     (_short_texts, "their last lines, and the ends of long texts"),
 )
-"""Least important first, with what is left out."""
+"""Least important first, each with the name of what it leaves out."""

@@ -1,13 +1,11 @@
 """HTTP/1.1 over asyncio streams: a small client, and the heads for the agent's own small servers.
 
-Layer: agent. One kept connection, one request at a time, JSON bodies. Because a long poll must not
-hold a thread and the standard library has no asynchronous client. Every error closes the
-connection, so that the next request looks the address up again: behind a name may be another leader
-by then.
+Layer: agent. One kept connection, one request at a time, JSON bodies: a long poll must not hold a
+thread, and the standard library has no asynchronous client. Every error closes the connection, so
+that the next request resolves the name again: it may lead to another leader by then.
 
-The operator's certificate must be signed by the authority that the configuration carries, whatever
-the image trusts besides. Tokens are renewed while the agent runs, so the file that holds one is
-read again for each request.
+The operator's certificate must be signed by the CA in the configuration, whatever else the image
+trusts. Tokens are renewed while the agent runs, so each request reads the token file again.
 """
 
 from __future__ import annotations
@@ -28,21 +26,21 @@ from trainrun.contract.agent_config import AgentConfig, BadConfig
 T = TypeVar("T")
 
 LONGEST_BODY = 16 << 20
-"""Bytes of an answer; more is no answer of ours."""
+"""Bytes of an answer; an operator never sends more."""
 HELD_BACK = "HTTP/1.1 102 "
-"""A server says so when it holds an answer back; an empty line then asks for it at once."""
+"""Sent by a server that holds an answer back; an empty line then requests it at once."""
 CONNECT_TIMEOUT = 5.0
-"""Seconds until a connection stands: an address that leads nowhere must not use up the time of a
-whole exchange, since the next look-up may find another."""
+"""Seconds to establish a connection: a dead address must not use up the time of a whole exchange,
+since the next look-up may return another one."""
 ADDRESS_TIMEOUT = 3.0
-"""The same where the address is given, and there are others."""
+"""The same if the address is given and there are others."""
 REACH_TIMEOUT = 1.0
-"""Seconds for TCP before that, which the kernel accepts at once, however busy its operator is.
-Addresses of operators that died stay known for a while, and the agent tries them one by one."""
+"""Seconds for the TCP handshake before that, which the kernel completes at once, however busy the
+operator is. Addresses of dead operators stay listed for a while, and the agent tries each."""
 
 
 class HttpError(OSError):
-    """The exchange failed: not connected, cut off, timed out, or no HTTP."""
+    """The exchange failed: not connected, cut off, timed out, or not HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +55,12 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """Ends the wait for an answer that the server says it holds back."""
+    """Ends the wait for an answer that the server holds back."""
 
     event: asyncio.Event
-    """Once it is set the server is asked to answer at once."""
+    """Once it is set, the client asks the server to answer at once."""
     patience: float
-    """Seconds that this may take."""
+    """Seconds that the server may take then."""
 
 
 class HttpClient:
@@ -76,9 +74,9 @@ class HttpClient:
         token: Callable[[], str] = lambda: "",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`address` (`host:port`) is dialled instead of the one in `base_url`, which the server's
-        certificate must be for all the same; `token` is asked before each request, since it may be
-        renewed; empty: none."""
+        """`address` (`host:port`) is dialled instead of the host in `base_url`, for which the
+        server's certificate must still be valid; `token` is called before each request, since it
+        may be renewed; empty: none."""
         parts = urlsplit(base_url)
         secure = parts.scheme == "https"
         self._name = parts.hostname or ""
@@ -113,7 +111,7 @@ class HttpClient:
 
     @property
     def connected(self) -> bool:
-        """There is a connection, as far as is known."""
+        """There is a connection, as far as the client knows."""
         return self._streams is not None
 
     def close(self) -> None:
@@ -131,7 +129,7 @@ class HttpClient:
             response, kept = await self._read(reader, head)
             return response
         finally:
-            # Also when cancelled: an answer still to come must not meet the next request.
+            # Also when cancelled: the next request must not read a late answer to this one.
             if not kept:
                 self.close()
 
@@ -148,7 +146,7 @@ class HttpClient:
 
     async def _reach(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        # With its protocol asyncio sends at once what is small, as on connections that it makes.
+        # IPPROTO_TCP lets asyncio set TCP_NODELAY, as on connections that it opens itself.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.settimeout(0)
         try:
@@ -193,7 +191,7 @@ class HttpClient:
                 writer.write(b"\r\n")
                 await asyncio.wait([reading], timeout=interrupt.patience)
             if not reading.done():
-                raise HttpError(f"the news were not answered within {interrupt.patience:.0f} s")
+                raise HttpError(f"no answer within {interrupt.patience:.0f} s of an interrupt")
             return reading.result()
         finally:
             news.cancel()
@@ -225,7 +223,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
 
 async def _exactly(reader: asyncio.StreamReader, size: int) -> bytes:
     if size > LONGEST_BODY:
-        raise ValueError(f"an answer of {size} bytes")
+        raise ValueError(f"the answer has {size} bytes, more than {LONGEST_BODY}")
     return await reader.readexactly(size)
 
 
@@ -234,21 +232,21 @@ class NoToken(OSError):
 
 
 def tls_context(config: AgentConfig) -> ssl.SSLContext | None:
-    """Return how `operator_url` is verified; None where it is plain HTTP.
+    """Return the context that verifies `operator_url`; None for plain HTTP.
 
-    Raises BadConfig when `ca` holds no certificate.
+    Raises BadConfig if `ca` holds no certificate.
     """
     if urlsplit(config.operator_url).scheme != "https":
         return None
     try:
-        # With certificates given, those of the system are not loaded.
+        # Given certificates replace those of the system.
         return ssl.create_default_context(cadata=config.ca or None)
     except (ssl.SSLError, ValueError) as error:
         raise BadConfig(f"the field ca holds no certificate in PEM form: {error}") from error
 
 
 def token_source(config: AgentConfig) -> Callable[[], str]:
-    """Return what gives the token for a request; it raises NoToken."""
+    """Return a function that reads the token for a request; it raises NoToken."""
     if not config.token_file:
         return lambda: config.token
     file = Path(config.token_file)
@@ -263,13 +261,13 @@ def token_source(config: AgentConfig) -> Callable[[], str]:
 
 
 def explain_connection(error: OSError) -> str:
-    """Say what went wrong with a connection, and what to look at where that is not plain."""
+    """Describe a connection error, and what to check if that is not obvious."""
     if isinstance(error, NoToken):
         return str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); either it is not the "
-            "operator, or its authority was replaced since this worker was created"
+            "operator, or the operator's CA was replaced after this worker was created"
         )
     if isinstance(error, ssl.SSLError):
         return f"no TLS connection: {error.reason or error}"
@@ -281,29 +279,29 @@ END_OF_HEAD = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
-    """What is asked for, before any body."""
+    """The head of a request, before any body."""
 
     method: str
     path: str
-    """As it was sent, percent signs and all."""
+    """As it was sent, not decoded."""
     fields: Mapping[str, str]
     """By their names in lower case."""
 
     def shows(self, token: str) -> bool:
-        """It bears this token."""
+        """Whether its bearer token is this one."""
         shown = self.fields.get("authorization", "").encode()
         return hmac.compare_digest(shown, f"Bearer {token}".encode())
 
 
 async def read_head(reader: asyncio.StreamReader) -> RequestHead:
-    """The next request's. Raises what the stream raises: EOFError, LimitOverrunError, OSError."""
+    """Read the next request's head. Raises EOFError, LimitOverrunError, OSError."""
     request, *lines = (await _head_text(reader)).rstrip("\r\n").split("\r\n")
     method, _, rest = request.partition(" ")
     return RequestHead(method=method, path=rest.partition(" ")[0], fields=_fields(lines))
 
 
 async def _head_text(reader: asyncio.StreamReader) -> str:
-    """The first lines of a request or an answer, to the empty one."""
+    """The first lines of a request or an answer, up to the empty one."""
     return (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
 
 

@@ -1,14 +1,14 @@
-"""Whether the processes of an attempt do anything, and how fast each rank is.
+"""Whether the processes of an attempt are active, and how fast each rank is.
 
-Layer: agent, bookkeeping on the monotonic clock. The CPU and I/O that they use tell a gang that
-waits for nothing from one that computes, loads or writes without a step; it is no sign of progress,
-since some waits take CPU. Invariant: of a time in which the agent stood still nothing is known.
+Layer: agent, bookkeeping on the monotonic clock. Their CPU and I/O use distinguishes a gang that
+does nothing from one that computes, loads or writes without a step; it is no sign of progress,
+since some waits use CPU. Invariant: nothing is concluded from a time in which the agent was
+suspended.
 
-Where ranks wait for each other in each step, all steps take equally long: then the time for which a
-rank computes, or waits for a CPU, tells who works and who waits for others, if waiting takes no
-CPU. Medians over laps, a lap being some seconds in which a step has ended: an evaluation, a
-checkpoint or a hang makes one lap strange, and does not count. Invariant: no lap has a time in
-which the gang is excused from making steps.
+If ranks wait for each other in each step, all steps take equally long; then a rank's time on or
+waiting for a CPU shows whether it works or waits for others, unless waiting uses CPU. Medians over
+laps, each some seconds in which a step ended, so that one odd lap (an evaluation, a checkpoint, a
+hang) does not count. Invariant: no lap includes time in which the gang is excused from steps.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from trainrun.agent.processes.procfs import Usage, usage_of
 from trainrun.contract.agent_state import Pace
 
 INTERVAL = 10.0
-"""Seconds between two looks."""
+"""Seconds between two measurements."""
 LATE = 3 * INTERVAL
-"""Seconds without a look after which the agent, or its machine, has stood still."""
+"""Seconds without a measurement after which the agent, or its machine, was suspended."""
 LITTLE_CPU = 0.05
-"""Part of a core that a process which waits may use: its timers, and what watches it."""
+"""Part of a core that a waiting process may use: for its timers and monitoring."""
 LITTLE_IO = 64 * 1024
-"""Bytes a second likewise."""
+"""Bytes per second that a waiting process may read and write."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Activity:
-    """Whether the processes of one attempt do anything."""
+    """Whether the processes of one attempt are active."""
 
     usage: Callable[[int], Usage | None] = usage_of
-    """Of the process with this pid, and of its descendants."""
+    """Of the process with this pid and its descendants."""
     _since: float = 0.0
     _looked: float = 0.0
     _known: bool = False
-    """What a look has found."""
+    """The last measurement found a process."""
     _seen: dict[int, Usage] = field(default_factory=dict)
-    """By rank, at the last look."""
+    """By rank, at the last measurement."""
 
     def start(self, now: float) -> None:
-        """The processes are started."""
+        """The processes were started."""
         self._since = self._looked = now
 
     @property
     def busy(self) -> dict[int, float]:
-        """By rank, the seconds for which it had computed, or waited for a CPU, at the last look."""
+        """By rank, the seconds computed or waited for a CPU, at the last measurement."""
         return {rank: used.cpu + used.delayed for rank, used in self._seen.items()}
 
     def look(self, pids: Mapping[int, int], now: float) -> bool:
-        """See what they have used, if it is time; `pids`: by rank, of those that live."""
+        """Measure their use if it is time, and return whether it was; `pids`: by living rank."""
         passed = now - self._looked
         if passed < INTERVAL:
             return False
@@ -67,7 +67,7 @@ class Activity:
         return True
 
     def quiet(self, now: float) -> float | None:
-        """Seconds for which none of them has done anything; None: nobody knows."""
+        """Seconds for which all of them have been inactive; None: unknown."""
         if not self._known or now - self._looked > LATE:
             return None
         return max(now - self._since, 0.0)
@@ -83,9 +83,9 @@ class Activity:
 
 
 LAPS = 18
-"""That are kept of a rank: three minutes, where a step takes ten seconds or less."""
+"""Laps kept of a rank: three minutes if a step takes ten seconds or less."""
 FEWEST = 6
-"""Laps without which nothing is told."""
+"""Laps needed before a pace is reported."""
 
 
 @dataclass(slots=True)
@@ -99,11 +99,11 @@ class _RankPace:
     """The step at the beginning of the lap."""
     begun_at: float
     spent: float | None = None
-    """Seconds for which it had been busy when the lap began; None: not known."""
+    """Busy seconds at the beginning of the lap; None: unknown."""
     spent_at: float = 0.0
-    """When that was read."""
+    """When that was measured."""
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=LAPS))
-    """Seconds of a step, of each lap."""
+    """Seconds per step, of each lap."""
     busy: deque[float] = field(default_factory=lambda: deque(maxlen=LAPS))
 
 
@@ -122,11 +122,11 @@ class Pacing:
             known.step, known.at = step, now
 
     def look(self, busy: Mapping[int, float], now: float, *, excused: bool) -> None:
-        """`busy`: by rank the seconds for which its processes have computed or waited for a CPU."""
+        """Close laps; `busy`: by rank, the seconds computed or waited for a CPU."""
         for rank, known in self._ranks.items():
             used = busy.get(rank)
             if known.step == known.begun and not excused:
-                continue  # its lap goes on
+                continue  # its lap continues
             if known.spent is not None and used is not None and not excused:
                 known.steps.append((known.at - known.begun_at) / (known.step - known.begun))
                 known.busy.append(max(used - known.spent, 0.0) / (now - known.spent_at))
@@ -134,7 +134,7 @@ class Pacing:
             known.spent, known.spent_at = None if excused else used, now
 
     def paces(self, ranks: tuple[int, ...]) -> tuple[Pace | None, ...]:
-        """Of these ranks; None where too little is known. Empty: nothing is known of any."""
+        """The paces of these ranks; None: too few laps. Empty: too few laps for all ranks."""
         found = tuple(map(self._pace, ranks))
         return found if any(found) else ()
 

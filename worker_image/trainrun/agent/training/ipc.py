@@ -1,8 +1,8 @@
-"""The socket on which the processes of one attempt talk to the agent.
+"""The socket through which the processes of one attempt talk to the agent.
 
-Layer: agent. Invariants: statements are handled the moment they are read; requests of one
-connection are answered in their order; when a process has ended, `drain` reads what it still said
-before its end is told to anybody. Cheap: a thousand reports a second cost about one per cent.
+Layer: agent. Invariants: statements are handled as soon as they are read; requests of one
+connection are answered in order; when a process has ended, `drain` reads its last messages before
+its end is reported. Cheap: a thousand reports a second cost about one per cent of a core.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LOG = logging.getLogger("trainrun.agent")
 READ_SIZE = 1 << 18
 BACKLOG = 256
 BURST = 0.01
-"""A process that sends more often than once in this many seconds is read only that often: waking
-up costs ten times what a report does."""
+"""A process that sends faster is read only once in this many seconds: a wake-up costs ten times as
+much as a report."""
 
 
 class IpcServer:
@@ -40,9 +40,9 @@ class IpcServer:
         request: Callable[[int, Request], Awaitable[Reply]],
         hello: Callable[[Hello], None] = lambda _hello: None,
     ) -> None:
-        """`statement` and `request` are called with the sender's rank, `hello` when a process of
-        ours has introduced itself. Exceptions of a `request` are a bug; what the user should know
-        is `Failed`."""
+        """`statement` and `request` are called with the sender's rank, `hello` with each hello of
+        our processes. An exception from `request` is a bug; errors for the user are `Failed`
+        replies."""
         self.ranks = ranks
         self.statement, self.request, self.hello = statement, request, hello
         self.connections: set[ProcessStream] = set()
@@ -56,7 +56,7 @@ class IpcServer:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def drain(self) -> None:
-        """Read everything that processes have sent so far."""
+        """Read everything that processes have sent until now."""
         self._accept()
         for connection in list(self.connections):
             connection.read()
@@ -95,7 +95,7 @@ class ProcessStream:
         self._loop.add_reader(stream.fileno(), self.readable)
 
     def readable(self) -> None:
-        """Something has arrived."""
+        """Data has arrived."""
         before, self._woken = self._woken, self._loop.time()
         self.read()
         if self._woken - before < BURST and self._stream.fileno() >= 0:
@@ -143,7 +143,7 @@ class ProcessStream:
         if isinstance(message, Hello):
             self._introduce(message)
         elif self._rank is None:
-            LOG.warning("a process sent %r before it said hello; ignored", message)
+            LOG.warning("ignored a message before hello from an unknown process: %r", message)
         elif isinstance(message, Request):
             self._requests.append(message)
             if self._answering is None:
@@ -156,8 +156,10 @@ class ProcessStream:
             self._rank = hello.rank
             self._server.hello(hello)
         else:
-            # Somebody else's process, or one that changed RANK: it must not speak for ours.
-            LOG.warning("process %d says it is rank %d, not ours", hello.pid, hello.rank)
+            # A foreign process, or one that changed RANK: it must not report for our ranks.
+            LOG.warning(
+                "process %d claims rank %d, which is not on this worker", hello.pid, hello.rank
+            )
             self.close()
 
     async def _answer(self, rank: int) -> None:
@@ -165,7 +167,7 @@ class ProcessStream:
             reply = await self._server.request(rank, self._requests.popleft())
             self._send(reply_line(reply).encode() + b"\n")
         self._answering = None
-        self._listen_again()  # who had to wait for a reply is heard at once
+        self._listen_again()  # a process that waited for a reply is read at once
 
     def _send(self, line: bytes) -> None:
         try:
@@ -174,4 +176,4 @@ class ProcessStream:
             LOG.warning("rank %s does not read its replies", self._rank)
             self.close()
         except OSError:
-            self.close()  # it has ended while we worked for it
+            self.close()  # it ended before the reply

@@ -1,12 +1,12 @@
-"""What a framework posts by itself of how far it is, in Kubeflow Trainer's protocol.
+"""Progress that a framework posts by itself, in Kubeflow Trainer's protocol.
 
 Layer: agent. A small server on the loopback address, for one attempt of slot 0, with a token that
-rank 0 finds in a file. The poster waits for the answer in its training loop, so that every
-connection is answered at once or closed. What is posted is shown and decides nothing.
+rank 0 finds in a file. The framework waits for the answer in its training loop, so every connection
+is answered at once or closed. Posts are only displayed and decide nothing.
 
-A post is a percentage, an estimate of the time left and metrics, among them `current_step` and
-`total_steps` from a Hugging Face Trainer. The estimate is made anew here: theirs divides the time
-since the start of the process by all steps of the run, so that after a resume it is far too short.
+A post holds a percentage, an estimate of the time left and metrics, among them `current_step` and
+`total_steps` from a Hugging Face Trainer. The agent makes its own estimate: theirs divides the time
+since the process start by all steps of the run, so after a resume it is far too short.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from trainrun.contract.wire import LARGEST_INTEGER, LARGEST_NUMBER
 LOG = logging.getLogger("trainrun.agent")
 
 STEP, TOTAL = "current_step", "total_steps"
-"""The metrics that tell how far it is."""
+"""The metrics that hold the progress."""
 WHOLE = 100
-"""Per cent, which a Trainer posts when it ends."""
+"""The percentage that a Trainer posts when it ends."""
 
 
 class MalformedPost(ValueError):
-    """What was posted is not in the protocol: says what was expected."""
+    """The post violates the protocol; the message says what was expected."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Posting:
-    """What was posted in one attempt, and when the training ends if it goes on so."""
+    """The progress posted in one attempt, and the estimated time left."""
 
     posted: Posted | None = None
-    """What is known now; None before the first post."""
+    """The current progress; None before the first post."""
     _first: tuple[float, float] | None = None
-    """When the training was first seen at a place of its way, and that place, 0 to 1."""
+    """Time and progress (0 to 1) from which the estimate counts."""
 
     def take(self, body: bytes, now: float) -> None:
-        """Take a post into account. Raises NoPost."""
+        """Take a post into account. Raises MalformedPost."""
         percent, values = _read(body)
         step, total = _whole(values.pop(STEP, None)), _whole(values.pop(TOTAL, None))
         before = self.posted or Posted()
         if step is None and total is not None and percent == 0:
-            before, self._first = Posted(), None  # a training begins, perhaps the next one
+            before, self._first = Posted(), None  # a training begins, perhaps a second one
         step = before.step if step is None else step
         total = before.total if total is None else total
         done = _done(step, total, percent)
@@ -94,8 +94,8 @@ def _read(body: bytes) -> tuple[int | None, dict[str, object]]:
 
 
 def _done(step: int | None, total: int | None, percent: int | None) -> float | None:
-    """How much of the training is done, 0 to 1. A percentage counts where there are no steps: a
-    Trainer that resumes begins at 0 per cent."""
+    """How much of the training is done, 0 to 1. The percentage counts only without steps: a Trainer
+    that resumes starts at 0 per cent."""
     if total is not None:
         return None if step is None or total == 0 else min(step / total, 1.0)
     return None if percent is None else percent / WHOLE
@@ -115,7 +115,7 @@ def _kept(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _number(value: object) -> metrics.Metric | None:
-    """A metric, which travels as a text."""
+    """A metric, which is posted as text."""
     if not isinstance(value, str):
         return value if isinstance(value, (int, float)) else None
     for kind in (int, float):
@@ -130,18 +130,18 @@ LOOPBACK = "127.0.0.1"
 LARGEST_HEAD, LARGEST_BODY = 8 * 1024, 64 * 1024
 """Bytes of a post."""
 LONGEST_NUMBER = 9
-"""Digits of a length that is read."""
+"""Maximum digits of a Content-Length."""
 PATIENCE = 4.0
 """Seconds for a post to arrive; a Trainer waits five for its answer."""
 MOST = 8
-"""Connections at a time: one process posts, at most every five seconds."""
+"""Maximum connections at a time: one process posts, at most every five seconds."""
 
 
 class ProgressServer:
     """The server of one attempt."""
 
     def __init__(self, token_file: Path, *, news: Callable[[], None]) -> None:
-        """`news` is called after each post that was taken."""
+        """`news` is called after each accepted post."""
         self._token_file = token_file
         self._token = secrets.token_hex(16)
         self._news = news
@@ -150,22 +150,22 @@ class ProgressServer:
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self.url = ""
-        """Where it takes posts; empty: nowhere."""
+        """Where it accepts posts; empty: not serving."""
 
     @property
     def posted(self) -> Posted | None:
-        """What was posted up to now."""
+        """The progress posted until now."""
         return self._posting.posted
 
     def open(self) -> None:
-        """Begin to serve; where that is not possible nothing can be posted, and that is all."""
+        """Start serving; if that fails, frameworks cannot post, and nothing else changes."""
         try:
             file = os.open(self._token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(file, "w") as out:
                 out.write(self._token)
             self._listener = socket.create_server((LOOPBACK, 0))
         except OSError as error:
-            LOG.info("steps that nobody reports cannot be shown: %s", error)
+            LOG.info("cannot accept progress that a framework posts: %s", error)
             return
         self.url = f"http://{LOOPBACK}:{self._listener.getsockname()[1]}/"
         background.run(self._listen(self._listener))
@@ -192,7 +192,7 @@ class ProgressServer:
                 status = await asyncio.wait_for(self._answer(reader), PATIENCE)
                 writer.write(answer_head(status, 0))
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
-            pass  # they have gone, or what they say is no request
+            pass  # the client disconnected, or sent no valid request
         finally:
             self._open.discard(writer)
             writer.close()
@@ -210,7 +210,7 @@ class ProgressServer:
         try:
             self._posting.take(await reader.readexactly(length), time.monotonic())
         except MalformedPost as error:
-            LOG.info("a post that cannot be read: %s", error)
+            LOG.info("ignored a malformed progress post: %s", error)
             return 400
         self._news()
         return 200

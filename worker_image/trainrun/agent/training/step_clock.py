@@ -1,14 +1,14 @@
-"""The moments of an attempt: its steps, what it owes, its checkpoint, its calls of `should_save()`.
+"""The timing of an attempt: its steps, owed steps, checkpoint loads, calls of `should_save()`.
 
-Layer: agent, pure bookkeeping on the monotonic clock. Invariants: nothing is owed while a process
+Layer: agent, pure bookkeeping on the monotonic clock. Invariants: no step is owed while a process
 waits for its agent (a checkpoint to read, room in a full backlog, the outcome of a vote) or is in a
-long section; what ends such a time begins the count anew, and so does every report. A transfer
-that never ends excuses nobody for ever. An agent that stood still itself knows nothing: what was
-said meanwhile it has not read yet. The slowest step is one that was owed and came: not the first of
-an attempt, which imports and compiles.
+long section; the count restarts when such a time ends, and with every report. A transfer that never
+ends excuses ranks only for a limited time. After it was suspended, an agent knows nothing: it has
+not read the messages of that time yet. The slowest step excludes the first one of an attempt, which
+imports and compiles.
 
 A notice waits for the next call of `should_save()`: evaluation loops and compilations make none.
-What is told of that is never more than what has passed: a call is seen at the look after it.
+The reported wait is never longer than the real one: a call is noticed at the next check.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from trainrun.contract.local_files import CallGate
 from trainrun.contract.messages import SectionBegun
 
 LATE = 5.0
-"""Seconds without a tick, or a look, after which the agent, or its machine, has stood still, and so
-have the ranks."""
+"""Seconds without a tick or check after which the agent or its machine was suspended, and with it
+the ranks."""
 
 LONGEST_WAIT = 4 * 3600.0
-"""Seconds for which waiting for the agent excuses from a step: a checkpoint of 1 TB is read or
-stored in half of that at 140 MB/s. What takes longer hangs, in a store or a file system."""
+"""Seconds for which waiting for the agent excuses a rank from steps: at 140 MB/s a checkpoint of
+1 TB takes half of that. Anything longer hangs, in a store or a file system."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,22 +36,22 @@ class StepClock:
     """How long processes have owed a step, and which long sections they are in; of one attempt."""
 
     excused: Callable[[], bool] = bool
-    """Whether some process waits for something that is none of its doing."""
+    """Whether a process waits for something that it cannot influence."""
     away: Callable[[], bool] = bool
-    """Whether the store is known to be away, which is told and waited for without end."""
+    """Whether the store is known to be away, which is reported and waited for without limit."""
     slowest: float = 0.0
-    """Seconds for which a step was owed at most before it came; 0: nobody knows."""
+    """The longest time in seconds that a step was owed before it came; 0: unknown."""
     _reported: bool = False
     _since: float = 0.0
     _ticked: float = 0.0
     _free: float = 0.0
-    """When last nobody waited for the agent, or it was known for what."""
+    """The last time when no process waited for the agent, or the store was known to be away."""
     _waiting: int = 0
     _sections: dict[tuple[int, int], tuple[SectionBegun, float]] = field(default_factory=dict)
     """By rank and number, with when each began."""
 
     def start(self, now: float) -> None:
-        """The processes are started."""
+        """The processes were started."""
         self._since = self._ticked = self._free = now
 
     def tick(self, now: float) -> None:
@@ -61,7 +61,7 @@ class StepClock:
             self._free = now
         if gap > LATE:
             self._since = now
-            # The processes have most likely stood still as well: it is no time of theirs.
+            # The processes were most likely suspended too: do not count the gap.
             for key, (section, since) in self._sections.items():
                 self._sections[key] = section, since + gap
         self._ticked = now
@@ -75,7 +75,7 @@ class StepClock:
         self.moved(now)
 
     def moved(self, now: float) -> None:
-        """A process has reported, or shown otherwise that it works."""
+        """A process has reported or otherwise shown progress."""
         self._since = now
 
     def waits(self) -> None:
@@ -83,26 +83,26 @@ class StepClock:
         self._waiting += 1
 
     def goes_on(self, now: float) -> None:
-        """It has waited, or has gone."""
+        """The process has its answer, or has ended."""
         self._waiting -= 1
         self._since = now
 
     def begun(self, rank: int, section: SectionBegun, now: float) -> None:
-        """A rank is in a long section."""
+        """A rank has entered a long section."""
         self._sections[rank, section.number] = (section, now)
 
     def ended(self, rank: int, number: int, now: float) -> None:
-        """It has left it."""
+        """The rank has left the section."""
         if self._sections.pop((rank, number), None) is not None:
             self._since = now
 
     def left(self, rank: int, now: float) -> None:
-        """Its process has ended, wherever it was."""
+        """The rank's process has ended, so it has left all sections."""
         for key in [key for key in self._sections if key[0] == rank]:
             self.ended(*key, now)
 
     def owes(self, now: float) -> float | None:
-        """Seconds for which a step has been owed; None: none is, or nobody knows."""
+        """Seconds for which a step has been owed; None: no step is owed, or unknown."""
         if self._sections or now - self._ticked > LATE:
             return None
         if not self._waits():
@@ -114,7 +114,7 @@ class StepClock:
         return self._waiting > 0 or self.excused()
 
     def section(self, now: float) -> LongSection | None:
-        """The open section whose time is over first, or has been over longest."""
+        """The open section that will exceed its timeout first, or has exceeded it longest."""
         until = min(now, self._ticked + LATE)
         found = [
             LongSection(
@@ -127,7 +127,7 @@ class StepClock:
 
 @dataclass(slots=True, kw_only=True)
 class TrainingProgress:
-    """What the ranks of one attempt have reported, and signs of a common mistake."""
+    """What the ranks of one attempt have reported, and whether they ignored the checkpoint."""
 
     ranks: tuple[int, ...]
     resume: CheckpointId | None
@@ -142,9 +142,9 @@ class TrainingProgress:
     asked_for_checkpoint: bool = False
     """A rank called `trainrun.get_checkpoint()`."""
     loaded: bool = False
-    """A rank has asked for files of it."""
+    """A rank has requested its files."""
     ignored: Problem | None = None
-    """A rank began below the step that it was handed."""
+    """A rank began below the step of its checkpoint."""
     _metrics_rank: int | None = None
     _heard: set[int] = field(default_factory=set)
 
@@ -161,14 +161,14 @@ class TrainingProgress:
 
     @property
     def all_finished(self) -> bool:
-        """Every rank said that the training is complete."""
+        """Every rank has called `trainrun.finish()`."""
         return self.finished.issuperset(self.ranks)
 
     def _look_for_ignored_resume(self, rank: int, step: int) -> None:
         if self.resume is None or step >= self.resume.step or self.ignored is not None:
             return
-        anew = "has loaded it and counts anew. Report a step that grows over all epochs"
-        over = "starts over. Load it with trainrun.get_checkpoint() and go on from its step + 1"
+        anew = "loaded it but restarted its step count. Report a step that grows over all epochs"
+        over = "started over. Load it with trainrun.get_checkpoint() and continue at its step + 1"
         self.ignored = Problem(
             type="StepsCountAnew" if self.loaded else "ResumeIgnored",
             reason="StartedBelowResumeStep",
@@ -179,15 +179,15 @@ class TrainingProgress:
 
 @dataclass(slots=True)
 class Loading:
-    """When processes asked for a checkpoint, and how long they waited for it; of one attempt.
+    """When processes requested a checkpoint, and how long they waited; of one attempt.
 
-    Entered while a process waits, by any number at once.
+    A context manager for the time that a process waits; several may be in it at once.
     """
 
     first: float | None = None
     """When the first one asked, on the monotonic clock."""
     last: float | None = None
-    """When the last one had its answer."""
+    """When the last one got its answer."""
     _waiting: int = 0
 
     def __enter__(self) -> None:
@@ -196,16 +196,16 @@ class Loading:
         self._waiting += 1
 
     def __exit__(self, *_: object) -> None:
-        """It has its answer, or has gone."""
+        """It has its answer, or has ended."""
         self._waiting -= 1
         self.last = time.monotonic()
 
     def before(self, spawned: float) -> float:
-        """Seconds from the spawn until the first one asked; 0: none has."""
+        """Seconds from the spawn until the first request; 0: none yet."""
         return 0.0 if self.first is None else max(self.first - spawned, 0.0)
 
     def seconds(self, now: float) -> float:
-        """Seconds from the first question to the last answer."""
+        """Seconds from the first request to the last answer."""
         if self.first is None:
             return 0.0
         end = now if self._waiting or self.last is None else self.last
@@ -214,23 +214,23 @@ class Loading:
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """How long the processes of a worker go without asking `should_save()`, in one attempt."""
+    """How often the processes of a worker call `should_save()`; of one attempt."""
 
     files: Mapping[int, CallGate]
     """Control files by rank."""
     longest: float = 0.0
-    """Seconds between two calls of one rank at most, the time since its last one included; 0 while
-    no rank has asked, as before its first call."""
+    """The longest time in seconds between two calls of a rank, including the time since its last
+    one; 0 before any first call."""
     fewest: int = 0
-    """Calls of the living rank that has made fewest."""
+    """Calls of the living rank that has made the fewest."""
     pause: float = 0.0
-    """Seconds since it has made the last of them, or was first seen."""
+    """Seconds since its last call, or since it was first checked."""
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """By rank its calls, and when a look first found so many."""
+    """By rank, its number of calls and when a check first found that number."""
     _looked: float = 0.0
 
     def look(self, living: tuple[int, ...], now: float, *, stopped: bool) -> None:
-        """`now` is on the monotonic clock; `stopped`: ranks may be waiting in a call."""
+        """Check the calls; `now` is monotonic; `stopped`: ranks may be waiting in a call."""
         nothing_known = stopped or now - self._looked > LATE
         self._looked = now
         for rank in living:

@@ -1,9 +1,9 @@
-"""Counting the votes on a call of `should_save()` where the operator does not, by way of the store.
+"""Counts the votes on a call of `should_save()` through the store while the operator is silent.
 
-Layer: agent. Every worker writes what it says of a call, once and for good, where all others see
-it; all then follow `vote_rules.outcome`. Invariants: what the agents count and what an operator
-counts is the same, since both follow from votes that never change, so that neither need know of the
-other; nothing is written, and the store is not asked, while the operator answers in time.
+Layer: agent. Every worker writes its vote on a call to the store, once and for good; all then
+follow `vote_rules.outcome`. Invariants: agents and operator reach the same result, since votes
+never change, so neither needs to know about the other; the store is neither read nor written while
+the operator answers in time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trainrun.contract.answer import SaveOrder
 from trainrun.errors import StoreError
 
 PATIENCE = 5.0
-"""Seconds that a prepared call waits for the operator; it decides in less than one."""
+"""Seconds that a prepared call waits for the operator, which decides in less than one."""
 SILENCE = 15.0
 """Seconds without an answer of the operator after which others may wait for our vote: it holds
 answers back for up to ten."""
 LOOK, LATER_LOOK = 2.0, 15.0
-"""Seconds between two looks at the store while a call is undecided, and when that takes long or
-nothing is known to be undecided."""
+"""Seconds between two reads of the store while a call is undecided; the second one after `LONG`,
+and if no undecided call is known."""
 LONG = 60.0
-"""Seconds after which it takes long."""
+"""Seconds that a call is undecided before the agent reads less often."""
 NAMED = 10
-"""Slots that a message names at most."""
+"""Maximum slots named in a message."""
 
 
 class Votes(Protocol):
@@ -42,39 +42,39 @@ class Votes(Protocol):
         ...
 
     def consider(self, order: SaveOrder) -> None:
-        """Do what follows from the count."""
+        """Follow the outcome of the count."""
         ...
 
     def says(self, call: int) -> bool | None:
-        """Whether this worker saves at a call if all others do; None: not known yet."""
+        """Whether this worker saves at a call if all others do; None: not decided yet."""
         ...
 
     def asked(self) -> SaveOrder | None:
-        """What asked for the call that was prepared last, as it would be said now."""
+        """The order that prepared the current call, with its ages brought up to date."""
         ...
 
     def undecided(self) -> float:
-        """Seconds since a call was prepared whose outcome is not known; 0 where there is none."""
+        """Seconds since the prepared and undecided call was prepared; 0: there is none."""
         ...
 
 
 class VoteStore(Protocol):
-    """Where all workers see what each says. Every method raises StoreError."""
+    """Shares the votes between workers. Every method raises StoreError."""
 
     async def write_vote(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
-        """Say it, as this worker, with what asked it to."""
+        """Write this worker's vote, with the order behind it."""
         ...
 
     async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
-        """What was said so far, by call and slot."""
+        """The votes so far, by call and slot."""
         ...
 
     async def asked_to_save(
         self, attempt: int, call: int, said: Mapping[int, bool]
     ) -> SaveOrder | None:
-        """What asked for a call, from those who agree to it."""
+        """The order behind a call, from workers that agree to it."""
         ...
 
 
@@ -88,13 +88,13 @@ class Tally:
     votes: Votes
     box: VoteStore
     problem: Problem | None = None
-    """Why ranks that reach the call have to wait."""
+    """Why ranks that reach the call must wait."""
     _next_look: float = 0.0
     _looking: asyncio.Task[None] | None = None
 
     def tick(self, now: float, *, silent: float) -> None:
-        """Called about once a second while the attempt runs; `silent`: seconds since the operator
-        has answered."""
+        """Called about once a second while the attempt runs; `silent`: seconds since the operator's
+        last answer."""
         undecided = self.votes.undecided()
         if undecided < PATIENCE:
             self.problem = None
@@ -102,7 +102,7 @@ class Tally:
                 self._next_look = now
                 return
         elif self.problem is None:
-            self._wait("VotesMissing", "; the store is asked for the votes of the other workers")
+            self._wait("VotesMissing", "; reading the votes of the other workers from the store")
             self._next_look = now
         if now >= self._next_look and (self._looking is None or self._looking.done()):
             self._next_look = now + (LOOK if PATIENCE <= undecided < LONG else LATER_LOOK)
@@ -117,18 +117,18 @@ class Tally:
         held = self.votes.vote.prepared
         try:
             if held is not None:
-                await self._say(held)  # before it looks, so that the last of all sees all
+                await self._say(held)  # write before reading, so that the last worker sees all
             for call, said in (await self.box.stored_votes(self.attempt)).items():
                 await self._take_part(call, said)
         except StoreError as error:
             self._wait(
                 "StorageUnavailable",
-                f", and the store cannot be asked for the votes of the other workers ({error}). It "
-                "goes on when one of the two answers",
+                f", and the votes of the other workers cannot be read from the store ({error}). It "
+                "continues when the operator or the store answers",
             )
 
     async def _take_part(self, call: int, said: Mapping[int, bool]) -> None:
-        """Say what this worker does at a call that others wait at; do what follows from all."""
+        """Vote on a call that others wait at, and follow the outcome of all votes."""
         if self.votes.says(call) is None:
             order = await self.box.asked_to_save(self.attempt, call, said)
             if order is not None:
@@ -137,7 +137,7 @@ class Tally:
             said = {**said, **await self._say(call)}
         asked = self.votes.asked()
         if self.votes.vote.prepared != call or asked is None:
-            return  # not ours to decide, or decided meanwhile
+            return  # not prepared here, or decided meanwhile
         stage = vote_rules.outcome(said, workers=self.workers)
         if stage is not None:
             self.problem = None
@@ -146,7 +146,7 @@ class Tally:
             self._wait("VotesMissing", self._missing(said))
 
     async def _say(self, call: int) -> dict[int, bool]:
-        """Write our ballot where there is something to say; returns it."""
+        """Write our vote if there is one; return it by slot."""
         agrees = self.votes.says(call)
         if agrees is None:
             return {}
@@ -160,7 +160,7 @@ class Tally:
         call = self.votes.vote.prepared
         if call is not None and self.votes.undecided() >= PATIENCE:
             message = (
-                f"training waits at call {call} of should_save(): the operator has not said "
+                f"training waits at call {call} of should_save(): the operator has not decided "
                 f"whether to save there{why}"
             )
             self.problem = Problem(type="SaveWaiting", reason=reason, message=message)
@@ -169,6 +169,6 @@ class Tally:
         slots = [slot for slot in range(self.workers) if slot not in said]
         named = ", ".join(map(str, slots[:NAMED])) + (", ..." if len(slots) > NAMED else "")
         return (
-            f", and the votes of the workers of slots {named} are not in the store. It goes on "
+            f", and the votes of the workers of slots {named} are not in the store. It continues "
             "when they are, or when the operator answers"
         )

@@ -1,9 +1,9 @@
-"""This worker's part in agreeing on the call of `should_save()` that is answered with yes.
+"""This worker's vote on the call of `should_save()` that all ranks answer with yes.
 
-Layer: agent. The votes are counted by the operator (two phases: prepare, then commit or abort), or
-by the agents where it does not (see `tally`); by which rules one is given says `vote_rules`, here
-they are carried out on the processes' control files. Invariants: once a call is committed, it and
-every later one is answered with yes; a rank that has exited does not count.
+Layer: agent. The operator counts the votes (two phases: prepare, then commit or abort), or the
+agents do while it is silent (see `tally`). `vote_rules` decides this worker's vote; this module
+carries it out on the processes' control files. Invariants: once a call is committed, it and every
+later one is answered with yes; a rank that has exited does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainrun.contract.local_files import CallGate
 from trainrun.contract.questions import SaveNow
 
 BUSY_RETRY = 0.002
-"""Seconds until a control file that its process has locked is tried again."""
+"""Seconds before retrying a control file that its process has locked."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,32 +38,32 @@ class Voter:
     ended_well: Callable[[], bool] = lambda: False
     """Whether every process has ended with exit code 0."""
     saved: set[int] = field(default_factory=set)
-    """Ranks that were answered with yes."""
+    """Ranks that got the answer yes."""
     _vote: SaveVote = field(default_factory=SaveVote)
     """Without the calls, which the processes count."""
     _asked: SaveNow | None = None
-    """What the ranks are told after a commit, as it came."""
+    """The answer for ranks after a commit, with ages as of `_asked_at`."""
     _asked_at: float = 0.0
-    """When it came, on the monotonic clock."""
+    """On the monotonic clock."""
     _order: SaveOrder | None = None
-    """What asked for the call that is prepared, as it came."""
+    """The order that prepared the current call, with ages as of `_ordered_at`."""
     _ordered_at: float = 0.0
-    """When it came, on the monotonic clock."""
+    """On the monotonic clock."""
     _prepared_at: float = 0.0
     _waiters: list[asyncio.Future[SaveNow | None]] = field(default_factory=list)
     _retry: asyncio.TimerHandle | None = None
 
     @property
     def vote(self) -> SaveVote:
-        """As heartbeats carry it."""
-        # Also of ranks that have ended: a call that they passed is not theirs to save at.
+        """The vote for heartbeats."""
+        # Includes ended ranks: the gang cannot save at a call that they have passed.
         calls = max((file.calls for file in self.files.values()), default=0)
         return replace(self._vote, calls=calls)
 
     def apply(self, order: SaveOrder | None) -> None:
-        """Do what the operator says about a call; repeating it changes nothing.
+        """Follow the operator's order about a call; repeating it changes nothing.
 
-        The vote of processes that have all ended is final: nobody waits for an answer any more.
+        The vote is final once all processes have ended: no rank waits for an answer then.
         """
         self._cancel_retry()
         if order is None:
@@ -74,24 +74,24 @@ class Voter:
             self._retry = asyncio.get_running_loop().call_later(BUSY_RETRY, self.apply, order)
 
     def consider(self, order: SaveOrder) -> None:
-        """The same for what the agents' own count says; where a control file is locked this very
-        moment nothing changes, since they count again."""
+        """Follow the agents' own count; if a control file is locked at this moment nothing changes,
+        since they count again."""
         with contextlib.suppress(BlockingIOError):
             self._follow(order)
 
     def says(self, call: int) -> bool | None:
-        """Whether this worker saves at a call if all others do; None: not known yet."""
+        """Whether this worker saves at a call if all others do; None: not decided yet."""
         living = bool(self.living())
         return vote_rules.says(self.vote, call, living=living, ended_well=self.ended_well())
 
     def asked(self) -> SaveOrder | None:
-        """What asked for the call that was prepared last, as it would be said now."""
+        """The order that prepared the current call, with its ages brought up to date."""
         if self._order is None:
             return None
         return aged(self._order, by=time.monotonic() - self._ordered_at)
 
     def undecided(self) -> float:
-        """Seconds since a call was prepared whose outcome is not known; 0 where there is none."""
+        """Seconds since the prepared and undecided call was prepared; 0: there is none."""
         return 0.0 if self._vote.prepared is None else time.monotonic() - self._prepared_at
 
     async def ask(self, rank: int, call: int) -> SaveNow | None:
@@ -116,7 +116,7 @@ class Voter:
             file.close()
 
     def _follow(self, order: SaveOrder) -> None:
-        """Raises BlockingIOError where a control file is locked, with nothing changed."""
+        """Raises BlockingIOError if a control file is locked, and then changes nothing."""
         before, now, living = self._vote, time.monotonic(), bool(self.living())
         self._vote = vote = vote_rules.obeyed(before, order, living=living, stops=self._mark)
         if vote.committed != before.committed:
@@ -133,11 +133,11 @@ class Voter:
         if vote != before:
             self.news()
         if order.stage == "Prepare" and order.call == vote.prepared:
-            # Also when it comes again: who is to write may have changed since.
+            # Also if it is repeated: the writer rank may have changed.
             self._order, self._ordered_at = order, now
 
     def _mark(self, call: int) -> bool:
-        """Stop every living rank at `call`, or none; raises BlockingIOError where one is locked."""
+        """Stop every living rank at `call`, or none; raises BlockingIOError if one is locked."""
         living = self.living()
         if any(file.calls >= call for rank, file in self.files.items() if rank not in living):
             return False
@@ -159,8 +159,8 @@ class Voter:
             try:
                 file.try_abort()
             except BlockingIOError:
-                # Locked by its process this very moment: it takes the slow path at worst, and is
-                # answered with no there.
+                # Its process holds the lock at this moment: at worst it takes the slow path, where
+                # the answer is no.
                 asyncio.get_running_loop().call_later(BUSY_RETRY, self._unmark_later, file)
 
     def _unmark_later(self, file: CallGate) -> None:
@@ -170,7 +170,7 @@ class Voter:
     def _answer(self, asked: SaveNow | None) -> None:
         waiters, self._waiters = self._waiters, []
         for outcome in waiters:
-            if not outcome.done():  # else its process has ended
+            if not outcome.done():  # otherwise its process has ended
                 outcome.set_result(asked)
 
     def _cancel_retry(self) -> None:

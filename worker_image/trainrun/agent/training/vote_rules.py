@@ -1,10 +1,10 @@
-"""The rules by which one worker votes on the call of `should_save()` that is answered with yes.
+"""The rules by which one worker votes on the call of `should_save()` that all answer with yes.
 
-Layer: agent. Pure: the agent carries them out on its processes (see `vote`), the simulated agent on
+Layer: agent. Pure: the agent applies them to its processes (see `vote`), the simulated agent to
 virtual ones. Invariants: a prepared call is binding until it is committed or aborted; a refused
-call is never prepared; a committed one, and the vote of processes that have all ended, are final.
-So what follows from all votes is the same whoever counts them, and whenever: the operator, or the
-agents themselves (see `tally`).
+call is never prepared; a committed call is final, and so is the vote once all processes have ended.
+So the outcome of all votes is the same whether the operator counts them or the agents do (see
+`tally`), and at any time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def obeyed(
     living: bool = True,
     stops: Callable[[int], bool] | None = None,
 ) -> SaveVote:
-    """The vote after an order, the same where it is old or comes again.
+    """The vote after an order; unchanged if the order is old or repeated.
 
-    `living`: whether any rank lives that could save; `stops` stops all of them at a call, or none,
-    and says which. None: they can be stopped at every call after `vote.calls`.
+    `living`: whether a rank lives that could save; `stops` stops all of them at a call, or none,
+    and returns whether it did. None: they can be stopped at every call after `vote.calls`.
     """
     call = order.call
     if vote.committed is not None or not living:
@@ -36,7 +36,7 @@ def obeyed(
         case "Prepare":
             return _prepared(vote, call, stops or (lambda call: vote.calls < call))
         case "Commit":
-            # A commit needs the votes of all that live: never asked about this call, no part in it.
+            # A commit needs all living workers: one that was not asked has no part in it.
             return replace(vote, committed=call, prepared=None) if vote.prepared == call else vote
         case "Abort":
             kept = None if vote.prepared == call else vote.prepared
@@ -44,10 +44,10 @@ def obeyed(
 
 
 def says(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool | None:
-    """Whether this worker saves at `call` if all others do, for good; None: it may yet say either.
+    """Whether this worker saves at `call` if all others do, for good; None: undecided.
 
-    A worker whose processes have ended well stops nobody from saving at a call that it never made;
-    for one whose processes were killed nothing is said, since its attempt is over.
+    A worker whose processes have all exited 0 does not prevent a save at a call that it never
+    reached; one whose processes were killed stays undecided, since its attempt is over.
     """
     if call in (vote.prepared, vote.committed):
         return True
@@ -59,7 +59,7 @@ def says(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool |
 
 
 def outcome(said: Mapping[int, bool], *, workers: int) -> Literal["Commit", "Abort"] | None:
-    """What follows for a call from what the workers have said of it, by slot; None: not enough."""
+    """The outcome for a call from the workers' votes by slot; None: votes are missing."""
     if not all(said.values()):
         return "Abort"
     return "Commit" if len(said) == workers else None
@@ -69,8 +69,8 @@ def _prepared(vote: SaveVote, call: int, stops: Callable[[int], bool]) -> SaveVo
     if call <= vote.refused or call == vote.prepared:
         return vote
     if vote.prepared is not None:
-        # Two operators at once. A later call can wait until ours is settled; an earlier one would
-        # wait for us for ever.
+        # Two operators at once. A later call can wait until ours is decided; refuse an earlier one,
+        # which would wait for us without end.
         if call > vote.prepared:
             return vote
     elif stops(call):
