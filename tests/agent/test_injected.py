@@ -211,7 +211,7 @@ import sys; sys.path.insert(0, sys.argv[1])
 import importlib, pkgutil
 from trainrun import tasks
 for module in pkgutil.iter_modules(tasks.__path__):
-    if module.name not in ("local_keep", "launcher"):
+    if module.name not in ("local_storage", "launcher"):
         importlib.import_module(f"trainrun.tasks.{module.name}")
 print(tasks.run.__name__)
 """
