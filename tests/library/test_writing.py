@@ -211,8 +211,8 @@ def test_a_file_that_comes_after_the_report_ends_the_script_with_what_to_wait_fo
     with pytest.raises(trainrun.CheckpointUnfinished) as refused:
         trainrun.report(step=5)
     assert str(refused.value).startswith(
-        "the checkpoint of step 3 was reported before its save had ended: __2_1.distcp came "
-        "afterwards. No run resumes from it. Report a checkpoint when its save has ended: wait for"
+        "the checkpoint of step 3 was reported before its save had ended, since __2_1.distcp "
+        "appeared later, so no run resumes from it. Report a checkpoint when its save has ended: "
     )
     trainrun.report(step=5)
 

@@ -1,19 +1,19 @@
-"""Makes the archive that is carried into images which do not have the agent.
+"""Builds the archive that brings the agent into images without it.
 
     python worker_image/inject/build.py ARCHIVE
 
 Layer: outside of all packages; runs in an environment where `trainrun` is installed (editable or
 not) and copies from there:
 
-    run.py       what a worker's first process becomes
+    run.py       runs in a worker's first process
     trainrun/    the agent, imported from the archive
     lib/         the package that scripts import: `trainrun` without the agent
-    libraries/   boto3 and what it needs, for the agent alone
+    libraries/   boto3 and its dependencies, only for the agent
 
-Invariants: pure Python, so that one archive fits each image and Python >= 3.10; relocatable, since
-nothing in it depends on where it lies; what is compiled serves Pythons like the one that runs this,
-others compile for themselves. Of botocore's descriptions of services (25 MB) only those stay that
-lead to an object store and to credentials for it.
+Invariants: pure Python, so that one archive fits every image and Python >= 3.10; relocatable, since
+nothing in it depends on its path; compiled modules serve Pythons of the version that runs this,
+others compile for themselves. Of botocore's service descriptions (25 MB) it keeps only those for
+object stores and their credentials.
 """
 
 from __future__ import annotations
@@ -41,29 +41,30 @@ LIBRARIES = {
 """Modules and the distributions that they belong to."""
 
 SERVICES = ("s3", "sts", "sso", "sso-oidc")
-"""The store, and how clusters and people get credentials for it."""
+"""The store, and the services that give clusters and users credentials for it."""
 
 TIME_ZONES = "dateutil-zoneinfo.tar.gz"
-"""For systems without any; what botocore reads and writes is in UTC."""
+"""Time zones for systems without any; not needed, since botocore uses UTC."""
 
 UNUSED = (
     *("dynamodb", "emscripten"),
     *("crt.py", "processpool.py", "pyopenssl.py", "rrule.py", "stub.py", "win.py"),
 )
-"""Of the libraries: for a database, browsers, other ways to transfer, calendars, tests, Windows."""
+"""Unused parts of the libraries: for a database, browsers, other transfers, calendars, tests,
+Windows."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
 AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
-"""Parts of `trainrun` that no script imports: the agent's, and the clerk's of a sweep."""
+"""Parts of `trainrun` that no script imports: those of the agent and of a sweep's clerk."""
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
     *("checkpoint_handle.py", "reporting.py", "restoring.py", "sweep", "sweep_log.py", "_samplers"),
     "inspection.py",
 )
-"""Parts that the agent does not import: for scripts, the clerk of a sweep, or the command line."""
+"""Parts that the agent does not import: for scripts, a sweep's clerk, or the command line."""
 
 
 def build(archive: Path) -> None:
-    """Write the archive, over one that may be there."""
+    """Write the archive; replaces an existing one."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(Path(__file__).with_name("run.py"), folder)
@@ -98,9 +99,9 @@ def _copy_module(name: str, folder: Path, *, without: Iterable[str] = ()) -> Non
 
 
 def _copy_metadata(distribution: str, folder: Path) -> None:
-    """Licences and versions go with what they belong to."""
+    """Copy licences and versions along with a distribution."""
     for file in importlib.metadata.files(distribution) or ():
-        # The rest speaks of the environment that it was copied from.
+        # The rest describes the environment that it was copied from.
         kept = file.name == "METADATA" or file.name.startswith(("LICENSE", "NOTICE"))
         if file.parts[0].endswith(".dist-info") and kept:
             copy = folder / file
@@ -118,13 +119,13 @@ def _compile(folder: Path) -> None:
         if not compileall.compile_dir(
             part,
             quiet=1,
-            # Archives are searched for compiled modules beside their sources.
+            # Python looks for compiled modules in archives next to their sources.
             legacy=part.name == "trainrun",
-            # Unchecked, since copying changes the times of files.
+            # Unchecked, since copying changes file times.
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             stripdir=str(folder),
         ):
-            raise SystemExit(f"{part}: not everything could be compiled")
+            raise SystemExit(f"{part}: some modules could not be compiled")
 
 
 def _pack(folder: Path, archive: Path) -> None:

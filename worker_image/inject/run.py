@@ -1,9 +1,9 @@
-"""Starts the agent from the archive that this file lies in, with whatever Python an image has.
+"""Starts the agent from the archive that contains this file, with the image's Python.
 
-Layer: outside of all packages; `build.py` puts it beside `trainrun` (the agent), `lib` (what
-scripts import) and `libraries` (boto3, for the agent). The Python runs with `-I -S`: the agent sees
-nothing but the archive and the standard library, not the image's packages, and no PYTHONPATH or
-other variable that is meant for the training.
+Layer: outside of all packages; `build.py` puts it next to `trainrun` (the agent), `lib` (what
+scripts import) and `libraries` (boto3, for the agent). Python runs with `-I -S`: the agent sees
+only the archive and the standard library, not the image's packages, and no PYTHONPATH or other
+variable for the training.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 ARCHIVE = Path(__file__).parent
 FOLDER = ARCHIVE.with_suffix("")
-"""Where things are unpacked."""
+"""Where its parts are unpacked."""
 _unpacking = threading.Lock()
 
 
 def unpack(part: str) -> str:
-    """Write one folder of the archive beside it; returns where. Raises OSError."""
+    """Unpack one folder of the archive next to it and return its path. Raises OSError."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         names = [name for name in archive.namelist() if name.startswith(f"{part}/")]
         archive.extractall(FOLDER, names)
@@ -29,9 +29,9 @@ def unpack(part: str) -> str:
 
 
 def bring_boto3() -> None:
-    """Let boto3 be imported; any thread may call this, any number of times. Raises OSError.
+    """Make boto3 importable; any thread may call this, any number of times. Raises OSError.
 
-    botocore reads files of its own, so it cannot be imported from the archive.
+    botocore reads its own data files, so it cannot be imported from the archive.
     """
     with _unpacking:
         if str(FOLDER / "libraries") not in sys.path:
@@ -39,8 +39,8 @@ def bring_boto3() -> None:
 
 
 def start() -> None:
-    """Run the agent; leaves with its exit code."""
-    # Before anything else is loaded: see where the agent's main takes this back.
+    """Run the agent and exit with its exit code."""
+    # Before anything else is loaded: see where the agent's main unblocks it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     from trainrun.agent import termination_message
     from trainrun.agent.main import main

@@ -210,7 +210,7 @@ def test_a_rank_that_swallows_a_failed_staging_yields_no_checkpoint_without_its_
     operator.order(start(per_worker=2))
     operator.until(lambda s: s.committed and s.committed.id.step == 6)
     worker.shows("swallowed")
-    worker.shows("there will be no checkpoint of this step, on any rank")
+    worker.shows("so no rank will have a checkpoint of this step")
     state = operator.state()
     assert state is not None
     assert state.dropped == (5,)

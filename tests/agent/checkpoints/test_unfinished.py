@@ -62,9 +62,9 @@ def test_a_checkpoint_whose_second_file_comes_later_is_set_aside_and_the_script_
     (workers.folder / "go").touch()
     state = operator.until(told)
     assert told(state) == (
-        "the checkpoint of step 1 was reported before its save had ended: optimizer.bin came "
-        "afterwards. No run resumes from it. Report a checkpoint when its save has ended: wait for "
-        "the future of async_save(), call wait_until_finished() of orbax, or join the thread or "
+        "the checkpoint of step 1 was reported before its save had ended, since optimizer.bin "
+        "appeared later, so no run resumes from it. Report a checkpoint when its save has ended: "
+        "wait for the future of async_save(), call wait_until_finished() of orbax, or join the thread or "
         "process that saves"
     )
     eventually(lambda: set_aside(workers, 1) == told(state))
@@ -89,7 +89,7 @@ def test_a_late_file_of_a_rank_that_had_none_yet_costs_the_checkpoint_of_all(
     operator.until(lambda s: s.committed and s.committed.id.step == 5)
     (workers.folder / "go").touch()
     operator.until(told)
-    eventually(lambda: "rank1.bin came afterwards" in set_aside(workers, 5))
+    eventually(lambda: "rank1.bin appeared later" in set_aside(workers, 5))
 
 
 def test_a_part_that_was_torn_before_anything_was_stored_is_never_stored(

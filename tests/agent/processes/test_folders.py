@@ -94,6 +94,6 @@ def test_what_cannot_be_removed_is_told(
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     remove_folder(tmp_path / "staged")
     assert caplog.messages == [
-        f"{tmp_path}/staged takes room, since it cannot be removed: [Errno 16] Device or resource "
-        f"busy: '{tmp_path}/staged'"
+        f"{tmp_path}/staged still takes disk space, since it cannot be removed: [Errno 16] Device "
+        f"or resource busy: '{tmp_path}/staged'"
     ]

@@ -86,7 +86,7 @@ def test_a_missing_working_directory_is_an_exit_with_a_clear_message(
     operator.order(start())
     [end] = operator.until(lambda s: s.exits).exits
     assert end.exception == (
-        "StartFailed: the working directory /no/such/folder does not exist or is no directory"
+        "StartFailed: the working directory /no/such/folder does not exist or is not a directory"
     )
 
 

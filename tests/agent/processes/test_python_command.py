@@ -29,16 +29,16 @@ def test_a_python_with_a_script_or_module_can_stand_by(
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("./train", "./train is no Python; write the command as python script.py or python -m mo"),
-        ("", "the empty command is no Python"),
-        ("python", "it names no script"),
-        ("python -", "its script is read from stdin"),
-        ("python -c pass", "python -c runs no script"),
-        ("python -i train.py", "python -i runs no script"),
-        ("python --version", "python --version runs no script"),
+        ("./train", "./train is not a Python interpreter; write the command as python script.py"),
+        ("", "the empty command is not a Python interpreter"),
+        ("python", "the command names no script"),
+        ("python -", "the command reads its script from stdin"),
+        ("python -c pass", "python -c does not run a script"),
+        ("python -i train.py", "python -i does not run a script"),
+        ("python --version", "python --version does not run a script"),
         ("python -uE train.py", "python -E ignores PYTHONPATH"),
-        ("python -S train.py", "python -S loads no site"),
-        ("python -m", "it names no module"),
+        ("python -S train.py", "python -S does not load site"),
+        ("python -m", "the command names no module"),
     ],
 )
 def test_of_any_other_command_it_is_said_why_none_can(command: str, why: str) -> None:

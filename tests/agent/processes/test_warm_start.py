@@ -308,7 +308,7 @@ def test_a_rank_that_is_stopped_while_its_standby_loads_was_stopped(
     operator.order(Hold(attempt=3))
     [end] = operator.until(lambda s: s.attempt == 2 and s.exits).exits
     assert end.ordered
-    assert "came to nothing" not in worker.output
+    assert "in a row failed" not in worker.output
     operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 3)
 
 
@@ -432,7 +432,7 @@ def test_what_cannot_be_imported_does_not_keep_a_first_attempt_from_its_start(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
     worker = gathering(workers, tmp_path, preload="no_such_module")
-    worker.shows("workers.warmStart has no effect any more: 3 standbys came to nothing")
+    worker.shows("workers.warmStart has no effect from now on: 3 standbys in a row failed")
     operator.order(start(workers=2, per_worker=2))
     told = operator.until(lambda s: s.steps == (1, 1), worker="run-1-1")
     assert [p.type for p in operator.until(lambda s: s.problems, worker="run-1-1").problems] == [
@@ -446,7 +446,7 @@ def test_a_module_that_cannot_be_imported_ends_the_attempts_to_keep_standbys(
 ) -> None:
     worker = training(operator, workers, tmp_path, preload=("no_such_module",))
     worker.shows(
-        "workers.warmStart has no effect any more: 3 standbys came to nothing: it ended: "
+        "workers.warmStart has no effect from now on: 3 standbys in a row failed: it ended: "
         "ModuleNotFoundError: No module named 'no_such_module'"
     )
     again(operator)
@@ -457,7 +457,10 @@ def test_a_module_that_cannot_be_imported_ends_the_attempts_to_keep_standbys(
     ("command", "why"),
     [
         ((sys.executable, "-I", "SCRIPT"), "python -I ignores PYTHONPATH"),
-        (("bash", "-c", f"exec {sys.executable} SCRIPT"), "bash is no Python; write the command"),
+        (
+            ("bash", "-c", f"exec {sys.executable} SCRIPT"),
+            "bash is not a Python interpreter; write the",
+        ),
     ],
 )
 def test_another_command_starts_cold_with_a_line_that_says_why(
@@ -486,7 +489,9 @@ def test_an_interpreter_that_reads_no_pythonpath_never_runs_the_script_as_a_stan
     wrapper.chmod(0o755)
     command = (str(wrapper), str(tmp_path / "train.py"))
     worker = training(operator, workers, tmp_path, preload=("decimal",), command=command)
-    worker.shows("has no effect any more: 3 standbys came to nothing: its interpreter runs no")
+    worker.shows(
+        "has no effect from now on: 3 standbys in a row failed: its interpreter does not run"
+    )
     assert worker.output.count("trains") == 1
 
 

@@ -1,3 +1,3 @@
-"""What whoever runs here needs of the machine, its files and texts: scripts, tasks, agents."""
+"""Helpers for the machine, files and texts, shared by scripts, tasks and agents."""
 
 from __future__ import annotations

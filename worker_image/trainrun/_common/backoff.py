@@ -10,7 +10,7 @@ import random
 
 
 class Backoff:
-    """Doubles from `first` to `longest` seconds; jitter keeps a gang from knocking at once."""
+    """Doubles from `first` to `longest` seconds; jitter spreads the retries of a gang."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -23,15 +23,15 @@ class Backoff:
         return pause * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """The last try went well."""
+        """The last try succeeded: start again at the first pause."""
         self._next = self._first
 
 
 async def ends_early(hurry: asyncio.Event, seconds: float) -> bool:
-    """Pause for so many seconds, or until `hurry` is set; says whether it was."""
+    """Pause for `seconds`, or until `hurry` is set; returns whether it was."""
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds
-    # Not `wait_for`: Python before 3.12 loses a cancellation that meets its end.
+    # Not `wait_for`: Python before 3.12 loses a cancellation that coincides with its end.
     timer = loop.call_later(seconds, hurry.set)
     try:
         await hurry.wait()

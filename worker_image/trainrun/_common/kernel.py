@@ -1,13 +1,13 @@
-"""What the kernel does with our processes: it kills them for memory, or with their parent.
+"""The kernel's view of our processes: out-of-memory kills, memory use, parents and orphans.
 
-Layer: leaf, of the agent and of tasks. The counters of the memory cgroup, of both versions, say
-whether it killed, and how full it is. A rise of the counter is used up by the first death that it
-explains: of two ranks that die one after the other, one ran out of memory and the other lost its
-peer.
+Layer: leaf, of the agent and of tasks. The files of the memory cgroup, of both versions, show
+whether the kernel killed a process, and how full it is. The first death that a rise of the counter
+explains uses it up: of two ranks that die one after the other, one ran out of memory and the other
+lost its peer.
 
-What a process is to its parent and its orphans is said by prctl(2), by way of ctypes. Process 1 of
-a container needs nothing of it. It is resolved at import, because the code that runs between fork
-and exec must not look anything up: another thread may have held a lock while we forked.
+prctl(2), called through ctypes, ties a process to its parent and adopts orphans; process 1 of a
+container needs neither. It is resolved at import, because code between fork and exec must not look
+anything up: another thread may have held a lock during the fork.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEMORY_FILES = (
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 UNLIMITED = 1 << 60
-"""Bytes above which a limit means none: version 1 says it with a huge number."""
+"""Bytes above which a limit means none: version 1 writes a huge number."""
 
 
 class OomCounter:
@@ -43,7 +43,7 @@ class OomCounter:
         self._last = self._read()
 
     def rose(self) -> bool:
-        """Say whether the kernel killed for memory since the last call."""
+        """Whether the kernel has killed for memory since the last call."""
         before, self._last = self._last, self._read()
         return self._last > before
 
@@ -62,7 +62,7 @@ class OomCounter:
 
 
 def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | None:
-    """Return the file with this process's `oom_kill` counter; None where there is none."""
+    """Return the file with this process's `oom_kill` counter; None: there is none."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -75,7 +75,7 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
             base, name = root, "memory.events"
         else:
             continue
-        # In a container the cgroup file system is mounted at our own group: its root is ours.
+        # In a container the cgroup file system is mounted at our own group, so its root is ours.
         for file in (base / path.lstrip("/") / name, base / name):
             if file.exists():
                 return file
@@ -83,9 +83,8 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
 
 
 def memory_used(counter: Path | None) -> float | None:
-    """The part of its limit that the cgroup of this counter has in use, without what the kernel
-    would take back at once, caches of files that nobody used lately; None: there is no limit, or
-    nobody knows."""
+    """The part of its memory limit that the cgroup of this counter uses, without inactive file
+    caches, which the kernel would reclaim at once; None: there is no limit, or it is unknown."""
     if counter is None:
         return None
     for limit_name, used_name in MEMORY_FILES:
@@ -102,7 +101,7 @@ def memory_used(counter: Path | None) -> float | None:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes of memory of a process, shared pages counted in part; 0: nobody knows."""
+    """Bytes of memory of a process, shared pages counted proportionally; 0: unknown."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -112,21 +111,23 @@ def memory_of(pid: int) -> int:
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become our children, as they are process 1's in a container."""
+    """Adopt orphaned descendants, as process 1 of a container does."""
     _checked(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def signal_on_parent_death(number: int) -> None:
-    """Ask for a signal when the thread that started us ends; misses one that is dead already."""
+    """Request a signal for the end of the thread that started us; misses one that has already
+    ended."""
     _checked(PR_SET_PDEATHSIG, number)
 
 
 def die_with_parent(parent: int) -> Callable[[], None]:
-    """Return what a child of `parent` runs between fork and exec, to be killed with its parent."""
+    """Return a function that a child of `parent` runs between fork and exec, so that the kernel
+    kills it with its parent."""
 
     def before_exec() -> None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked: nobody will signal us
+        if os.getppid() != parent:  # it died before prctl, so no signal will come
             os._exit(1)
 
     return before_exec

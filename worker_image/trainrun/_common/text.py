@@ -1,8 +1,8 @@
-"""Texts from outside, made harmless where they enter.
+"""Cleans texts from outside where they enter.
 
-Layer: leaf, pure. Whatever a training process prints or a kubelet quotes ends up in statuses,
-events and terminals: a code point that UTF-8 cannot hold must not stop anybody there. Cleaning what
-is clean changes nothing and costs next to nothing.
+Layer: leaf, pure. Output of training processes and messages of kubelets appear in statuses, events
+and terminals, where a code point that UTF-8 cannot encode must not cause errors. Cleaning a clean
+text changes nothing and costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 LONGEST_TEXT = 4096
-"""Characters of a text that are kept; what ours send is shorter."""
+"""Characters kept of a text; our own texts are shorter."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]\x0f?|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[()][0AB]"
@@ -22,15 +22,16 @@ _ESCAPES = re.compile(
 _LINE_ENDS = re.compile(r"\r\n?")
 _HARMFUL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
-    r"\ud800-\udfff]"  # halves of characters: UTF-8 has none
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks
+    r"\ud800-\udfff]"  # surrogates, which UTF-8 cannot encode
 )
 
 
 def cleaned(text: str) -> str:
-    """The text in code points that can be written and shown anywhere, cut at LONGEST_TEXT.
+    """The text with only code points that can be written and displayed anywhere, cut at
+    LONGEST_TEXT.
 
-    What is left out within a line is shown as U+FFFD; colours go without a trace.
+    Other code points become U+FFFD; colours are removed.
     """
     text = shortened(text, LONGEST_TEXT)
     if text.isascii() and text.isprintable():  # nearly all
@@ -40,25 +41,25 @@ def cleaned(text: str) -> str:
 
 
 def without_escapes(text: str) -> str:
-    """The text without what colours it or moves the cursor of a terminal."""
+    """The text without terminal sequences for colours and cursor movement."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def one_line(text: str) -> str:
-    """The text with a space in the place of each line end and what surrounds it: for events, tables
-    and whatever else takes one line."""
+    """The text in one line, each line end and the white space around it replaced by a space: for
+    events, tables and the like."""
     if "\n" not in text and text.isprintable():  # nearly all
         return text
     return " ".join(filter(None, map(str.strip, text.splitlines())))
 
 
 def shortened(text: str, longest: int) -> str:
-    """At most so many characters of the text, with a sign where something is missing."""
+    """At most `longest` characters of the text; ends with "…" if it was cut."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def cut(text: str, limit: int) -> str:
-    """At most so many bytes of the text as JSON, with a sign where something is missing."""
+    """At most `limit` bytes of the text as JSON; ends with "…" if it was cut."""
     if room(text) <= limit:
         return text
     sizes = accumulate(room(char) for char in text)
@@ -69,12 +70,12 @@ def cut(text: str, limit: int) -> str:
 def newest_of(
     lines: tuple[str, ...], limit: int, *, size: Callable[[str], int] = len
 ) -> tuple[str, ...]:
-    """The last lines that take so much together at most."""
+    """The last lines whose total size is at most `limit`."""
     sizes = accumulate(size(line) for line in reversed(lines))
     kept = sum(taken <= limit for taken in sizes)
     return lines[len(lines) - kept :]
 
 
 def room(text: str) -> int:
-    """Bytes as JSON, inside the quotes: output of training processes is full of escapes."""
+    """Bytes of the text as JSON, without the quotes: training output is full of escapes."""
     return len(json.dumps(text, ensure_ascii=False).encode(errors="replace")) - 2

@@ -1,9 +1,9 @@
-"""What a directory holds besides the bytes of its files: folders, links, modes and times.
+"""The structure of a directory: folders, links, modes and times, without file contents.
 
-Layer: leaf, shared by both sides. Invariant: a link to something in the same directory is a
-relative link wherever the directory is copied to; any other one stands for what it leads to, as
-nothing says that this is there on another machine. Also how a disk says that it is full, and
-removing what was made read-only.
+Layer: leaf, shared by both sides. Invariant: a link to something in the same directory stays a
+relative link wherever the directory is copied to; any other link is replaced by its target, which
+may not exist on another machine. Also the errors of a full disk, and removal of read-only
+directories.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of errors: no room, for anybody or for this user."""
+"""Error numbers of a full disk or an exhausted quota."""
 
 OURS = ".trainrun"
-"""A folder of this name at the top of a directory is TrainRun's and no part of it."""
+"""A folder of this name at the top of a directory belongs to TrainRun and is not part of it."""
 
 APART = 300
-"""So many of the newest entries get times of change that differ; a clock tick is up to 10 ms."""
+"""How many of the newest entries get distinct times of change; a clock tick is up to 10 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +38,19 @@ class TreeEntry:
     """Path relative to the directory."""
     folder: bool = False
     target: str = ""
-    """Where a link leads, relative to the folder that it is in; empty: it is no link."""
+    """The target of a link, relative to its folder; empty: not a link."""
     mode: int = 0
     """Permission bits."""
     modified: int = 0
-    """Microseconds since the epoch, which every file system can keep in its times."""
+    """Microseconds since the epoch, a precision that every file system can store."""
     ranks: tuple[int, ...] = ()
-    """Within a checkpoint: the global ranks that brought it, ascending."""
+    """In a checkpoint: the global ranks that brought it, ascending."""
 
 
 def walk(top: Path) -> list[TreeEntry]:
-    """All of a directory, ordered by name, each folder before what is in it.
+    """All entries of a directory, ordered by name, each folder before its content.
 
-    A link to a folder outside is followed, but not back to where it was met. Raises OSError.
+    Follows a link to a folder outside, but not back to a folder above the link. Raises OSError.
     """
     return sorted(_below(top, "", frozenset()), key=lambda entry: entry.name)
 
@@ -77,9 +77,9 @@ def _below(top: Path, prefix: str, above: frozenset[str]) -> Iterator[TreeEntry]
 
 
 def inner_target(link: Path, top: Path) -> str:
-    """Where a link in `top` leads if that is in `top` as well, from its own folder; else empty."""
+    """The target of a link in `top`, relative to the link's folder; empty: it is outside `top`."""
     target, real = link.readlink(), Path(os.path.realpath(link))
-    # Not by way of the directory's own name: it is another one after a rename.
+    # Not through the directory's own name, which a rename changes.
     inside = Path(os.path.normpath(Path(os.path.relpath(link.parent, top)) / target))
     outside = inside.is_absolute() or inside.parts[:1] == ("..",)
     if outside or Path(os.path.realpath(top / inside)) != real:
@@ -101,16 +101,16 @@ def time_of(facts: os.stat_result) -> int:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set permission bits, where the file system has any."""
+    """Set permission bits, if the file system supports them."""
     with contextlib.suppress(PermissionError):
         path.chmod(mode)
 
 
 def stamp(top: Path, entries: Iterable[TreeEntry], *, apart: bool = False) -> None:
-    """Give what lies in `top` the modes and times of these entries, the oldest first.
+    """Set the modes and times of these entries in `top`, the oldest first.
 
-    With `apart` the times of change (ctime), which nobody can set, are in the same order: this
-    waits for the next tick of the clock between two of the newest entries. Raises OSError.
+    With `apart` the times of change (ctime), which cannot be set, get the same order: it waits for
+    a clock tick between two of the newest entries. Raises OSError.
     """
     ordered = sorted(entries, key=lambda entry: entry.modified)
     changed = before = 0
@@ -128,9 +128,9 @@ def stamp(top: Path, entries: Iterable[TreeEntry], *, apart: bool = False) -> No
 
 
 def remove_directory(path: Path) -> str:
-    """Remove a directory with all that is in it; return why something stays, empty: nothing does.
+    """Remove a directory and its content; return why something is left, empty: nothing is.
 
-    Folders in it that are read-only, as copies of read-only ones are, are made writable for it.
+    Makes read-only folders in it writable first, such as copies of read-only ones.
     """
     shutil.rmtree(path, ignore_errors=True)
     if not path.is_dir() or path.is_symlink():
@@ -147,7 +147,7 @@ def remove_directory(path: Path) -> str:
 
 
 def _make_writable(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # of somebody else, or gone: what stays is told at the end
+    with contextlib.suppress(OSError):  # not ours, or deleted: the caller reports what is left
         folder.chmod(0o700)
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():

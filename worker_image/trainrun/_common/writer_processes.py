@@ -1,8 +1,8 @@
-"""Whether a directory is still being written, as far as this machine shows.
+"""Detects whether a directory is still being written, as far as this machine can see.
 
-Invariant: where a save does its work before it returns, nothing here holds it up. What nothing here
-shows: a writer through a memory map whose descriptor is closed, one on another machine, and one
-that has not begun.
+Invariant: never delays a save that finishes its work before it returns. Cannot detect a writer
+through a memory map whose descriptor is closed, a writer on another machine, and one that has not
+started yet.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ SHARED_REMEDY = (
 )
 
 QUIET = 0.02
-"""Seconds without a change after which a directory of the script's own is copied."""
+"""Seconds without a change after which the script's own directory is copied."""
 
 TEMPORARY = re.compile(
     r"\.orbax-checkpoint-tmp|\.__lock$|\.(tmp|temp|part|partial|incomplete)$|^\.tmp\w{6}$"
     r"|^tmp-checkpoint-"
 )
-"""Names that go when a save ends: of orbax, tensorstore, PyTorch, safetensors, Hugging Face."""
+"""Names that disappear at the end of a save: of orbax, tensorstore, PyTorch, safetensors, Hugging
+Face."""
 
 OUTPUTS = (1, 2)
 """Descriptors of a process's output."""
@@ -49,7 +50,7 @@ class Unfinished(NamedTuple):
 
     why: str
     ours: bool
-    """This rank writes it. Where another one may, that ends without our doing."""
+    """This rank writes it. If another one may, that ends without this rank's help."""
 
 
 class Writer(NamedTuple):
@@ -60,17 +61,17 @@ class Writer(NamedTuple):
     ours: bool
     """It belongs to this rank."""
     appends: bool
-    """It can only append, as to a log."""
+    """It can only append, such as to a log."""
 
 
 def look(directory: Path) -> Look:
-    """What is in it now. Raises OSError."""
+    """The current content of a directory. Raises OSError."""
     found: Look = {}
     for name, entry in walk(directory):
         try:
             status = entry.stat()
         except OSError as error:
-            # Renamed in this moment, or a link that leads nowhere.
+            # Renamed at this moment, or a dangling link.
             if isinstance(error, FileNotFoundError) or entry.is_symlink():
                 continue
             raise
@@ -79,28 +80,29 @@ def look(directory: Path) -> Look:
 
 
 def digest(seen: Look) -> int:
-    """A number that is another one once a file is."""
+    """A number that changes whenever a file changes."""
     return zlib.crc32(repr(sorted(_files(seen).items())).encode(errors="surrogateescape"))
 
 
 def difference(before: Look, after: Look) -> set[str]:
-    """The files of which two looks differ."""
+    """The files that differ between two looks."""
     return {name for name, _ in _files(before).items() ^ _files(after).items()}
 
 
 def temporary(seen: Look) -> str:
-    """A name of it that goes when a save ends; empty: there is none."""
+    """A name in it that disappears at the end of a save; empty: none."""
     return next((name for name in seen if any(map(TEMPORARY.search, name.split("/")))), "")
 
 
 def without_metadata(fresh: Look, seen: Look) -> str:
-    """A fresh file of torch.distributed.checkpoint whose `.metadata`, written last, is not seen."""
+    """A fresh file of torch.distributed.checkpoint without its `.metadata`, which is written last;
+    empty: none."""
     files = (name for name in fresh if name.endswith(".distcp"))
     return next((n for n in files if f"{n[: n.rfind('/') + 1]}.metadata" not in seen), "")
 
 
 def first_in(directory: Path) -> str:
-    """A name in a directory that is to stay empty; empty: it is, or has gone."""
+    """A name in a directory that must stay empty; empty: it is empty, or deleted."""
     try:
         return min(os.listdir(directory), default="")  # noqa: PTH208 - in every step of a training
     except OSError:
@@ -108,10 +110,10 @@ def first_in(directory: Path) -> str:
 
 
 def late(name: str, step: int) -> str:
-    """What to say of a name that `first_in` has found, of the directory that was reported."""
+    """The message for a name that `first_in` found in a reported directory."""
     return (
-        f"the checkpoint of step {step} was reported before its save had ended: {name} came "
-        f"afterwards. No run resumes from it. {REMEDY}"
+        f"the checkpoint of step {step} was reported before its save had ended, since {name} "
+        f"appeared later, so no run resumes from it. {REMEDY}"
     )
 
 
@@ -122,9 +124,9 @@ def await_quiet(seen: Look) -> None:
 
 
 def writers(directory: Path, seen: Look, *, everybody: bool) -> list[Writer]:
-    """Which processes have a file of it open for writing; those that print into it do not count.
+    """Processes that have a file of the directory open for writing, except as their output.
 
-    Looked at are those of our session, or of `everybody` on this machine, as far as we may.
+    Checks the processes of our session, or of `everybody` on this machine, as far as permitted.
     """
     top, own = directory.resolve(), os.getpid()
     paths = {f"{top}/{name}": name for name in seen}
@@ -143,12 +145,12 @@ def writers(directory: Path, seen: Look, *, everybody: bool) -> list[Writer]:
 
 
 _kept: set[tuple[int, str]] = set()
-"""Descriptors that were open for writing when this process forked, and their paths. The child, such
-as a worker of a DataLoader, keeps them long after we have closed them, and writes nothing."""
+"""Descriptors that were open for writing when this process forked, and their paths. A child, such
+as a DataLoader worker, keeps them open long after we have closed them, but does not write."""
 
 
 def note_kept() -> None:
-    """To be called before this process forks."""
+    """Record the open descriptors; call it before this process forks."""
     own = os.getpid()
     for descriptor, path in opened(own):
         if path.startswith("/") and _flags(own, descriptor) & os.O_ACCMODE != os.O_RDONLY:
@@ -160,7 +162,7 @@ def _files(seen: Look) -> Look:
 
 
 def walk(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that is in a folder, with its name within it. Raises OSError."""
+    """All entries below a folder, with their names relative to it. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
             yield above + entry.name, entry
@@ -169,18 +171,18 @@ def walk(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry
 
 
 def _processes(*, everybody: bool) -> Iterator[int]:
-    """Pids, ours first: a thread of our own is the likeliest."""
+    """Pids, ours first: one of our threads is the most likely writer."""
     own, session = os.getpid(), os.getsid(0)
     yield own
     try:
         others = [int(item.name) for item in os.scandir("/proc") if item.name.isdigit()]
-    except OSError:  # a system that has none
+    except OSError:  # a system without /proc
         return
     yield from (pid for pid in others if pid != own and (everybody or _session(pid) == session))
 
 
 def opened(pid: int) -> Iterator[tuple[int, str]]:
-    """Descriptors and what they lead to; nothing where the process ends or is not ours to ask."""
+    """Descriptors of a process and their paths; nothing if it ends or is not readable."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - a path for each takes twice as long
     except OSError:
@@ -188,7 +190,7 @@ def opened(pid: int) -> Iterator[tuple[int, str]]:
     for name in names:
         try:
             yield int(name), os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 - likewise
-        except OSError:  # closed in this moment
+        except OSError:  # closed at this moment
             continue
 
 

@@ -47,7 +47,7 @@ class Downloads:
         self._asked: CheckpointId | None = None
         """The last checkpoint that processes requested: on a full disk it replaces all others."""
         self._served: dict[bool, FilesOnNode] = {}
-        """The last files that other workers requested: of checkpoints, of initial weights (True)."""
+        """The last files that other workers requested: of checkpoints or initial weights (True)."""
         # Downloads of one node wait for each other anyway. Here they wait without a thread, which
         # a rank that dies meanwhile would leave behind.
         self._downloading = asyncio.Lock()

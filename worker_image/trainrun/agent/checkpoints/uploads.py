@@ -288,7 +288,7 @@ class Uploads:
             if manifest is None:
                 # No event will announce it, so retry until the listing shows it.
                 trouble = StoreUnavailable(
-                    f"{checkpoint.name}: the listing does not yet show the files of every worker"
+                    f"{checkpoint.name}: the listing does not show the files of every worker yet"
                 )
                 continue
             self._over_trouble()

@@ -1,3 +1,3 @@
-"""Training processes: starting, watching, ending them."""
+"""Training processes: starts, watches and ends them."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a training process is given: its folder in the worker's own, and its environment.
+"""The environment of a training process, and its folders in the worker's folder.
 
-Layer: agent. The names of the variables are those that `env://` rendezvous and torchrun's users
-know, so that scripts written for either run unchanged, and ours; see docs/architecture.md, one
-attempt. Everything of an attempt lies under a name with its number, so that forgetting lower
-attempts is a removal and nothing of theirs can be taken for the present one's.
+Layer: agent. Sets the variables of `env://` rendezvous and of torchrun, so that scripts written for
+either run unchanged, and our own; see docs/architecture.md, one attempt. Paths of an attempt
+contain its number, so that lower attempts can be deleted and never be confused with the current
+one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOT_INHERITED = (
     variables.AGENT_CONFIG,  # holds the token
     variables.POD_IP,  # would override those of an agent that a process starts
     variables.NODE_NAME,
-    variables.TORCH_AGENT_STORE,  # would reuse the store of an attempt that is over
-    variables.PROCESS,  # says who speaks for a rank; the new process does
+    variables.TORCH_AGENT_STORE,  # would reuse the store of an ended attempt
+    variables.PROCESS,  # names the process that reports for a rank: now the new one
     variables.CHECKPOINT,  # set below, or absent: never those of an outer run
     variables.INITIAL,
 )
@@ -43,7 +43,7 @@ LEFT_TO_USERS = (
     variables.JAX_PROCESS_ID,
     variables.JAX_LOCAL_DEVICE_IDS,
 )
-"""What a container sets of these stands; what a process of an outer run was given does not."""
+"""Values set by the container are kept; values inherited from an outer run are dropped."""
 
 OF_AN_ATTEMPT = frozenset(
     (
@@ -65,17 +65,17 @@ OF_AN_ATTEMPT = frozenset(
         variables.POSTS_TOKEN,
     )
 )
-"""What the agent tells a process anew in each attempt, or knows only once one is ordered."""
+"""Variables that change with each attempt, or are known only once it is ordered."""
 
 COMPILED = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
     "CUDA_CACHE_PATH": "cuda",
 }
-"""Caches of compilers, the CUDA driver's included, in folders on the worker's disk, where their
-user has not set them: by default they are below /tmp and the home folder, which a pod may not be
-allowed to write. Not TORCH_EXTENSIONS_DIR: an image may have extensions at its usual place. Not
-JAX's: that would switch a cache on which rank 0 alone writes."""
+"""Compiler caches, the CUDA driver's included, as folders on the worker's disk, unless the user has
+set them: by default they are below /tmp and the home folder, which a pod may not be allowed to
+write. Not TORCH_EXTENSIONS_DIR: an image may have extensions in its default folder. Not JAX's: that
+would enable a cache that only rank 0 writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class RankFiles:
     control_file: Path
     error_file: Path
     token_file: Path
-    """What it shows with a post."""
+    """Holds the token for progress posts."""
     stacks: Path
     """Where it writes the stacks of its threads."""
 
@@ -102,12 +102,11 @@ def process_environment(
     posts: str = "",
     generation: int = 1,
 ) -> dict[str, str]:
-    """Return the whole environment of the process of `local_rank`; `posts` is where rank 0's
-    framework may post how far it is, empty: nowhere; checkpoints are in this `generation` of the
-    run's folder.
+    """Return the complete environment of the process of `local_rank`. `posts`: the URL at which
+    rank 0's framework may post its progress, empty: none; `generation`: of the run's folder.
 
-    Precedence: what makes up the attempt, then `config.env`, then the agent's own environment, then
-    what trackers, frameworks and JAX are told.
+    Precedence: variables of the attempt, then `config.env`, then the agent's own environment, then
+    variables for trackers, frameworks and JAX.
     """
     outer = LEFT_TO_USERS if variables.SOCKET in base else ()
     inherited = {name: value for name, value in base.items() if name not in outer}
@@ -115,10 +114,10 @@ def process_environment(
     for name in NOT_INHERITED:
         environment.pop(name, None)
     environment.setdefault("OMP_NUM_THREADS", "1")
-    environment.setdefault("PYTHONUNBUFFERED", "1")  # our pipe would hold lines back otherwise
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # otherwise Python buffers lines for our pipe
     if config.library:
         paths = [config.library, environment.get("PYTHONPATH", "")]
-        # An empty part would be the working directory.
+        # An empty part would mean the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     place = _place(config, start, local_rank)
     environment.update(place.write())
@@ -140,7 +139,7 @@ def process_environment(
     for name, folder in caches(Path(config.directory)).items():
         environment.setdefault(name, str(folder))
     if config.gpus:
-        # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
+        # All GPUs of the worker, as in a pod: scripts pick theirs by LOCAL_RANK.
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
     others = {variables.POSTS_URL, variables.POSTS_TOKEN} & environment.keys()
     if posts and place.rank == 0 and not others:
@@ -149,19 +148,19 @@ def process_environment(
 
 
 def caches(directory: Path) -> dict[str, Path]:
-    """By variable, the folders in the worker's own of what no later attempt need compile anew."""
+    """By variable, the folders for compiler caches, which later attempts reuse."""
     compiled = directory.absolute() / "compiled"
     return {name: compiled / folder for name, folder in COMPILED.items()}
 
 
 def lasting(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of a process's environment that is the same in all attempts. Without the rest a
-    process is no rank's: it does not find the agent."""
+    """The part of a process's environment that is the same in all attempts. With only this part, a
+    process is not a rank yet: it cannot find the agent."""
     return {name: value for name, value in environment.items() if name not in OF_AN_ATTEMPT}
 
 
 def _for_posts(url: str, token_file: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """A proxy would be asked for our loopback address, which is another host's to it."""
+    """With NO_PROXY, since a proxy would look for our loopback address on its own host."""
     told = {variables.POSTS_URL: url, variables.POSTS_TOKEN: str(token_file)}
     direct = known.get(variables.NO_PROXY, known.get(variables.NO_PROXY.upper(), ""))
     if any(known.get(name) for name in ("http_proxy", "HTTP_PROXY")) and direct.strip() != "*":
@@ -176,9 +175,9 @@ def _for_trackers(place: ProcessPlace) -> dict[str, str]:
 
 
 def _for_jax(place: ProcessPlace) -> dict[str, str]:
-    """Its coordinator has the port after the master port: a script may use torch.distributed, too.
+    """Its coordinator gets the port after the master port: a script may also use torch.distributed.
 
-    Where a worker has several processes each gets one GPU, as JAX does it under Slurm.
+    If a worker has several processes, each gets one GPU, as with JAX under Slurm.
     """
     host = f"[{place.master_addr}]" if ":" in place.master_addr else place.master_addr
     told = {
@@ -213,20 +212,20 @@ def _handed(storage: StorageConfig, generation: int, resume: CheckpointId) -> Re
 
 
 class Folders:
-    """Paths below `directory`; made when they are needed."""
+    """Paths below `directory`; created on demand."""
 
     def __init__(self, directory: str) -> None:
         self._root = Path(directory).absolute()
 
     def prepare(self) -> None:
-        """Make the folder and forget what an earlier agent of this worker left in it."""
+        """Create the folder and delete what an earlier agent of this worker left in it."""
         self._root.mkdir(parents=True, exist_ok=True)
-        for folder in caches(self._root).values():  # not every compiler makes what is above its own
+        for folder in caches(self._root).values():  # not every compiler creates parent folders
             folder.mkdir(parents=True, exist_ok=True)
         self.forget_below(2**63)
 
     def make(self, attempt: int, rank: int) -> RankFiles:
-        """Make the folders of one rank and return its paths."""
+        """Create the folders of one rank and return its paths."""
         files = self.of_rank(attempt, rank)
         for folder in (files.staging, files.control_file.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +249,7 @@ class Folders:
 
     @property
     def standby(self) -> Path:
-        """What standby interpreters start with."""
+        """Holds the start script of standby interpreters."""
         return self._root / "standby"
 
     def socket(self, attempt: int) -> Path:
@@ -258,7 +257,7 @@ class Folders:
         return self._root / f"{attempt}.sock"
 
     def forget_below(self, attempt: int) -> None:
-        """Remove everything of lower attempts. May take long: call it in a thread."""
+        """Delete everything of lower attempts. May take long: call it in a thread."""
         for kind in ("staging", "ranks"):
             for folder in (self._root / kind).glob("attempt-*"):
                 number = folder.name.partition("-")[2]
@@ -267,6 +266,6 @@ class Folders:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder with all that is in it, as far as that is allowed; what stays is told."""
+    """Delete a folder and its content as far as permissions allow; log if something is left."""
     if reason := remove_directory(folder):
-        LOG.warning("%s takes room, since it cannot be removed: %s", folder, reason)
+        LOG.warning("%s still takes disk space, since it cannot be removed: %s", folder, reason)

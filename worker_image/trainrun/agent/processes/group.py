@@ -1,7 +1,7 @@
 """The training processes of one attempt: started together, watched, stopped together.
 
-Layer: agent. Knows nothing of checkpoints or orders. A process that dies does not take its
-siblings along: the operator decides what happens to the gang.
+Layer: agent. Knows nothing about checkpoints or orders. A process that dies does not end its
+siblings: the operator decides what happens to the gang.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trainrun.contract.messages import Hello, Raised
 LOG = logging.getLogger("trainrun.agent")
 
 KILLED_HELPER = "killed by signal: Killed"
-"""What torch's DataLoader says when the kernel killed one of its workers."""
+"""In the message of torch's DataLoader when the kernel killed one of its workers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,18 +41,18 @@ class TrainingProcess:
     pid: int = 0
     pump: OutputPump | None = None
     tail: Tail = field(default_factory=Tail)
-    """What it has put out last."""
+    """Its last output."""
     exit: ProcessExit | None = None
     ended: float = 0.0
     """When it ended, on the monotonic clock."""
     hello: Hello | None = None
-    """How the process that speaks for the rank has introduced itself."""
+    """The hello of the process that reports for the rank."""
     told: Raised | None = None
-    """The exception that the process itself told us of."""
+    """The exception that the process itself reported."""
 
     @property
     def rank(self) -> int:
-        """Which it is."""
+        """Its global rank."""
         return self.launch.rank
 
 
@@ -73,28 +73,27 @@ class ProcessGroup:
     sink: Sink
     oom: OomCounter
     before_exit: Callable[[], None] = lambda: None
-    """Called before an end is recorded: last messages are read then."""
+    """Called before an exit is recorded, to read the last messages."""
     on_exit: Callable[[ProcessExit], None] = lambda _end: None
     """Called with each exit, at once."""
     standby: Callable[[Launch], Spawned | None] = lambda _launch: None
-    """Returns a process that was started before, as that of this launch; None: there is none."""
+    """Returns a standby as the process of this launch; None: there is none."""
     standby_ended: Callable[[int], bool] = lambda _pid: False
-    """Called with the pid of any other child that has ended; says whether it was such a process."""
+    """Called with the pid of any other child that has ended; returns whether it was a standby."""
     standby_failed: Callable[[int, str], bool] = lambda _pid, _why: False
-    """Called with the pid of one of ours that has ended, and how ("": it was stopped); says whether
-    it was such a process that has not even begun."""
+    """Called with the pid of one of our processes that has ended, and why ("": it was stopped);
+    returns whether it was a standby that had not become the rank's process."""
     all: dict[int, TrainingProcess] = field(default_factory=dict)
     """By rank, ascending."""
     terminated: bool = False
     """Its processes were sent SIGTERM."""
     stopped: bool = False
     imported: float = 0.0
-    """When the last of those that have spoken had imported trainrun, on the monotonic clock; 0:
-    nobody has said so."""
+    """When the last process finished importing trainrun, on the monotonic clock; 0: unknown."""
     import_bytes: int = 0
-    """Memory of one of them when it had, at most; 0: nobody has said so."""
+    """The largest memory of a process at that moment; 0: unknown."""
     warm: int = 0
-    """How many were started before, as standbys."""
+    """How many processes were standbys."""
     _living: dict[int, TrainingProcess] = field(default_factory=dict)
 
     @property
@@ -119,12 +118,12 @@ class ProcessGroup:
 
     @property
     def ended_well(self) -> bool:
-        """Every process has ended by itself, with exit code 0."""
+        """Every process has exited by itself with code 0."""
         ends = [process.exit for process in self.all.values()]
         return bool(ends) and all(end is not None and end.well for end in ends)
 
     def start(self, launches: list[Launch]) -> None:
-        """Start one process per launch; one that cannot be started is an exit."""
+        """Start one process per launch; a failed start is recorded as an exit."""
         for launch in launches:
             process = TrainingProcess(launch=launch)
             self.all[launch.rank] = process
@@ -133,11 +132,11 @@ class ProcessGroup:
             self._start(process, standby)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Take note of a child's end; pids that are none of ours are handed on."""
+        """Record a child's end; pids that are not ours are passed to `standby_ended`."""
         process = self._living.pop(pid, None)
         if process is None:
             if self.standby_ended(pid):
-                self.oom.rose()  # if that was for memory, it explains no end of a rank
+                self.oom.rose()  # use up its out-of-memory kill, which explains no rank's end
             return
         self.before_exit()
         if process.pump is not None:
@@ -151,32 +150,32 @@ class ProcessGroup:
 
     @property
     def living(self) -> tuple[TrainingProcess, ...]:
-        """Those that live, by rank."""
+        """The living processes, by rank."""
         return tuple(sorted(self._living.values(), key=lambda process: process.rank))
 
     def met(self, hello: Hello) -> None:
-        """Keep how the process of a rank has introduced itself, and when it had its imports."""
+        """Record the hello of a rank's process, and when it finished its imports."""
         if hello.imported is not None:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
             self.import_bytes = max(self.import_bytes, hello.memory)
         process = self.all[hello.rank]
-        # A further connection of the same process says no more than who it is.
+        # A second connection of the same process brings only its pid and rank.
         known = process.hello is not None and process.hello.pid == hello.pid
         if hello.stacks or not known:
             process.hello = hello
 
     def exception(self, rank: int, raised: Raised) -> None:
-        """Keep what the process of `rank` said about its end."""
+        """Record the exception that the process of `rank` reported."""
         self.all[rank].told = raised
 
     def kill(self, rank: int) -> None:
-        """Kill one process as a fault would: it is not an ordered end."""
+        """Kill one process as a fault would, not as an ordered end."""
         for process in self._living.values():
             if process.rank == rank:
                 os.kill(process.pid, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Send each process SIGTERM, once: how it ends from now on says nothing about it."""
+        """Send each process SIGTERM, once: from now on its exit is an ordered one."""
         if self.terminated:
             return
         self._reap()
@@ -186,7 +185,7 @@ class ProcessGroup:
             send_sigterm(process.pid)
 
     def stop(self) -> None:
-        """Kill every process and its group; what died before on its own keeps its own exit."""
+        """Kill every process and its group; a process that died before keeps its own exit."""
         self._reap()
         self.stopped = True
         for pid in self._living:
@@ -201,13 +200,13 @@ class ProcessGroup:
         )
 
     def update_exit(self, rank: int, *, yielded: bool) -> None:
-        """Add to a recorded exit what only the attempt knows."""
+        """Add to a recorded exit whether it `yielded`, which only the attempt knows."""
         process = self.all[rank]
         if process.exit is not None:
             process.exit = replace(process.exit, yielded=yielded)
 
     def _never_began(self, process: TrainingProcess, pid: int) -> bool:
-        """It was a standby that came to nothing, and nobody had told it to end."""
+        """Whether it was a standby that failed before it became the rank's process."""
         if self.stopped or self.terminated:
             self.standby_failed(pid, "")
             return False
@@ -228,7 +227,7 @@ class ProcessGroup:
         self._living[spawned.pid] = process
 
     def _reap(self) -> None:
-        """Take note of those that have ended by themselves until now."""
+        """Record the processes that have ended by themselves until now."""
         for pid, status in reap():
             self.reaped(pid, status)
 
@@ -240,7 +239,7 @@ class ProcessGroup:
 
     def _describe(self, process: TrainingProcess, status: int) -> ProcessExit:
         code = os.waitstatus_to_exitcode(status)
-        # A status other than SIGKILL means that it ended by itself before ours arrived.
+        # Any status other than SIGKILL means that it ended by itself before our signal.
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
         told = Raised(error="")
         if code != 0 and not ordered:

@@ -1,13 +1,13 @@
-"""What the processes of an attempt are started with, what stands by for them, where they meet.
+"""Launches of an attempt's processes and of their standbys, and the port for their rendezvous.
 
-Layer: agent. A standby is started with what lasts (see `environment`), and that is known as soon as
-the worker is: so it can load while the gang gathers. It is started with the very command of its
-rank, where that is a Python and a script; so only what must be known before is read from it: that a
-Python runs it, and that this Python reads PYTHONPATH and sitecustomize.
+Layer: agent. A standby starts with the lasting part of the environment (see `environment`), which
+is known as soon as the worker exists, so it can load while the gang gathers. It runs the same
+command as its rank, if that is a Python with a script; this module only checks that a Python runs
+it, and that this Python reads PYTHONPATH and sitecustomize.
 
-They meet at the port that slot 0 offers; the next one is JAX's. A port inside the kernel's
-ephemeral range may be taken by any outgoing connection between our try and the bind of rank 0; one
-outside it only by another server.
+The ranks meet at the port that slot 0 offers; JAX uses the next one. Any outgoing connection may
+take a port in the kernel's ephemeral range between our check and rank 0's bind; only another server
+may take one outside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.answer import Start
 
 SOMEWHERE = "http://127.0.0.1/"
-"""Stands for where posts go."""
+"""Placeholder for the URL of posts."""
 
 
 def launches_of(
@@ -38,7 +38,7 @@ def launches_of(
     posts: str = "",
     generation: int = 1,
 ) -> list[Launch]:
-    """One for each rank of the worker, with its `files`; see `process_environment`."""
+    """A launch for each rank of the worker, with its `files`; see `process_environment`."""
     return [
         Launch(
             rank=rank,
@@ -59,8 +59,8 @@ def launches_of(
 
 
 def expected(config: AgentConfig) -> list[Launch]:
-    """As they will be in any attempt, but for what does not last; none where nobody has said how
-    many workers there are."""
+    """The launches of any attempt, apart from the parts that change; empty if the configuration
+    has no number of workers."""
     if not config.workers:
         return []
     start = Start(
@@ -75,7 +75,7 @@ def expected(config: AgentConfig) -> list[Launch]:
 
 
 def ranks_of(config: AgentConfig) -> tuple[int, ...]:
-    """Of this worker."""
+    """The global ranks of this worker."""
     return tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
 
 
@@ -83,8 +83,8 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _WITH_VALUE = "XW"
 """Options whose value may be the next word."""
 _PLAIN = frozenset("bBdOPquvx")
-"""Options that change nothing of what matters here."""
-_NO_SITE = {"E": "ignores PYTHONPATH", "I": "ignores PYTHONPATH", "S": "loads no site"}
+"""Options that do not matter here."""
+_NO_SITE = {"E": "ignores PYTHONPATH", "I": "ignores PYTHONPATH", "S": "does not load site"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,22 +93,25 @@ class PythonCommand:
 
     interpreter: str
     options: tuple[str, ...]
-    """Before the script or -m."""
+    """Those before the script or -m."""
 
 
 def python_command(command: Sequence[str]) -> PythonCommand | str:
-    """Read a command without launcher; a text: why no interpreter can stand by for it."""
+    """Parse a command without launcher; a text: why it cannot have standbys."""
     if not command or not _PYTHON.fullmatch(PurePosixPath(command[0]).name):
         program = command[0] if command else "the empty command"
-        return f"{program} is no Python; write the command as python script.py or python -m module"
+        return (
+            f"{program} is not a Python interpreter; write the command as python script.py or "
+            "python -m module"
+        )
     words = list(command[1:])
     options: list[str] = []
     while words:
         word = words.pop(0)
         if word == "--help" or word.startswith("--"):
-            return f"python {word} runs no script"
+            return f"python {word} does not run a script"
         if word == "-":
-            return "its script is read from stdin"
+            return "the command reads its script from stdin"
         if not word.startswith("-"):
             return PythonCommand(interpreter=command[0], options=tuple(options))
         found = _option(word, bool(words))
@@ -117,24 +120,24 @@ def python_command(command: Sequence[str]) -> PythonCommand | str:
         if found == _MODULE:
             return PythonCommand(interpreter=command[0], options=tuple(options))
         options += [word, *(words.pop(0) for _ in range(found))]
-    return "it names no script"
+    return "the command names no script"
 
 
 _MODULE = -1
 
 
 def _option(word: str, more: bool) -> int | str:
-    """How many of the words behind it belong to it; _MODULE: a module follows; a text: why not."""
+    """How many of the next words belong to it; _MODULE: a module follows; a text: why not."""
     for place, letter in enumerate(word[1:], start=1):
         last = place == len(word) - 1
         if letter in _NO_SITE:
             return f"python -{letter} {_NO_SITE[letter]}"
         if letter == "m":
-            return _MODULE if more or not last else "it names no module"
+            return _MODULE if more or not last else "the command names no module"
         if letter in _WITH_VALUE:
             return 1 if last else 0
         if letter not in _PLAIN:
-            return f"python -{letter} runs no script"
+            return f"python -{letter} does not run a script"
     return 0
 
 
@@ -156,36 +159,35 @@ LATER: Mapping[str, tuple[str, ...]] = {
         "multiprocessing.synchronize",
     ),
 }
-"""By the name of what a user preloads, what that imports later: in PyTorch 2.9 the first steps of
-DDP, FSDP2, the optimizers, a DataLoader and distributed checkpoints do. In its first wrap of a
-model DistributedDataParallel imports dynamo with sympy, 900 modules that take longer than torch
-itself. Nothing of it makes a GPU's context or starts a thread; inductor, which starts processes, is
-left out."""
+"""By preloaded module, the modules that it imports later: in PyTorch 2.9 at the first steps of DDP,
+FSDP2, the optimizers, a DataLoader and distributed checkpoints. When it first wraps a model,
+DistributedDataParallel imports dynamo with sympy, 900 modules that take longer than torch itself.
+None of them creates a GPU context or starts a thread; inductor starts processes and is left out."""
 
 
 def preload_text(names: Sequence[str]) -> str:
-    """The names with what belongs to each, as a standby reads them."""
+    """The modules and their later imports, in the format that a standby reads."""
     return " ".join(":".join((name, *LATER.get(name, ()))) for name in names)
 
 
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 DEFAULT_EPHEMERAL_RANGE = (32768, 60999)
-"""Linux's default, used where the file cannot be read."""
+"""Linux's default, used if the file cannot be read."""
 
 CANDIDATE_RANGES = ((20000, 29999), (10000, 19999), (61000, 65000), (2000, 9999))
-"""Tried in this order; 30000-32767 is left to Kubernetes' node ports."""
+"""Tried in this order; 30000-32767 is reserved for Kubernetes' node ports."""
 
 TRIES_PER_RANGE = 50
 
 
 class NoFreePort(OSError):
-    """No port outside the ephemeral range could be bound."""
+    """Cannot bind any port outside the ephemeral range."""
 
 
 def pick_port() -> int:
-    """Return a TCP port that could be bound just now, and so could the next one, outside the
-    ephemeral range.
+    """Return a TCP port outside the ephemeral range that can be bound now together with the next
+    one.
 
     Raises NoFreePort.
     """
@@ -202,7 +204,7 @@ def pick_port() -> int:
 
 
 def ephemeral_range(file: Path = EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
-    """Return the first and last port that the kernel hands to outgoing connections."""
+    """Return the first and last port that the kernel uses for outgoing connections."""
     try:
         low, high = file.read_text().split()
         return int(low), int(high)
@@ -211,8 +213,8 @@ def ephemeral_range(file: Path = EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
 
 
 def can_bind(port: int) -> bool:
-    """Say whether a server could bind `port` on all addresses, as torch's TCPStore does."""
-    # No SO_REUSEADDR: a port still in TIME_WAIT is one that somebody used a moment ago.
+    """Whether a server could bind `port` on all addresses, as torch's TCPStore does."""
+    # No SO_REUSEADDR: another program used a port in TIME_WAIT a moment ago.
     families = [socket.AF_INET6, socket.AF_INET] if socket.has_ipv6 else [socket.AF_INET]
     for family in families:
         try:

@@ -1,18 +1,18 @@
-"""The output of the training processes: through to ours, its last lines, and what they tell.
+"""The output of the training processes: copied to ours, with its last lines and exceptions.
 
-Layer: agent. It passes line by line, with rank prefixes. A thread writes, so that a reader of our
-output who stops reading does not stop the agent; then the pipes are not read any further and the
-training waits, as it would without us.
+Layer: agent. Output is copied line by line, with rank prefixes. A thread writes it, so that the
+agent keeps running if the reader of our output stalls; the agent then stops reading the pipes and
+the training waits, as it would without an agent.
 
-The last lines are stored when the attempt has ended. In memory until then and not on a disk: an
-agent lives as long as its pod, so a file would outlive nothing, and a disk that hangs would stop
+The last lines are stored when the attempt has ended. Until then they are in memory, not on a disk:
+an agent lives as long as its pod, so a file would outlive nothing, and a hanging disk would stop
 the agent. Bounded in lines and in bytes.
 
-The exception that they tell of is used where the process could not tell the agent itself (it never
-imported trainrun, or the interpreter did not even start). Printers differ: PyTorch puts its rank
-before each line, a logger the time, rich draws a box, a progress bar leaves the first line at the
-end of its own. The last traceback explains the end of a process, unless it is of a thread, a
-destructor or a launcher and another came before.
+The exception in the output is used if the process could not report it itself (it never imported
+trainrun, or the interpreter did not even start). Formats differ: PyTorch puts its rank before each
+line, a logger the time, rich draws a box, a progress bar precedes the first line. The last
+traceback explains the end of a process, unless it comes from a thread, a destructor or a launcher
+and another one came before.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from trainrun._common.text import without_escapes
 
 READ_SIZE = 65536
 LONGEST_LINE = 65536
-"""A line that grows longer is passed through in pieces."""
+"""Longer lines are copied in pieces."""
 BAR_INTERVAL = 10.0
-"""Seconds between two states of a progress bar that rewrites its line."""
+"""Seconds between two copied states of a progress bar that rewrites its line."""
 BACKLOG_BYTES = 4 << 20
-"""Output not yet written at which pipes are no longer read."""
+"""Unwritten output above which the agent stops reading the pipes."""
 
 MOST_LINES = 2000
 """Lines kept of a process."""
@@ -47,9 +47,9 @@ MOST_BYTES = 512 << 10
 LONGEST_KEPT = 4096
 """Characters kept of a line."""
 CUT = " ..."
-"""Ends a line that was cut."""
+"""Appended to a line that was cut."""
 SEARCHED = 200
-"""Lines in which the words of python are looked for."""
+"""Last lines that are searched for errors of python itself."""
 REPORTED_LINES = 20
 REPORTED_WIDTH = 400
 """Bounds of `ProcessExit.last_lines`."""
@@ -60,14 +60,14 @@ NOT_STARTED = re.compile(
     r"^\S*python[\d.]*: (can't open file .*|can't find '__main__' module in .*|"
     r"No module named .*|Error while finding module specification for .*)$"
 )
-"""What python itself says when it has no program to run."""
+"""Python's own error when it has no program to run."""
 
 FORGOTTEN = 500
-"""Lines after an exception behind which it does not explain the end of the process."""
+"""Lines after which an exception no longer explains the end of the process."""
 STRAYS = 20
-"""Lines of others between those of one traceback, at most."""
+"""Maximum foreign lines within one traceback."""
 LONGEST_FRAME = 4096
-"""Characters of a line that names a file, at most."""
+"""Maximum characters of a frame's line."""
 
 _HEADER = re.compile(
     r"(?P<prefix>.*?)(?P<group>\+ Exception Group )?(?:╭─+ )?(?:Original )?"
@@ -79,12 +79,12 @@ _BAR = re.compile(r"[^|]*\d%\|[^|]*\| ?\S+ \[[^\]]*\]")
 """One state of a progress bar of tqdm."""
 _EXCEPTION = re.compile(r"(?:[A-Za-z_<][\w<>]*\.)*(?:_*[A-Z]\w*|\w*error|timeout)(?::|$)")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
-"""Of the script itself: Python prints these without a first line."""
+"""Errors in the script itself, which Python prints without a traceback header."""
 _SURVIVED = re.compile(r"Exception ignored |--- Logging error|Task exception was never retrieved")
-"""Before the traceback of an exception that ended nothing."""
+"""Precedes the traceback of an exception that did not end the process."""
 _ASIDE = re.compile(r"Exception in thread |Process \S+:$|Error in (?:atexit|sys\.excepthook)")
 _REPORTER = re.compile(r"[\w.]*(?:ChildFailedError|CalledProcessError|ProcessExitedException)\b")
-"""A launcher's exception, which says only that the process it started has failed."""
+"""A launcher's exception, which only reports that a process it started has failed."""
 
 
 class Sink:
@@ -104,14 +104,14 @@ class Sink:
         return self._unwritten > BACKLOG_BYTES
 
     def write(self, data: bytes) -> None:
-        """Hand over whole lines; never waits."""
+        """Queue whole lines; never waits."""
         with self._lock:
             self._unwritten += len(data)
         self._queue.put(data)
 
     def close(self, timeout: float, *, longest: float = 60.0) -> None:
-        """Write what is left; give up after `timeout` seconds in which nobody has read anything,
-        and after the `longest` time in any case."""
+        """Write the rest; give up after `timeout` seconds without any read, and in any case after
+        `longest` seconds."""
         self._queue.put(None)
         deadline, before = time.monotonic() + longest, -1
         while self._thread.is_alive() and self._unwritten != before:
@@ -127,7 +127,7 @@ class Sink:
                     self._is_written(written := os.write(self._fd, rest))
                     rest = rest[written:]
                 except OSError:
-                    broken = True  # nobody reads any more: training goes on without
+                    broken = True  # the reader is gone: training continues without output
             self._is_written(len(rest))
 
     def _is_written(self, size: int) -> None:
@@ -136,7 +136,7 @@ class Sink:
 
 
 class SinkHandler(logging.Handler):
-    """Puts the agent's own log lines between those of the training."""
+    """Writes the agent's own log lines between those of the training."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class OutputPump:
 
     def __init__(self, fd: int, prefix: str, sink: Sink) -> None:
         self.tail: Final = Tail()
-        """What was shown of it last."""
+        """The last copied lines."""
         self._fd = fd
         self._prefix = prefix.encode()
         self._sink = sink
@@ -166,8 +166,8 @@ class OutputPump:
     def finish(self) -> None:
         """Read what the ended process left in the pipe, then close it.
 
-        Does not wait for its end: a grandchild may hold the other side open for ever, or write as
-        fast as it is read. What the process wrote last is no further away than a full pipe.
+        Does not wait for end of file: a grandchild may keep the other side open, or write as fast
+        as we read. One full pipe is enough to include the process's last output.
         """
         left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if self._fd >= 0 else 0
         while self._fd >= 0 and left > 0 and (found := self._read()):
@@ -178,7 +178,7 @@ class OutputPump:
 
     def _readable(self) -> None:
         if self._sink.full:
-            # Look again later; until then the pipe fills and the process waits.
+            # Try again later; until then the pipe fills up and the process waits.
             self._loop.remove_reader(self._fd)
             self._loop.call_later(0.1, self._resume)
         else:
@@ -189,7 +189,7 @@ class OutputPump:
             self._loop.add_reader(self._fd, self._readable)
 
     def _read(self) -> int:
-        """Take in what is there; the number of bytes."""
+        """Read the available output; returns the number of bytes."""
         try:
             data = os.read(self._fd, READ_SIZE)
         except BlockingIOError:
@@ -207,8 +207,8 @@ class OutputPump:
         return len(data)
 
     def _show_bar(self) -> None:
-        """A progress bar rewrites its line and may not end it for hours: show a state of it now and
-        then, the last one that is whole."""
+        """A progress bar rewrites its line and may not end it for hours: copy its last complete
+        state now and then."""
         line = self._partial.rstrip(b"\r")
         before, _, unfinished = line.rpartition(b"\r")
         state, end = before.rpartition(b"\r")[2], self._partial[len(line) :]
@@ -223,7 +223,7 @@ class OutputPump:
         shown = []
         now = time.monotonic()
         for line in lines:
-            # A progress bar rewrites its line with carriage returns: keep its last state.
+            # A progress bar rewrites its line with carriage returns: copy only its last state.
             states, _, text = line.rstrip(b"\r").rpartition(b"\r")
             if states:
                 self.tail.redrawn(states.decode(errors="replace"))
@@ -240,7 +240,7 @@ class OutputPump:
 
 
 class Tail:
-    """Keeps the last lines, each with the moment at which it came."""
+    """Keeps the last lines, each with its arrival time."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[float, str, bool]] = deque()
@@ -251,7 +251,7 @@ class Tail:
 
     def add(self, moment: float, line: str, *, bar: bool = False) -> None:
         """Keep one line, without its line end, or a state of a `bar` that may be redrawn."""
-        if not bar:  # `redrawn` has looked at it
+        if not bar:  # `redrawn` has searched it
             self._tracebacks.add(line)
         if len(line) > LONGEST_KEPT:
             line = line[: LONGEST_KEPT - len(CUT)] + CUT
@@ -263,12 +263,12 @@ class Tail:
             self._size -= len(gone) + 1
 
     def redrawn(self, states: str) -> None:
-        """Look at what a progress bar has replaced, which is not kept."""
+        """Search states that a progress bar has replaced, without keeping them."""
         for state in states.split("\r"):
             self._tracebacks.add(state)
 
     def last(self, most: int) -> list[tuple[float, str]]:
-        """The last lines, at most so many."""
+        """The last lines, at most `most`."""
         return [(at, line) for at, line, _ in list(self._lines)[-most:]] if most else []
 
     @property
@@ -279,42 +279,42 @@ class Tail:
 
     @property
     def exception(self) -> str:
-        """The exception that ended the process, as far as its output tells: `ValueError: text`, or
-        `StartFailed: ...` where python did not run; else empty."""
+        """The exception that ended the process, according to its output: `ValueError: text`, or
+        `StartFailed: ...` if python did not run; empty: none found."""
         lines = (line for _, line in self.last(SEARCHED))
         failed = (f"StartFailed: {line}" for line in lines if NOT_STARTED.match(line))
         return (self._tracebacks.exception or next(failed, ""))[:EXCEPTION_WIDTH]
 
 
 class Tracebacks:
-    """Takes the lines of one process; knows the exception that explains its end best."""
+    """Reads the lines of one process and finds the exception that best explains its end."""
 
     def __init__(self) -> None:
         self._found = ""
         self._found_at = 0
         self._aside = False
-        """What was found need not be why the process ended: the next one may be."""
+        """The found exception may not explain the end: a later one may replace it."""
         self._count = 0
         self._before: Final = ["", ""]
         """The last two lines."""
         self._inside = False
         self._goes_on = False
-        """The text of what was found may have further lines: PyTorch marks them."""
+        """The exception's text may have more lines, which PyTorch marks with the rank."""
         self._strays = 0
         self._prefix: re.Pattern[str] | None = None
-        """What the printer of this traceback puts before each of its lines."""
+        """The prefix of each line of this traceback."""
         self._end = _EXCEPTION
-        """How the last line of this traceback begins."""
+        """Matches the beginning of this traceback's last line."""
         self._weak = self._ignored = self._group = False
-        """This traceback is of a thread or the like, of a survived exception, of a group."""
+        """This traceback is from a thread or the like, of a survived exception, of a group."""
 
     @property
     def exception(self) -> str:
-        """`ValueError: text`; empty where nothing was found, or too long ago."""
+        """`ValueError: text`; empty: none found, or too many lines ago."""
         return self._found if self._count - self._found_at <= FORGOTTEN else ""
 
     def add(self, line: str) -> None:
-        """Take the next line, or the next state of a line that is redrawn."""
+        """Read the next line, or the next state of a line that is redrawn."""
         self._count += 1
         if self._inside or self._goes_on or "Traceback" in line or "  File " in line:
             self._read(without_escapes(line).rstrip())
@@ -342,7 +342,7 @@ class Tracebacks:
     def _frame(self, frame: re.Match[str]) -> None:
         if not self._inside:
             if self._found_at and self._count - self._found_at <= len(self._before):
-                self._inside = True  # what seemed to be its last line was somebody else's
+                self._inside = True  # the assumed last line came from another writer
             elif frame["place"] is None:
                 self._inside, self._end = True, _SYNTAX
                 self._weak = self._ignored = self._group = False
@@ -364,7 +364,7 @@ class Tracebacks:
             self._goes_on = _RANK.match(printed) is not None and not self._group
 
     def _bare(self, line: str) -> str:
-        """Without what the printer of the traceback, or a progress bar, has put before it."""
+        """The line without the traceback's prefix or a preceding progress bar."""
         for before in (self._prefix, _RANK, _BAR):
             if before is not None and (found := before.match(line)) is not None:
                 line = line[found.end() :]
@@ -372,7 +372,7 @@ class Tracebacks:
 
 
 def _shape(prefix: str) -> re.Pattern[str] | None:
-    """Matches prefixes that differ from this one only in their numbers, as times do."""
+    """Matches prefixes that differ from this one only in numbers, such as times."""
     if not prefix:
         return None
     return re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", prefix))))

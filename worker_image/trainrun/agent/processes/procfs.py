@@ -1,9 +1,9 @@
-"""What the kernel tells of processes and of the connections of this machine, or this pod.
+"""Reads /proc: processes and TCP connections of this machine or pod.
 
-Layer: agent, leaf; only reads. Of a process its state, what it waits for, which signals it takes,
-its children, what it uses: unless a function says so, none of the files waits for the process
-itself, stopped or in the kernel though it may be. What may not be read, or has gone, is left out. A
-connection that has been closed is listed for a minute more, without a process.
+Layer: agent, leaf; only reads. For a process: its state, what it waits for, which signals it
+handles, its children, its resource use. Unless a function says otherwise, reading never blocks on
+the process, even if it is stopped or in the kernel. Unreadable or missing entries are left out. A
+closed connection is listed for another minute, without a process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trainrun._common import writer_processes
 PROC = Path("/proc")
 
 MOST_TEXT = 4096
-"""Characters of a file of /proc that are kept."""
+"""Characters kept of a file of /proc."""
 TICKS = os.sysconf("SC_CLK_TCK")
-"""Of the kernel's clock, in a second."""
+"""Ticks of the kernel's clock per second."""
 MOST = 256
-"""Processes of a tree, and threads of a process, of which is looked at what they use."""
+"""Maximum processes of a tree, and threads of a process, whose resource use is read."""
 
 SYSCALLS: dict[str, dict[int, str]] = {
     "x86_64": {
@@ -44,7 +44,7 @@ SYSCALLS: dict[str, dict[int, str]] = {
         211: "sendmsg", 212: "recvmsg", 260: "wait4", 291: "statx",
     },
 }  # fmt: skip
-"""Names of the calls in which trainings stand, by machine."""
+"""Names of system calls in which trainings hang, by machine."""
 
 OF_FILES = frozenset(
     {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "flock"}
@@ -53,7 +53,7 @@ OF_FILES = frozenset(
 """Calls whose first argument is a file descriptor."""
 
 GPU = re.compile(r"/dev/(nvidia\d+|kfd)$")
-"""What a process has open that has a context on a GPU of NVIDIA or AMD."""
+"""Device files that a process with a context on an NVIDIA or AMD GPU has open."""
 
 OUTPUTS = (1, 2)
 """Descriptors of a process's output."""
@@ -65,11 +65,11 @@ class ProcessStatus:
 
     state: str
     ticks: int
-    """Of CPU that its threads have used so far."""
+    """CPU time that its threads have used so far."""
 
 
 def look(pid: int) -> ProcessStatus | None:
-    """State and CPU; None: there is no such process."""
+    """Its state and CPU time; None: there is no such process."""
     fields = _stat(pid)
     if not fields:
         return None
@@ -77,39 +77,39 @@ def look(pid: int) -> ProcessStatus | None:
 
 
 def cores(before: ProcessStatus, after: ProcessStatus, seconds: float) -> float:
-    """How many cores it used in between."""
+    """How many cores it used between two moments."""
     return round(max(after.ticks - before.ticks, 0) / TICKS / max(seconds, 0.01), 2)
 
 
 def waits_for(pid: int) -> str:
-    """What its first thread waits for in the kernel: `read of /data/shard-7; fuse_wait`; "" where
-    it runs, or nobody may know."""
+    """What its first thread waits for in the kernel: `read of /data/shard-7; fuse_wait`; "": it
+    runs, or this is not readable."""
     parts = [_call(pid), _symbol(pid)]
     return "; ".join(part for part in parts if part)
 
 
 def kernel_stack(pid: int) -> str:
-    """The stack of its first thread in the kernel; "" where that may not be read."""
+    """The kernel stack of its first thread; "": not readable."""
     return _read(f"{pid}/stack")[:MOST_TEXT]
 
 
 def takes(pid: int, signal: int) -> bool:
-    """A handler of the process takes this signal, which would end it otherwise."""
+    """Whether the process has a handler for this signal, which would end it otherwise."""
     return bool(int(_status(pid).get("SigCgt", "0"), 16) >> (signal - 1) & 1)
 
 
 def name_of(pid: int) -> str:
-    """Its name, of which the kernel keeps 15 bytes; "" where it has gone."""
+    """Its name, cut to 15 bytes by the kernel; "": it has ended."""
     return _status(pid).get("Name", "")
 
 
 def uses_gpu(pid: int) -> bool:
-    """It has opened a GPU."""
+    """Whether it has opened a GPU."""
     return any(map(GPU.match, _opened(pid)))
 
 
 def environment(pid: int) -> dict[str, str]:
-    """What it was started with. May wait for a process that is in the kernel."""
+    """The environment that it was started with. May block on a process that is in the kernel."""
     try:
         pairs = (PROC / f"{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -118,18 +118,18 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def parent(pid: int) -> int:
-    """Its parent's pid; 0: it has gone."""
+    """Its parent's pid; 0: it has ended."""
     fields = _stat(pid)
     return int(fields[1]) if fields else 0
 
 
 def command(pid: int) -> list[str]:
-    """The words of its command line. May wait for a process that is in the kernel."""
+    """The words of its command line. May block on a process that is in the kernel."""
     return [word for word in _read(f"{pid}/cmdline").split("\0") if word]
 
 
 def mapped(pid: int) -> str:
-    """What it has mapped into its memory. May wait for a process that is in the kernel."""
+    """Its memory map. May block on a process that is in the kernel."""
     try:
         return (PROC / f"{pid}/maps").read_text(errors="replace")
     except OSError:
@@ -140,7 +140,7 @@ def children_of(pid: int) -> list[int]:
     """Return the pids of all children of a process, zombies included."""
     found: list[int] = []
     try:
-        # Per thread, since the kernel books a child with the thread that forked it.
+        # Per thread, since the kernel lists a child under the thread that forked it.
         for thread in (PROC / f"{pid}/task").iterdir():
             found += map(int, (thread / "children").read_text().split())
     except (FileNotFoundError, ProcessLookupError):  # no CONFIG_PROC_CHILDREN, or it has just ended
@@ -151,7 +151,7 @@ def children_of(pid: int) -> list[int]:
 def descendants(pid: int) -> list[int]:
     """Return the pids of a process's children, of theirs, and so on."""
     found = children_of(pid)
-    for child in found:  # it grows meanwhile
+    for child in found:  # the list grows meanwhile
         found += children_of(child)
     return found
 
@@ -163,18 +163,18 @@ def _children_by_scan(pid: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What processes have used of the machine up to a moment."""
+    """Resources that processes have used until a moment."""
 
     cpu: float = 0.0
     """Seconds of CPU time."""
     delayed: float = 0.0
-    """Seconds for which its threads were ready to run, and another one had the CPU; 0 where the
-    kernel does not count that."""
+    """Seconds for which threads were ready to run but had no CPU; 0: the kernel does not count
+    that."""
     io: int = 0
-    """Bytes that were read and written, whatever from; 0 where that cannot be read."""
+    """Bytes read and written, from and to anything; 0: not readable."""
 
     def __add__(self, other: Usage) -> Usage:
-        """Of two processes together."""
+        """The sum for two processes."""
         return Usage(
             cpu=self.cpu + other.cpu,
             delayed=self.delayed + other.delayed,
@@ -183,16 +183,16 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage | None:
-    """Of a process and all that it has started; None: it has gone, or nobody may know.
+    """Resource use of a process and its descendants; None: it has ended, or is not readable.
 
-    Descendants that have ended and were waited for are booked with their parent; those that outlive
-    their parent are nobody's any more.
+    Descendants that have ended and were waited for count for their parent; those that outlive their
+    parent are no longer counted.
     """
     root = _of_one(pid)
     if root is None:
         return None
     total, tree = root, children_of(pid)
-    for number, child in enumerate(tree):  # it grows meanwhile
+    for number, child in enumerate(tree):  # the list grows meanwhile
         found = _of_one(child)
         if found is None or number >= MOST:
             continue
@@ -210,7 +210,7 @@ def _of_one(pid: int) -> Usage | None:
 
 
 def _delayed(pid: int) -> float:
-    """Of its threads that live."""
+    """The `delayed` seconds of its living threads."""
     nanoseconds = 0
     try:
         for thread in islice((PROC / f"{pid}/task").iterdir(), MOST):
@@ -245,12 +245,12 @@ def _call(pid: int) -> str:
 
 
 def _opened(pid: int) -> list[str]:
-    """What its file descriptors lead to."""
+    """The paths behind its file descriptors."""
     return [path for _, path in writer_processes.opened(pid)]
 
 
 def _symbol(pid: int) -> str:
-    """The function of the kernel in which it waits."""
+    """The kernel function in which it waits."""
     name = _read(f"{pid}/wchan").strip()
     if name not in ("", "0"):
         return name
@@ -259,8 +259,8 @@ def _symbol(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Its state and what follows; nothing where it has gone."""
-    # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+    """The fields from its state on; empty: it has ended."""
+    # "pid (name) state ppid ...": the name may contain anything, even spaces and brackets.
     return _read(f"{pid}/stat").rpartition(")")[2].split()
 
 
@@ -271,7 +271,7 @@ def _status(pid: int) -> dict[str, str]:
 
 def _read(name: str) -> str:
     try:
-        # The kernel cuts a name at 15 bytes, within a character too.
+        # The kernel cuts a name at 15 bytes, possibly within a character.
         with (PROC / name).open(errors="replace") as file:
             return file.read(65536)
     except OSError:
@@ -284,7 +284,7 @@ IPV4_IN_IPV6 = "0000000000000000FFFF0000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Socket:
-    """One end of a connection, or what waits for one."""
+    """One end of a connection, or a listening socket."""
 
     local: str
     """Address and port in hexadecimal digits: `0100007F:1F90`."""
@@ -294,12 +294,12 @@ class Socket:
 
     @property
     def port(self) -> str:
-        """The local one."""
+        """The local port, in hexadecimal digits."""
         return self.local.rpartition(":")[2]
 
 
 def sockets() -> tuple[Socket, ...]:
-    """All of them."""
+    """All TCP sockets of this machine or pod."""
     found: list[Socket] = []
     for name in ("tcp", "tcp6"):
         try:
@@ -315,13 +315,13 @@ def sockets() -> tuple[Socket, ...]:
 
 
 def opened_sockets(port: int, table: Sequence[Socket]) -> bool:
-    """Somebody listens on this port, or is or was connected to it or from it."""
+    """Whether a socket listens on this port, or is or was connected to it or from it."""
     end = f":{port:04X}"
     return any(it.local.endswith(end) or it.peer.endswith(end) for it in table)
 
 
 def reaches_others(pids: Iterable[int], table: Sequence[Socket]) -> bool:
-    """A process that is none of these is connected to a port on which one of them listens."""
+    """Whether another process is connected to a port on which one of these listens."""
     inodes = {inode for pid in pids for inode in _inodes(pid)}
     own = [it for it in table if it.inode in inodes]
     ports = {it.port for it in own if it.state == LISTEN}

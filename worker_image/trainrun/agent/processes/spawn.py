@@ -1,24 +1,24 @@
-"""Starting one training process, in milliseconds, bound to the life of the agent, and ending it.
+"""Starts a training process in milliseconds, bound to the life of the agent, and ends it.
 
-Layer: agent. Runs in the main thread only: the parent-death signal fires when the *thread* that
-forked ends. The process leads a session and a process group of its own, so that it and its helpers
-can be killed together and the terminal's signals do not reach it.
+Layer: agent. Runs only in the main thread: the parent-death signal fires when the *thread* that
+forked ends. The process leads its own session and process group, so that it and its helpers can be
+killed together and the terminal's signals do not reach it.
 
-With process 1 of a container the kernel kills all others (pid_namespaces(7)), so there is nothing
-to be asked for; and without code of ours between fork and exec Python need not copy our page tables
-(it uses vfork).
+When process 1 of a container ends, the kernel kills all others (pid_namespaces(7)), so there no
+parent-death signal is needed; and without our code between fork and exec, Python uses vfork and
+need not copy our page tables.
 
-Where the command begins with torchrun, we start what that would start, by the same Python:
-torchrun's own processes would make a rendezvous of their own, restart on their own and hide the
+If the command begins with torchrun, we start the processes that torchrun would start, with the same
+Python: torchrun's own processes would make their own rendezvous, restart on their own and hide the
 ranks from us.
 
 As process 1 (or as a subreaper) the agent inherits each orphaned descendant, so "kill every child
-until there is none" also reaches grandchildren that made a session of their own: killing their
-parent makes them ours.
+until there is none" also reaches grandchildren in their own session: killing their parent makes
+them ours.
 
-SIGTERM goes to a process alone, as a kubelet's does, and not to its group: the helpers of a
-DataLoader would die of it, and the training of that. But a shell dies of it at once and hands
-nothing on, so the command that it waits for gets the signal in its place.
+SIGTERM is sent only to the process, as by a kubelet, not to its group: it would kill the helpers of
+a DataLoader, and with them the training. But a shell dies of it at once without forwarding it, so
+the command that it waits for gets the signal instead.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 
 
 class StartFailed(OSError):
-    """The process could not be started; the message says what to change."""
+    """The process cannot be started; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawned:
-    """A process that runs."""
+    """A started process."""
 
     pid: int
     output: int
@@ -60,7 +60,7 @@ def spawn(
 ) -> Spawned:
     """Start `command`, or what a launcher at its beginning would start. Raises StartFailed.
 
-    It gets the file descriptors of `keep` beside its own three.
+    It inherits the file descriptors of `keep` in addition to its own three.
     """
     try:
         command = instead_of_launcher(command, environment, working_dir)
@@ -88,7 +88,7 @@ def spawn(
         raise StartFailed(_explain(error, command, working_dir)) from error
     finally:
         os.close(writing)
-    # Its status is read by `reap`; tell Popen not to look for it as well.
+    # `reap` reads its status; keep Popen from waiting for it as well.
     child.returncode = 0
     return Spawned(pid=child.pid, output=reading)
 
@@ -98,7 +98,7 @@ def _explain(error: Exception, command: Sequence[str], working_dir: str) -> str:
     if not command:
         return "the command is empty; give one in the worker template"
     if working_dir and not Path(working_dir).is_dir():
-        return f"the working directory {working_dir} does not exist or is no directory"
+        return f"the working directory {working_dir} does not exist or is not a directory"
     if isinstance(error, FileNotFoundError):
         if "/" in program and Path(working_dir or ".", program).exists():
             return f"{program}: the interpreter in its first line does not exist"
@@ -112,16 +112,16 @@ def _explain(error: Exception, command: Sequence[str], working_dir: str) -> str:
 
 
 PYTHON_EXEC = "PYTHON_EXEC"
-"""torchrun's variable for the Python that scripts run in."""
+"""torchrun's variable for the Python that runs scripts."""
 
 LONGEST_LINE = 4096
-"""Bytes of a program that are read for its first line."""
+"""Bytes read of a program's first line."""
 
 
 def instead_of_launcher(
     command: Sequence[str], environment: Mapping[str, str], working_dir: str
 ) -> tuple[str, ...]:
-    """What the process with this environment runs: `command`, or what its launcher would start.
+    """The command to run with this environment: `command`, or what its launcher would start.
 
     Raises LauncherRefused.
     """
@@ -146,7 +146,7 @@ def _python(program: str, environment: Mapping[str, str], working_dir: str) -> s
 
 
 def _of_torchrun(program: str, environment: Mapping[str, str], working_dir: str) -> str:
-    """The Python that torchrun itself runs in: in its first line, or beside it."""
+    """The Python that runs torchrun itself: named in its first line, or in the same folder."""
     if "/" in program:
         found: str | None = str(Path(working_dir or ".", program))
     else:
@@ -161,7 +161,7 @@ def _of_torchrun(program: str, environment: Mapping[str, str], working_dir: str)
 
 
 def _first_line(program: Path) -> str:
-    """The path behind `#!`, "" where there is none."""
+    """The path after `#!`; "": there is none."""
     try:
         with program.open("rb") as file:
             line = file.readline(LONGEST_LINE)
@@ -171,26 +171,26 @@ def _first_line(program: Path) -> str:
 
 
 _POLICY = os.sched_getscheduler(0)
-"""The scheduling policy that we were started with, and that processes get."""
+"""The scheduling policy that the agent was started with, and that processes get."""
 _NO_PRIORITY = os.sched_param(0)
 
 
 def give_way() -> None:
-    """Never take the CPU from a training process in the middle of its step.
+    """Never preempt a training process in the middle of its step.
 
-    Without this the kernel often runs us at once, in place of the process whose report has woken
-    us: `report()` then costs a training loop the time that we need to read it, not its own.
+    Otherwise the kernel often runs the agent at once instead of the process whose report woke it:
+    then `report()` costs the training loop the agent's time to read it.
     """
     try:
         if _POLICY == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, _NO_PRIORITY)
     except OSError:
-        return  # a sandbox that does not allow it: slower reports, nothing else
+        return  # a sandbox forbids it: reports are slower, nothing else
 
 
 @contextmanager
 def as_started() -> Iterator[None]:
-    """What this thread starts meanwhile gets the policy that we were started with."""
+    """Processes started in this context get the scheduling policy that the agent started with."""
     policy = os.sched_getscheduler(0)
     if policy == _POLICY:
         yield
@@ -205,7 +205,7 @@ def as_started() -> Iterator[None]:
 def reap() -> Iterator[tuple[int, int]]:
     """Yield (pid, wait status) of each child that has ended, adopted orphans included.
 
-    Nothing else in the agent may wait for children: their status can be read once.
+    Nothing else in the agent may wait for children: their status can be read only once.
     """
     while True:
         try:
@@ -218,7 +218,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def kill_group(pid: int) -> None:
-    """Send SIGKILL to a child's whole process group, or to it alone where it shares ours."""
+    """Send SIGKILL to a child's whole process group, or only to the child if it shares ours."""
     try:
         group = os.getpgid(pid)
         if group == os.getpgrp():
@@ -226,14 +226,14 @@ def kill_group(pid: int) -> None:
         else:
             os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # gone in the meantime, which is what we want
+        pass  # it has ended meanwhile, as intended
 
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "busybox"})
 
 
 def send_sigterm(pid: int) -> None:
-    """Send SIGTERM to whom a process stands for; one that has just ended needs none."""
+    """Send SIGTERM to a process or the commands behind it; ignores those that have just ended."""
     for receiver in sigterm_receivers(pid):
         try:
             os.kill(receiver, signal.SIGTERM)
@@ -242,10 +242,10 @@ def send_sigterm(pid: int) -> None:
 
 
 def sigterm_receivers(pid: int) -> list[int]:
-    """The process, or instead of a shell without a trap the commands that it waits for.
+    """The process; for a shell without a trap, the commands that it waits for.
 
-    Of several, those that have a handler: of `python train.py | tee log` the training, which could
-    not write its last words to a `tee` that is dead.
+    Of several commands, those with a handler: in `python train.py | tee log` the training, which
+    could not write its last lines to a dead `tee`.
     """
     hands_nothing_on = name_of(pid) in SHELLS and not takes(pid, signal.SIGTERM)
     commands = children_of(pid) if hands_nothing_on else []

@@ -1,9 +1,9 @@
-"""One standby interpreter: started, loaded, handed over once, if need be while it still loads.
+"""One standby interpreter: started, loaded, handed over once, if necessary while still loading.
 
-Layer: agent. It is the process of a rank that has not begun: the rank's own command, working
-directory and pipes, in a session of its own, bound to the agent's life (see `standby_start`). First
-a probe shows that this interpreter, with these options, comes to stand by at all; otherwise it
-would run the script.
+Layer: agent. A standby is a rank's process before its start: with the rank's command, working
+directory and pipes, in its own session, bound to the agent's life (see `standby_start`). First a
+probe checks that this interpreter, with these options, stops at our hook; otherwise it would run
+the script.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from trainrun.agent.processes.spawn import Spawned, StartFailed, kill_group, spa
 from trainrun.contract import variables
 
 HAND_OVER = 1.0
-"""Seconds that a standby may take to be the rank's process; a few milliseconds are usual."""
+"""Seconds that a standby may take to become the rank's process; usually a few milliseconds."""
 NOT_READY = "its standby had only just been started"
 FIRST_TO_GO = "1000"
-"""oom_score_adj: where memory is short the kernel ends a standby first."""
+"""oom_score_adj: the kernel kills standbys first when memory is short."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Standby:
-    """It loads, then is ready, until it is taken or has gone."""
+    """It loads, then is ready, until it is taken or has ended."""
 
     beginning: Launch
-    """What it is started with, and must be taken for: without launcher, and of the environment
-    the part that is the same for every attempt."""
+    """Its launch, which the rank's launch must match: without launcher, and with only the part of
+    the environment that is the same for every attempt."""
     python: PythonCommand
     preload: str
-    """What it imports, as `standby_start` reads it."""
+    """The modules to import, in the format of `standby_start`."""
     folder: Path
     """Holds `sitecustomize.py`."""
     changed: Callable[[], None]
-    """It is ready, or has gone."""
+    """Called when it is ready or has ended."""
     began: float = field(default_factory=time.monotonic)
     ready: bool = False
     gone: str = ""
-    """Why it is of no use any more."""
+    """Why it cannot be used; empty: it can."""
     taken: float = 0.0
-    """When it was handed over while it was loading, on the monotonic clock; 0: it was not. Its
-    output is another's then."""
+    """When it was handed over while loading, on the monotonic clock; 0: it was not. The rank's
+    process owns its output then."""
     seconds: float = 0.0
     """From its start until it was ready."""
     memory: int = 0
-    """Bytes that it took when it was ready; 0: nobody knows."""
+    """Bytes that it used when it was ready; 0: unknown."""
     pids: set[int] = field(default_factory=set)
-    """Of what runs for it."""
+    """Of its processes."""
     _said: bytes = b""
     _spawned: Spawned | None = None
     _channel: socket.socket | None = None
     _probe: Spawned | None = None
 
     def start(self) -> None:
-        """Begin with the probe."""
+        """Start the probe, which starts the standby."""
         environment = self._environment("probe")
         command = (self.python.interpreter, *self.python.options, "-c", "raise SystemExit(1)")
         try:
@@ -78,10 +78,10 @@ class Standby:
         asyncio.get_running_loop().add_reader(self._probe.output, self._probed)
 
     def take(self, environment: Mapping[str, str]) -> Spawned | None:
-        """Make it the process with this environment; None: it cannot be, and is gone.
+        """Make it the process with this environment; None: that failed, and it is ended.
 
-        One that still loads ends the import under way and is the process then: it has begun before
-        a cold start would. `taken` says when it was told; whether it came that far, `changed`.
+        If it still loads, it becomes the process after the current import, which is still earlier
+        than a cold start. `taken` is the time of the request; `changed` reports the result.
         """
         spawned, channel = self._spawned, self._channel
         if spawned is None or channel is None:
@@ -90,11 +90,11 @@ class Standby:
         entries = (f"{name}={value}" for name, value in environment.items())
         told = b"\0".join(map(os.fsencode, entries)) + b"\0\0"
         try:
-            # What it cannot have back it must not keep for the training.
+            # Reset its score first: if that fails, the training would keep it.
             _set_oom_score(spawned.pid, _own_oom_score())
             if self.ready:
                 _hand_over(channel, told)
-            elif channel.send(told) < len(told):  # nobody reads it yet
+            elif channel.send(told) < len(told):  # the standby does not read yet
                 raise OSError("its environment is too long")
             else:
                 channel.shutdown(socket.SHUT_WR)
@@ -108,13 +108,13 @@ class Standby:
         return spawned
 
     def reaped(self, pid: int) -> None:
-        """A process of it has ended."""
+        """One of its processes has ended."""
         self.pids.discard(pid)
         if self._spawned is not None and pid == self._spawned.pid:
             self._spawned_ended(self._spawned)
 
     def lost(self, why: str) -> None:
-        """What was handed over while it was loading has ended before it was the rank's process."""
+        """It was handed over while loading and ended before it became the rank's process."""
         self._close()
         self._fail(why)
 
@@ -134,7 +134,7 @@ class Standby:
         self._close_probe()
         if said != variables.STANDBY_NAME.encode():
             self._kill()
-            self._fail("its interpreter runs no sitecustomize from PYTHONPATH")
+            self._fail("its interpreter does not run sitecustomize from PYTHONPATH")
             return
         try:
             self._load()
@@ -180,12 +180,12 @@ class Standby:
                 self.memory = memory_of(self._spawned.pid)
                 self.changed()
         else:
-            # It ends, and why it does is read then.
+            # It is ending; `reaped` reads the reason.
             asyncio.get_running_loop().remove_reader(self._channel)
             self.ready = False
 
     def _is_rank(self) -> None:
-        """Nothing of it is left here."""
+        """It has become the rank's process: forget it here."""
         assert self._spawned is not None
         self.pids.discard(self._spawned.pid)
         self._spawned, self.ready, self.taken = None, False, 0.0
@@ -246,7 +246,7 @@ def _hand_over(channel: socket.socket, told: bytes) -> None:
 
 
 def write_start(folder: Path) -> None:
-    """Write what makes an interpreter a standby. Raises OSError."""
+    """Write the `sitecustomize.py` that makes an interpreter a standby. Raises OSError."""
     source = pkgutil.get_data(__package__ or "", "standby_start.py")
     assert source is not None
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""What makes an interpreter a standby: it imports, waits, and then becomes the rank's process.
+"""Start script of a standby interpreter: imports, waits, and then becomes the rank's process.
 
-Layer: agent, leaf; imported by no module of ours. The agent writes this file as `sitecustomize.py`
-into a folder in front of a standby's PYTHONPATH, and starts the very command of the rank. So Python
-itself goes on after the hand-over and runs the script as in a cold start: `__main__`, `sys.argv`,
-`sys.path`, tracebacks and the end are its own. Nothing but a hand-over lets it get that far:
-whatever fails here ends the process. Runs in the user's interpreter: standard library only.
+Layer: agent, leaf; none of our modules imports it. The agent writes this file as `sitecustomize.py`
+into a folder at the front of a standby's PYTHONPATH, and starts the rank's own command. After the
+hand-over Python continues and runs the script as in a cold start, with its own `__main__`,
+`sys.argv`, `sys.path`, tracebacks and exit. Only a hand-over gets that far: any failure here ends
+the process. Runs in the user's interpreter: standard library only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import select
 import sys
 
 VARIABLE = "TRAINRUN_STANDBY"
-"""`<descriptor> <module>[:<module>...] ...`: the channel to the agent, what is imported, and behind
-it what that imports later by itself; or the word `probe`."""
+"""`<descriptor> <module>[:<module>...] ...`: the channel to the agent, then each module to import
+with the modules that it imports later by itself; or the word `probe`."""
 NAME = b"trainrun-stdby"
-"""As `contract.variables` has it: what `ps` calls a standby, so that nobody takes it for a rank."""
+"""Same as in `contract.variables`: the name of a standby in `ps`, to distinguish it from a rank."""
 COMM = "/proc/self/comm"
 FAILED = 3
 """Exit code of a standby that cannot be used."""
@@ -26,7 +26,7 @@ FAILED = 3
 def stand_by() -> bool:
     """Return once this process is the rank's; False: there is no other sitecustomize."""
     told = os.environ.pop(VARIABLE)
-    if told == "probe":  # this interpreter, with these options, would come here
+    if told == "probe":  # this interpreter, with these options, reaches this code
         os.write(1, NAME)
         os._exit(0)
     channel, *wanted = told.split(" ")
@@ -40,7 +40,7 @@ def stand_by() -> bool:
     added = {k: v for k, v in os.environ.items() if before.get(k) != v}
     os.write(standby, b"ready")
     environment = _received(standby)
-    # A cold start's imports would set these in the same way.
+    # Keep variables that the imports have set: a cold start's imports would set them, too.
     _set_environment({**{k: v for k, v in added.items() if k not in environment}, **environment})
     _renamed(name)
     _forget_finders()
@@ -62,7 +62,7 @@ def _renamed(name: bytes) -> bytes:
 
 
 def _leave_no_path() -> None:
-    """As if this folder had never been in PYTHONPATH."""
+    """Remove this folder from PYTHONPATH and sys.path."""
     here = os.path.dirname(__file__)
     if here in sys.path:
         sys.path.remove(here)
@@ -75,7 +75,7 @@ def _leave_no_path() -> None:
 
 
 def _other_sitecustomize() -> bool:
-    """Run the one that a cold start would have run, if there is one."""
+    """Run the user's sitecustomize, as a cold start would; returns whether there is one."""
     ours = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")
@@ -87,9 +87,9 @@ def _other_sitecustomize() -> bool:
 
 
 def _preload(wanted: list[str], standby: int) -> None:
-    """Import; what is printed meanwhile is shown to nobody. Filters of warnings and variables stay
-    as a script has them that imports the first of each. Once this process is wanted as the rank's,
-    nothing more is imported: the script does it, if it needs it."""
+    """Import the modules and discard their output. Warning filters and variables stay as the first
+    module of each group left them. Stops importing once the process must become the rank's: the
+    script imports the rest if it needs it."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
     for descriptor in (1, 2):
@@ -107,7 +107,7 @@ def _preload(wanted: list[str], standby: int) -> None:
                     break
                 try:
                     __import__(lazy)
-                except Exception:  # noqa: BLE001 - another version: it is imported later, or never
+                except Exception:  # noqa: BLE001 - another version without this module
                     continue
             _restore_warning_filters(filters)
             _set_environment(environment)
@@ -119,12 +119,12 @@ def _preload(wanted: list[str], standby: int) -> None:
 
 
 def _is_wanted(standby: int) -> bool:
-    """The environment of the rank has come."""
+    """Whether the rank's environment has arrived."""
     return bool(select.select([standby], [], [], 0)[0])
 
 
 def _flush() -> None:
-    """What was printed and not yet written must not come out with the script's first line."""
+    """Flush discarded output, which would otherwise appear before the script's first line."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -143,12 +143,12 @@ def _restore_warning_filters(filters: list[object] | None) -> None:
         return
     warnings.filters[:] = filters
     mutated = getattr(warnings, "_filters_mutated", None)
-    if mutated is not None:  # what was shown before goes by the old ones
+    if mutated is not None:  # warnings caches results of the old filters
         mutated()
 
 
 def _received(standby: int) -> dict[str, str]:
-    """Wait for the environment of the rank; nothing at all: it is not needed any more."""
+    """Wait for the rank's environment; exit if the channel closes without it."""
     parts = []
     while True:
         part = os.read(standby, 1 << 16)
@@ -172,7 +172,7 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def _forget_finders() -> None:
-    """What was not there when a module was looked for may be there by now."""
+    """Invalidate import caches: modules may have been installed since."""
     for finder in sys.path_importer_cache.values():
         forget = getattr(finder, "invalidate_caches", None)
         if forget is not None:
@@ -182,10 +182,10 @@ def _forget_finders() -> None:
 if __name__ == "sitecustomize":
     try:
         _OTHER = stand_by()
-    except BaseException:  # noqa: BLE001 - else the script would run, and the rank's process does
-        # The last line says why, to the agent.
+    except BaseException:  # noqa: BLE001 - otherwise the script would run in a second process
+        # The agent reads the reason from the last line.
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(FAILED)
-    if not _OTHER:  # site takes it for absent
+    if not _OTHER:  # site treats it as absent
         raise ImportError("no sitecustomize", name="sitecustomize")

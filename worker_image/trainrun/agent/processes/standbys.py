@@ -1,8 +1,8 @@
-"""A standby interpreter beside each running rank: when they are started, and who gets them.
+"""A standby interpreter for each running rank: decides when to start them and hands them over.
 
-Layer: agent. A standby is a help and never a condition: whatever is wrong with one means a cold
-start, and a line that says so. Beside a training one is loaded at a time, before it all at once;
-each is used once and then replaced.
+Layer: agent. Standbys are best effort: if one fails, the rank starts cold and a log line says so.
+They load one at a time during training and all at once before it; each is used once and then
+replaced.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ LOG = logging.getLogger("trainrun.agent")
 
 NO_EFFECT = "workers.warmStart has no effect"
 MOST_FAILURES = 3
-"""Standbys in a row that came to nothing, after which none is started any more."""
+"""Failed standbys in a row after which no more are started."""
 FULL, ROOM = 0.9, 0.8
-"""Parts of the container's memory in use, above which standbys are given up, and up to which new
+"""Parts of the container's memory in use above which standbys are given up, and up to which new
 ones are started."""
 PATIENCE = 120.0
-"""Seconds from the start order for which a standby may go on with the import that is under way: a
-cold start would wait for the same one, on a busy machine long. After that it is taken to hang."""
+"""Seconds from the start order in which a standby may finish its current import: a cold start would
+wait for the same one, which takes long on a busy machine. After that it is considered hung."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Standbys:
-    """Of one agent."""
+    """The standbys of one agent."""
 
     preload: Sequence[str]
-    """Names of modules; empty: there are no standbys."""
+    """Names of modules; empty: no standbys."""
     folder: Path
-    """Of the worker's own folder, for what they start with."""
+    """In the worker's folder, for their start script."""
     memory_used: Callable[[], float | None]
-    """The part of the container's memory that is in use; None: nobody knows."""
+    """Returns the part of the container's memory in use; None: unknown."""
     news: Callable[[], None] = lambda: None
-    """One has become ready, or has gone."""
+    """Called when one is ready or has ended."""
     why_cold: dict[int, str] = field(default_factory=dict)
-    """By rank, why it was started cold the last time; ranks that began warm are left out."""
+    """By rank, why its last start was cold; ranks with a warm start are left out."""
     largest: int = 0
-    """Bytes that one of them took when it was ready, at most; 0: nobody knows."""
+    """The largest memory in bytes of a standby when it was ready; 0: unknown."""
     _kept: dict[int, Standby] = field(default_factory=dict)
     _loading: dict[int, tuple[int, Standby]] = field(default_factory=dict)
-    """By pid, with their rank, those that were handed over before they were ready, until they are
-    its process."""
+    """By pid, with their rank, those that were handed over while loading, until they become its
+    process."""
     _failures: int = 0
     _refused: str = ""
-    """Why there are none, although there should be."""
+    """Why no standbys are started although they are configured."""
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of processes that are no rank's, yet."""
+        """Of processes that are not a rank's yet."""
         return frozenset(pid for one in self._kept.values() for pid in one.pids)
 
     @property
     def cold(self) -> str:
-        """Why the lowest rank that was started cold was; empty: none was, or there are to be no
-        standbys."""
+        """Why the lowest cold rank was started cold; empty: none was, or no standbys are
+        configured."""
         return next((f"rank {rank}: {why}" for rank, why in sorted(self.why_cold.items())), "")
 
     @property
     def problem(self) -> Problem | None:
-        """Why starts are cold, for the user who wanted others."""
+        """Why starts are cold although standbys are configured."""
         if not self._refused:
             return None
         return Problem(
@@ -78,19 +78,19 @@ class Standbys:
         )
 
     def keep(self, launches: Iterable[Launch]) -> None:
-        """Start one for a rank that has none, unless one is loading or there is no room for it."""
+        """Start one for a rank without a standby, unless one is loading or memory is short."""
         missing = self._missing(launches)
         if missing and all(one.ready for one in self._kept.values()):
             self._start(missing[0])
 
     def prepare(self, ranks: Iterable[int], launches: Callable[[], Iterable[Launch]]) -> None:
-        """Start one for each of these ranks that has none, while nothing trains."""
+        """Start one for each of these ranks without a standby, while no training runs."""
         if self.preload and not self._refused and not self._kept.keys() >= set(ranks):
             for launch in self._missing(launches()):
                 self._start(launch)
 
     def take(self, launch: Launch) -> Spawned | None:
-        """The standby of this rank, as its process; None: it has to be started cold."""
+        """Hand over this rank's standby as its process; None: start it cold."""
         if not self.preload:
             return None
         standby = self._kept.pop(launch.rank, None)
@@ -117,8 +117,8 @@ class Standbys:
         return ours
 
     def failed(self, pid: int, why: str) -> bool:
-        """A rank's process has ended; True: it was a standby that has never come so far. An empty
-        `why`: it was stopped, which is no failure."""
+        """A rank's process has ended; True: it was a standby that had not become the rank's process
+        yet. An empty `why`: it was stopped, which is not a failure."""
         if pid not in self._loading:
             return False
         rank, standby = self._loading.pop(pid)
@@ -129,7 +129,7 @@ class Standbys:
         return True
 
     def tick(self, now: float) -> None:
-        """End those that keep a rank waiting: it starts cold."""
+        """End standbys that keep a rank waiting for too long: it starts cold."""
         for pid, (_, one) in self._loading.items():
             if not one.gone and now - one.taken >= PATIENCE:
                 one.gone = f"it was still loading {PATIENCE:g} s after the start order"
@@ -171,7 +171,7 @@ class Standbys:
         return python
 
     def _missing(self, launches: Iterable[Launch]) -> list[Launch]:
-        """Whose ranks have none and may have one."""
+        """Launches of ranks that may get a standby and have none."""
         if not self.preload or self._spare_memory() or self._refused:
             return []
         return [launch for launch in launches if launch.rank not in self._kept]
@@ -196,17 +196,17 @@ class Standbys:
     def _came_to_nothing(self, standby: Standby) -> None:
         self._failures += 1
         if self._failures >= MOST_FAILURES and not self._refused:
-            self._refused = f"{self._failures} standbys came to nothing: {standby.gone}"
-            LOG.warning("%s any more: %s", NO_EFFECT, self._refused)
+            self._refused = f"{self._failures} standbys in a row failed: {standby.gone}"
+            LOG.warning("%s from now on: %s", NO_EFFECT, self._refused)
 
     def _spare_memory(self) -> bool:
-        """Give up what there is where memory is short; True: this is no time for a new one."""
+        """Give up all standbys if memory is short; True: start no new one now."""
         used = self.memory_used()
         if used is None:
             return False
         if used > FULL:
             for rank, one in list(self._kept.items()):
-                del self._kept[rank]  # that is no failure
+                del self._kept[rank]  # before it stops: this is not a failure
                 one.stop("memory is short")
                 LOG.info("rank %d: standby given up: %.0f %% of memory in use", rank, 100 * used)
         return used > ROOM
