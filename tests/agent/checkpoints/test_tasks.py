@@ -21,7 +21,7 @@ SCRIPT = """
 import json, os, sys, threading, time
 from pathlib import Path
 from trainrun.errors import *
-from trainrun.tasks.agent_storage import AgentKeep, attempt_key
+from trainrun.tasks.agent_storage import AgentTaskStorage, attempt_key
 place = Path(os.environ["TRAINRUN_STAGING"]).parents[2] / "tasks"
 place.mkdir(exist_ok=True)
 def told(call, *arguments):
@@ -36,7 +36,7 @@ def say(*words):
 ROUND = (
     SCRIPT
     + """
-keep = AgentKeep()
+keep = AgentTaskStorage()
 say(keep.uri, len(attempt_key()), keep.read(0) == [])
 say([keep.append(at, b'{"n":%d}' % at) for at in (1, 2, 3, 3)], keep.append(3, b"{}"))
 say([it.decode() for it in keep.read(1)])
@@ -85,7 +85,7 @@ def test_a_rank_keeps_its_log_and_its_results_by_its_agent(
 AWAY = (
     SCRIPT
     + """
-keep = AgentKeep()
+keep = AgentTaskStorage()
 keep.append(1, b"{}")
 (place / "a").write_bytes(b"x")
 keep.upload(place / "a", "k-1/0")
@@ -144,7 +144,7 @@ def test_a_rank_is_told_what_is_wrong_with_the_store(
 QUEUE = (
     SCRIPT
     + """
-keep = AgentKeep()
+keep = AgentTaskStorage()
 keep.append(1, b"{}")
 os.mkfifo(place / "slow")
 for n in range(20):
