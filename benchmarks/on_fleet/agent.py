@@ -212,7 +212,7 @@ class FleetAgent:
     def apply(self, answer: Answer) -> bool:
         """Take an answer."""
         now, before = time.monotonic(), self.duty
-        self.duty = desired_state.told(before, answer, now)
+        self.duty = desired_state.answered(before, answer, now)
         if self.duty is not before:
             self._do(now)
         return self.duty is not before

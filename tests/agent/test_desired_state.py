@@ -44,7 +44,7 @@ def a_hold(attempt: int, **fields: Any) -> Hold:
 
 def told(*orders: Order, before: DesiredState = NEW) -> DesiredState:
     for order in orders:
-        before = desired_state.told(before, Answer(order=order), NOW)
+        before = desired_state.answered(before, Answer(order=order), NOW)
     return before
 
 
@@ -81,7 +81,7 @@ def test_a_gang_gathers_from_the_beginning_or_a_hold_until_the_start() -> None:
 
 def test_the_same_answer_again_changes_nothing() -> None:
     once = told(a_hold(1))
-    assert desired_state.told(once, Answer(order=a_hold(1)), NOW + 5) is once
+    assert desired_state.answered(once, Answer(order=a_hold(1)), NOW + 5) is once
 
 
 def test_an_attempt_is_started_once() -> None:
@@ -148,7 +148,7 @@ def test_uploads_that_take_too_long_are_given_up() -> None:
 
 def test_a_hold_that_allows_more_time_for_uploads_is_news() -> None:
     held = after(1, a_hold(2, flush=(10,), flush_allowed=30.0))
-    later = desired_state.told(
+    later = desired_state.answered(
         held, Answer(order=a_hold(2, flush=(10,), flush_allowed=50.0)), NOW + 20.0
     )
     assert to_do(later, UPLOADING, passed=30.0) == (Flush((10,)),)

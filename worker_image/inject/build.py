@@ -102,8 +102,8 @@ def _copy_metadata(distribution: str, folder: Path) -> None:
     """Copy licences and versions along with a distribution."""
     for file in importlib.metadata.files(distribution) or ():
         # The rest describes the environment that it was copied from.
-        kept = file.name == "METADATA" or file.name.startswith(("LICENSE", "NOTICE"))
-        if file.parts[0].endswith(".dist-info") and kept:
+        wanted = file.name == "METADATA" or file.name.startswith(("LICENSE", "NOTICE"))
+        if file.parts[0].endswith(".dist-info") and wanted:
             copy = folder / file
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(str(file.locate()), copy)

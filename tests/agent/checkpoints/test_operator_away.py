@@ -53,7 +53,7 @@ def report(made: Agent, step: int, *, files: bool) -> None:
         folder = made.folders.staging(1) / f"rank-{rank}" / name
         folder.mkdir()
         (folder / "model.bin").write_bytes(b"abc")
-    attempt.hear(rank, Report(step=step, metrics={}, files=name, whole=False))
+    attempt.receive(rank, Report(step=step, metrics={}, files=name, whole=False))
 
 
 def close(made: Agent) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.agent.evidence.rank_connections import RankConnectionMonitor, see
+from trainrun.agent.evidence.rank_connections import RankConnectionMonitor, scan
 from trainrun.agent.processes.procfs import opened_sockets, sockets
 from trainrun.contract.evidence import RankConnections
 
@@ -68,7 +68,7 @@ def rank(*command: str | Path, **variables: str) -> Iterator[tuple[int, str]]:
 
 
 def seen(pid: int, port: int = NOBODYS) -> RankConnections:
-    return see({1: pid}, {1: OURS}, port)
+    return scan({1: pid}, {1: OURS}, port)
 
 
 def test_processes_with_the_place_that_they_were_given_meet_nobody_yet() -> None:
@@ -99,7 +99,7 @@ def test_a_launcher_behind_a_script_file_is_seen_by_the_rank_0_that_it_starts(
 
 def test_rank_0_of_another_group_is_one_even_where_its_place_reads_like_ours() -> None:
     with rank(sys.executable, "-c", STARTS, "MASTER_PORT=35507", RANK="0") as (pid, _):
-        assert see({0: pid}, {0: {**OURS, "RANK": "0"}}, NOBODYS).leaders == (0,)
+        assert scan({0: pid}, {0: {**OURS, "RANK": "0"}}, NOBODYS).leaders == (0,)
 
 
 def test_other_ranks_of_such_a_group_and_those_of_mpi_are_told_apart() -> None:

@@ -32,11 +32,11 @@ def test_a_step_is_owed_since_the_start_and_then_since_the_newest_report() -> No
 
 def test_nothing_is_owed_while_a_process_waits_for_its_agent() -> None:
     clock = started(until=110.0)
-    clock.waits()
-    clock.waits()
-    clock.goes_on(110.0)
+    clock.begin_wait()
+    clock.begin_wait()
+    clock.end_wait(110.0)
     assert clock.owes(110.0) is None
-    ticked(clock, 110.0, 500.0).goes_on(500.0)
+    ticked(clock, 110.0, 500.0).end_wait(500.0)
     assert clock.owes(500.5) == 0.5
 
 
@@ -111,9 +111,9 @@ def test_a_step_that_nobody_owed_was_not_slow() -> None:
     clock.begun(0, SectionBegun(number=1, name="evaluate", seconds=60.0), 161.0)
     ticked(clock, 160.0, 200.0).ended(0, 1, 200.0)
     clock.stepped(201.0)
-    clock.waits()
+    clock.begin_wait()
     ticked(clock, 201.0, 300.0).stepped(300.0)
-    clock.goes_on(300.0)
+    clock.end_wait(300.0)
     clock.tick(900.0)
     clock.stepped(901.0)
     assert clock.slowest == 1.0
@@ -124,7 +124,7 @@ def test_a_transfer_that_never_ends_does_not_excuse_for_ever() -> None:
     for blocked in (True, False):
         clock = started(until=100.0, blocked=blocked)
         if not blocked:
-            clock.waits()
+            clock.begin_wait()
         ticked(clock, 100.0, end + 10.0)
         assert clock.owes(end) is None
         assert clock.owes(end + 10.0) == 10.0
@@ -135,10 +135,10 @@ def test_a_transfer_that_never_ends_does_not_excuse_for_ever() -> None:
 def test_waits_one_after_the_other_are_not_one_long_wait() -> None:
     clock, now = started(until=100.0), 100.0
     for _ in range(3):
-        clock.waits()
+        clock.begin_wait()
         ticked(clock, now, now + LONGEST_WAIT / 2)
         now += LONGEST_WAIT / 2
-        clock.goes_on(now)
+        clock.end_wait(now)
     assert clock.owes(now) == 0.0
 
 

@@ -49,7 +49,7 @@ class State:
 
     def says(self, worker: int, call: int) -> bool | None:
         over = worker in self.ended
-        return vote_rules.says(self.votes[worker], call, living=not over, ended_well=over)
+        return vote_rules.agrees(self.votes[worker], call, living=not over, ended_well=over)
 
 
 def told(state: State, worker: int, order: Order) -> State:
@@ -157,15 +157,18 @@ def commit_early(said: Mapping[int, bool], *, workers: int) -> str | None:
 
 def refuse_what_has_ended(vote: SaveVote, call: int, *, living: bool, **more: bool) -> bool | None:
     """Whoever has ended is against every save: an operator may have committed it."""
-    return SAYS(vote, call, living=living, **more) if living else False
+    return AGREES(vote, call, living=living, **more) if living else False
 
 
-OUTCOME, SAYS = vote_rules.outcome, vote_rules.says
+OUTCOME, AGREES = vote_rules.outcome, vote_rules.agrees
 
 
 @pytest.mark.parametrize(
     ("name", "bug", "seen_as"),
-    [("outcome", commit_early, "does not save"), ("says", refuse_what_has_ended, "does not save")],
+    [
+        ("outcome", commit_early, "does not save"),
+        ("agrees", refuse_what_has_ended, "does not save"),
+    ],
 )
 def test_the_check_notices_a_planted_bug(
     monkeypatch: pytest.MonkeyPatch, name: str, bug: object, seen_as: str

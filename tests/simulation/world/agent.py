@@ -180,7 +180,10 @@ class SimAgent:
 
     def apply(self, answer: Answer) -> None:
         """Take the operator's answer; it may come twice, late, and in any order."""
-        before, self.duty = self.duty, desired_state.told(self.duty, answer, self.world.clock.now)
+        before, self.duty = (
+            self.duty,
+            desired_state.answered(self.duty, answer, self.world.clock.now),
+        )
         if self.duty is before:
             return
         if isinstance(answer.order, Hold):

@@ -59,9 +59,11 @@ class SimVotes:
         if self.vote != before:
             self.news()
 
-    def says(self, call: int) -> bool | None:
+    def agrees(self, call: int) -> bool | None:
         """Whether this worker saves at a call if all others do; None: not known yet."""
-        return vote_rules.says(self.vote, call, living=self.living(), ended_well=self.ended_well())
+        return vote_rules.agrees(
+            self.vote, call, living=self.living(), ended_well=self.ended_well()
+        )
 
     def asked(self) -> SaveOrder | None:
         """What asked for the call that was prepared last."""
@@ -97,8 +99,8 @@ class SimBallotBox:
     ) -> None:
         """Say it, as this worker."""
         await self._reach()
-        said = self.store.stored_votes.setdefault(attempt, {}).setdefault(call, {})
-        said[self.slot] = (agrees, asked)
+        ballots = self.store.stored_votes.setdefault(attempt, {}).setdefault(call, {})
+        ballots[self.slot] = (agrees, asked)
         await self._reach()  # its answer
 
     async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
@@ -106,19 +108,19 @@ class SimBallotBox:
         await self._reach()
         found = self.store.stored_votes.get(attempt, {})
         listed = {
-            call: {slot: agrees for slot, (agrees, _) in said.items()}
-            for call, said in found.items()
+            call: {slot: agrees for slot, (agrees, _) in ballots.items()}
+            for call, ballots in found.items()
         }
         await self._reach()
         return listed
 
     async def asked_to_save(
-        self, attempt: int, call: int, said: Mapping[int, bool]
+        self, attempt: int, call: int, ballots: Mapping[int, bool]
     ) -> SaveOrder | None:
         """What asked for a call, from those who agree to it."""
         await self._reach()
         told = self.store.stored_votes[attempt][call]
-        return next((told[slot][1] for slot in said if said[slot] and told[slot][1]), None)
+        return next((told[slot][1] for slot in ballots if ballots[slot] and told[slot][1]), None)
 
     async def _reach(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.0, 0.2))

@@ -63,8 +63,8 @@ def cut(text: str, limit: int) -> str:
     if room(text) <= limit:
         return text
     sizes = accumulate(room(char) for char in text)
-    kept = sum(size <= limit - room("…") for size in sizes)
-    return f"{text[:kept]}…"
+    count = sum(size <= limit - room("…") for size in sizes)
+    return f"{text[:count]}…"
 
 
 def newest_of(
@@ -72,8 +72,8 @@ def newest_of(
 ) -> tuple[str, ...]:
     """The last lines whose total size is at most `limit`."""
     sizes = accumulate(size(line) for line in reversed(lines))
-    kept = sum(taken <= limit for taken in sizes)
-    return lines[len(lines) - kept :]
+    count = sum(taken <= limit for taken in sizes)
+    return lines[len(lines) - count :]
 
 
 def room(text: str) -> int:

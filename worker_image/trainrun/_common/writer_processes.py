@@ -123,18 +123,22 @@ def await_quiet(seen: Look) -> None:
     time.sleep(min(max(newest + QUIET - time.time(), 0.0), QUIET))
 
 
-def writers(directory: Path, seen: Look, *, everybody: bool) -> list[Writer]:
+def writers(directory: Path, seen: Look, *, all_sessions: bool) -> list[Writer]:
     """Processes that have a file of the directory open for writing, except as their output.
 
-    Checks the processes of our session, or of `everybody` on this machine, as far as permitted.
+    Checks our session, or `all_sessions` on this machine, as far as permitted.
     """
     top, own = directory.resolve(), os.getpid()
     paths = {f"{top}/{name}": name for name in seen}
     outputs = {path for descriptor, path in opened(own) if descriptor in OUTPUTS}
     found = []
-    for pid in _processes(everybody=everybody):
+    for pid in _processes(all_sessions=all_sessions):
         for descriptor, path in opened(pid):
-            if path not in paths or path in outputs or (pid != own and (descriptor, path) in _kept):
+            if (
+                path not in paths
+                or path in outputs
+                or (pid != own and (descriptor, path) in _inherited)
+            ):
                 continue
             flags = _flags(pid, descriptor)
             if flags & os.O_ACCMODE != os.O_RDONLY:
@@ -144,17 +148,17 @@ def writers(directory: Path, seen: Look, *, everybody: bool) -> list[Writer]:
     return found
 
 
-_kept: set[tuple[int, str]] = set()
+_inherited: set[tuple[int, str]] = set()
 """Descriptors that were open for writing when this process forked, and their paths. A child, such
 as a DataLoader worker, keeps them open long after we have closed them, but does not write."""
 
 
-def note_kept() -> None:
+def note_inherited() -> None:
     """Record the open descriptors; call it before this process forks."""
     own = os.getpid()
     for descriptor, path in opened(own):
         if path.startswith("/") and _flags(own, descriptor) & os.O_ACCMODE != os.O_RDONLY:
-            _kept.add((descriptor, path))
+            _inherited.add((descriptor, path))
 
 
 def _files(seen: Look) -> Look:
@@ -170,7 +174,7 @@ def walk(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry
                 yield from walk(entry.path, f"{above}{entry.name}/")
 
 
-def _processes(*, everybody: bool) -> Iterator[int]:
+def _processes(*, all_sessions: bool) -> Iterator[int]:
     """Pids, ours first: one of our threads is the most likely writer."""
     own, session = os.getpid(), os.getsid(0)
     yield own
@@ -178,7 +182,7 @@ def _processes(*, everybody: bool) -> Iterator[int]:
         others = [int(item.name) for item in os.scandir("/proc") if item.name.isdigit()]
     except OSError:  # a system without /proc
         return
-    yield from (pid for pid in others if pid != own and (everybody or _session(pid) == session))
+    yield from (pid for pid in others if pid != own and (all_sessions or _session(pid) == session))
 
 
 def opened(pid: int) -> Iterator[tuple[int, str]]:

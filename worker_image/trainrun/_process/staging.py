@@ -183,7 +183,7 @@ class Staging:
     def _look(self, source: Path) -> tuple[writer_processes.Look, list[writer_processes.Writer]]:
         seen = writer_processes.look(source)
         everybody = _shared() and source not in self._made
-        return seen, writer_processes.writers(source, seen, everybody=everybody)
+        return seen, writer_processes.writers(source, seen, all_sessions=everybody)
 
     def _unfinished(
         self, source: Path, seen: writer_processes.Look, writers: list[writer_processes.Writer]
@@ -362,4 +362,4 @@ def remedy_of(error: BaseException, root: Path) -> str:
     return REMEDY if disk.f_bavail * disk.f_frsize < LITTLE else ""
 
 
-os.register_at_fork(before=writer_processes.note_kept)
+os.register_at_fork(before=writer_processes.note_inherited)

@@ -243,8 +243,8 @@ class Agent:
         attempt = self.orders.attempt
         if attempt is None:
             return None
-        known = attempt.uploads.committed
-        return known.id if known is not None else attempt.start.resume
+        newest = attempt.uploads.committed
+        return newest.id if newest is not None else attempt.start.resume
 
     def _leave_on_order(self, order: Exit) -> None:
         self.leaving.begin(
@@ -351,8 +351,8 @@ class Agent:
     def _keep_standbys(self, now: float) -> None:
         """Only for a worker that is not about to exit."""
         self.orders.around.standbys.tick(now)
-        attempt, going_on = self.orders.attempt, self._noticed is None and not self.leaving.begun
-        if attempt is not None and self.orders.duty.runs and going_on:
+        attempt, stays = self.orders.attempt, self._noticed is None and not self.leaving.begun
+        if attempt is not None and self.orders.duty.runs and stays:
             attempt.keep_standbys(now)
 
     def _prepare(self) -> None:

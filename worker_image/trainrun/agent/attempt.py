@@ -68,7 +68,7 @@ LOG = logging.getLogger("trainrun.agent")
 SETTLED = 3.0
 """Seconds from the first step until standbys are loaded: by then the attempt has allocated its
 memory, and loading does not slow down the first steps of its peers."""
-SETTLED_UNTOLD = 60.0
+SETTLED_UNREPORTED = 60.0
 """The same, counted from the spawn, for a script that reports nothing."""
 
 
@@ -134,13 +134,13 @@ class Attempt:
         if self.start.world_size == 1:
             return None
         found, files = self.meetings.found, self._files.values()
-        asked = any(placed(it.control_file).exists() for it in files)
-        return replace(found, known=found.known or self.processes.spoken, placed=asked)
+        asked = any(placed(paths.control_file).exists() for paths in files)
+        return replace(found, known=found.known or self.processes.introduced, placed=asked)
 
     @property
     def _unmet(self) -> bool:
         """No sign yet that its ranks are connected to others."""
-        return self.start.world_size > 1 and not self.processes.spoken
+        return self.start.world_size > 1 and not self.processes.introduced
 
     def launch(self) -> None:
         """Start the processes and everything that serves them."""
@@ -148,9 +148,9 @@ class Attempt:
         self._server = IpcServer(
             around.folders.socket(self.number),
             self.ranks,
-            statement=self.hear,
+            statement=self.receive,
             request=self.answer,
-            hello=self.processes.met,
+            hello=self.processes.introduce,
         )
         self.processes.before_exit = self.drain
         self.processes.on_exit = self._on_exit
@@ -231,7 +231,7 @@ class Attempt:
     def keep_standbys(self, now: float) -> None:
         """Make sure that each rank has one, while nothing more urgent is going on."""
         first, vote = self.report.first_report, self.voter.vote
-        begun, settled = (self.spawned, SETTLED_UNTOLD) if first is None else (first, SETTLED)
+        begun, settled = (self.spawned, SETTLED_UNREPORTED) if first is None else (first, SETTLED)
         complete = len(self.processes.living_ranks) == len(self.ranks)
         saving = vote.prepared is not None or vote.committed is not None
         if complete and not saving and now - begun >= settled:
@@ -242,7 +242,7 @@ class Attempt:
         self.uploads.wake()
         self.rooms.wake()
 
-    def hear(self, rank: int, statement: Statement) -> None:
+    def receive(self, rank: int, statement: Statement) -> None:
         """Handle a statement of a process."""
         match statement:
             case Report():
@@ -275,11 +275,11 @@ class Attempt:
             await self.rooms.wait(rank, request.step)
             self.clock.moved(time.monotonic())
             return Granted()
-        self.clock.waits()
+        self.clock.begin_wait()
         try:
             return await self._answer(rank, request)
         finally:
-            self.clock.goes_on(time.monotonic())
+            self.clock.end_wait(time.monotonic())
 
     async def _answer(
         self,

@@ -66,8 +66,8 @@ class Code:
 def code_files(command: Sequence[str], folder: Path) -> tuple[CodeFile, ...]:
     """The files with their digests, starting with those in the command. Raises OSError."""
     scripts = list(_scripts(command, Path.cwd() / folder))
-    beside = (path for script in scripts for path in _mounted_with(script))
-    files = dict.fromkeys(itertools.chain(scripts, beside))
+    mounted = (path for script in scripts for path in _mounted_with(script))
+    files = dict.fromkeys(itertools.chain(scripts, mounted))
     return tuple(
         CodeFile(path=str(path), digest=_digest(path))
         for path in itertools.islice(files, MOST_FILES)
@@ -111,12 +111,14 @@ def _is_script(path: Path) -> bool:
 def _mounted_with(script: Path) -> Iterator[Path]:
     """Files mounted from the same ConfigMap as the script; none if the script is not mounted.
     Skips names without a suffix, such as tokens: they may differ between pods."""
-    volume = next((it for it in script.parents if (it / DATA).is_symlink()), None)
+    volume = next((path for path in script.parents if (path / DATA).is_symlink()), None)
     if volume is not None:
         data = (volume / DATA).resolve()
-        found = [volume / it.relative_to(data) for it in data.rglob("*.*") if it.is_file()]
+        found = [volume / path.relative_to(data) for path in data.rglob("*.*") if path.is_file()]
     elif os.path.ismount(script):  # by subPath, each file on its own
-        found = [it for it in script.parent.glob("*.*") if it.is_file() and os.path.ismount(it)]
+        found = [
+            path for path in script.parent.glob("*.*") if path.is_file() and os.path.ismount(path)
+        ]
     else:
         found = []
     yield from sorted(found)

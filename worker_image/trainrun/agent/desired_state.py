@@ -136,7 +136,7 @@ class Leave:
 Task = Terminate | Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
 
 
-def told(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
+def answered(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
     """The state after an answer; the same object if the answer is not new."""
     digest, order = answer.digest, answer.order
     if digest == duty.seen:

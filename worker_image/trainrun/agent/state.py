@@ -43,7 +43,7 @@ def describe(
         code=orders.code_now,
         offer=orders.duty.offer,
         rechecked=orders.rechecking.done,
-        evidence=orders.gathering.told,
+        evidence=orders.gathering.evidence,
         recorded=orders.recording.done,
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),

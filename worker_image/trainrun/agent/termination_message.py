@@ -77,6 +77,6 @@ def last_lines(attempt: Attempt, *, succeeded: bool = False) -> WorkerLog:
 
 
 def _lines_of(process: TrainingProcess, spawned: float, most: int) -> RankLog:
-    kept = process.tail.last(most)
-    lines = tuple(LogLine(at=round(max(0.0, at - spawned), 2), text=text) for at, text in kept)
+    last = process.tail.last(most)
+    lines = tuple(LogLine(at=round(max(0.0, at - spawned), 2), text=text) for at, text in last)
     return RankLog(rank=process.rank, lines=lines, dropped=process.tail.seen - len(lines))

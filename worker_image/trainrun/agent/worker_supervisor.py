@@ -64,7 +64,7 @@ class WorkerSupervisor:
 
     def apply(self, answer: Answer) -> bool:
         """Take the operator's answer; False if it is not new."""
-        before, self.duty = self.duty, desired_state.told(self.duty, answer, time.monotonic())
+        before, self.duty = self.duty, desired_state.answered(self.duty, answer, time.monotonic())
         if self.duty is before:
             return False
         if self.duty.order != before.order:
@@ -113,8 +113,8 @@ class WorkerSupervisor:
     def settings(self) -> RunSettings:
         """The settings of the last answer, or of the configuration."""
         answer = self.duty.answer
-        told = answer.settings if answer is not None else None
-        return told if told is not None else self.around.config.settings
+        settings = answer.settings if answer is not None else None
+        return settings if settings is not None else self.around.config.settings
 
     @property
     def phase(self) -> Phase:
@@ -255,7 +255,7 @@ class WorkerSupervisor:
         if isinstance(answer.order, Start):
             attempt.voter.apply(answer.save)
             attempt.fetching.source = answer.order.source
-            attempt.tasks.told(answer)
+            attempt.tasks.apply(answer)
         attempt.changed()
         self.around.news()
 
@@ -328,7 +328,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         tasks=tasks,
         clock=StepClock(
             excused=lambda: rooms.wait_for_store,
-            away=lambda: any(it.problem is not None for it in (uploads, fetching, tasks)),
+            away=lambda: any(part.problem is not None for part in (uploads, fetching, tasks)),
         ),
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=metrics,

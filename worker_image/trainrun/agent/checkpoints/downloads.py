@@ -135,9 +135,9 @@ class Downloads:
 
     async def _named(self, name: str) -> FilesOnNode:
         checkpoint = CheckpointId.named(name)
-        known = self._served.get(checkpoint is None)
-        if known is not None and known.name == name:
-            return known
+        cached = self._served.get(checkpoint is None)
+        if cached is not None and cached.name == name:
+            return cached
         if checkpoint is not None:
             manifest = await self.manifest(checkpoint)
             found: FilesOnNode | Path = reader.checkpoint_on_node(
@@ -221,7 +221,7 @@ class Copying:
 
     def _copy(self, file: CachedFile, path: Path) -> None:
         url = CHECKPOINTS_PATH + quote(f"{self._name}/{file.source}")
-        known, since = -1, time.monotonic()
+        last_received, since = -1, time.monotonic()
         while True:
             with contextlib.closing(self._get(url)) as answer:
                 if answer.status == 200:
@@ -231,8 +231,8 @@ class Copying:
             if answer.status != 202:
                 raise PeerTrouble(f"{answer.status}: {text}")
             received = int(json.loads(text)["received"])
-            if received != known:
-                known, since = received, time.monotonic()
+            if received != last_received:
+                last_received, since = received, time.monotonic()
             elif time.monotonic() - since > COPY_PATIENCE:
                 raise PeerTrouble(f"its own download has stalled at {received} bytes")
             time.sleep(COPY_PAUSE)

@@ -126,10 +126,10 @@ class Fetching:
             try:
                 reply = await _twice(resume, fetch)
             except CheckpointDamaged as error:
-                shown = await self._beyond_doubt(resume, error)
-                if shown:
+                damage = await self._beyond_doubt(resume, error)
+                if damage:
                     self._wrong.pop(request, None)
-                    raise CheckpointDamaged(shown) from error
+                    raise CheckpointDamaged(damage) from error
                 self._wrong[request] = error
                 self.news()
                 await asyncio.sleep(self.again)
@@ -155,10 +155,12 @@ class Fetching:
                     if now >= refused_until:
                         raise  # keep the problem: it explains why the process ends
                 message = f"processes wait for a checkpoint: {message}"
-                self._tell(Problem(type="StorageUnavailable", reason=reason, message=message))
+                self._set_problem(
+                    Problem(type="StorageUnavailable", reason=reason, message=message)
+                )
                 await asyncio.sleep(backoff.next())
             else:
-                self._tell(None)
+                self._set_problem(None)
                 return result
 
     async def _set_aside(self, resume: CheckpointId, message: str) -> None:
@@ -171,7 +173,7 @@ class Fetching:
         self.damaged = Damaged(id=resume, message=message)
         self.news()
 
-    def _tell(self, problem: Problem | None) -> None:
+    def _set_problem(self, problem: Problem | None) -> None:
         if problem != self.problem:
             self.problem = problem
             self.news()

@@ -124,12 +124,12 @@ class Ownership:
             self._counter += 1
             try:
                 ours = await self.storage.beat(self._counter, self.committed())
-                self._tell(None if ours else _lost_to(await self.storage.owner()))
+                self._set_problem(None if ours else _lost_to(await self.storage.owner()))
             except TrainRunError as error:
                 LOG.debug("no beat: %s", error)
             await asyncio.sleep(BEAT_INTERVAL)
 
-    def _tell(self, problem: Problem | None) -> None:
+    def _set_problem(self, problem: Problem | None) -> None:
         if problem != self.problem:
             self.problem = problem
             self.news()

@@ -110,7 +110,7 @@ class LogKeeping:
     """
 
     storage: AsyncRunStore
-    _kept: int = 0
+    _newest: int = 0
     """The newest attempt whose lines were taken."""
     _waiting: deque[WorkerLog] = field(default_factory=lambda: deque(maxlen=MOST_LOGS))
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,9 +118,9 @@ class LogKeeping:
 
     def keep(self, attempt: int, lines: Callable[[], WorkerLog]) -> None:
         """Store the last lines of an attempt whose processes have all ended, once."""
-        if attempt <= self._kept:
+        if attempt <= self._newest:
             return
-        self._kept = attempt
+        self._newest = attempt
         self._waiting.append(lines())
         if self._task is None or self._task.done():
             self._task = background.run(self._run())

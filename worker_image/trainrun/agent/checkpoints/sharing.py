@@ -82,20 +82,20 @@ class Sharing:
             writer.close()
 
     async def _answer(self, head: RequestHead, writer: asyncio.StreamWriter) -> None:
-        if not head.shows(self._secret):
-            return await _say(writer, 401, "the token is not that of this agent")
+        if not head.has_token(self._secret):
+            return await _reply(writer, 401, "the token is not that of this agent")
         asked = _parse(head)
         if asked is None:
-            return await _say(writer, 400, "expected GET /v1/checkpoints/<name>/<file>")
+            return await _reply(writer, 400, "expected GET /v1/checkpoints/<name>/<file>")
         try:
             path = await self._find(*asked)
         except (ObjectNotFound, CheckpointDamaged) as error:
-            return await _say(writer, 404, str(error))
+            return await _reply(writer, 404, str(error))
         except TrainRunError as error:
-            return await _say(writer, 503, str(error))
+            return await _reply(writer, 503, str(error))
         if path is None:
             have = self._downloads.received(asked[0])
-            return await _say(writer, 202, json.dumps({"received": have}))
+            return await _reply(writer, 202, json.dumps({"received": have}))
         return await _send(writer, path)
 
     async def _find(self, name: str, source: str) -> Path | None:
@@ -124,7 +124,7 @@ def _parse(head: RequestHead) -> tuple[str, str] | None:
     return (name, source) if name and source else None
 
 
-async def _say(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+async def _reply(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     data = text.encode()
     writer.write(answer_head(status, len(data)) + data)
     await asyncio.wait_for(writer.drain(), STALL)

@@ -128,12 +128,12 @@ class TaskKeeping:
         except (TrainRunError, OSError, ValueError) as error:
             kind = "OSError" if isinstance(error, OSError) else type(error).__name__
             waits = isinstance(error, StoreError) and not isinstance(error, ObjectNotFound)
-            self._tell(error if waits else None)
+            self._set_problem(error if waits else None)
             return Failed(error=str(error), kind=kind)
-        self._tell(None)
+        self._set_problem(None)
         return done
 
-    def told(self, answer: Answer) -> None:
+    def apply(self, answer: Answer) -> None:
         """Take the fields of the operator's answer about the attempt."""
         self.key, self.lost = answer.key, answer.lost
         self._begun = answer.begun
@@ -141,7 +141,7 @@ class TaskKeeping:
     def attempt_key(self) -> Reply:
         """Reply with the key of the attempt."""
         if self.key:
-            lost = tuple((it.attempt, it.rank) for it in self.lost)
+            lost = tuple((entry.attempt, entry.rank) for entry in self.lost)
             return AttemptKey(key=self.key, uri=self.store.uri, lost=lost)
         return Failed(
             error="the operator sent no key for this attempt, so its ranks cannot authenticate "
@@ -152,7 +152,7 @@ class TaskKeeping:
         """The next attempt begins: write nothing more for this one."""
         self._closed = True
 
-    def _tell(self, error: Exception | None) -> None:
+    def _set_problem(self, error: Exception | None) -> None:
         problem = None
         if error is not None:
             message = f"tasks of attempt {self.attempt} wait for the store: {error}"

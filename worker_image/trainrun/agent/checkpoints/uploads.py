@@ -83,7 +83,7 @@ class Uploads:
     """One per lane: ends its pause after an error."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _retain: bool = False
-    _stay_since: float | None = None
+    _retention_failed_at: float | None = None
     """When deleting old checkpoints began to fail; None: it does not fail."""
 
     def __post_init__(self) -> None:
@@ -92,9 +92,12 @@ class Uploads:
 
     def start(self) -> None:
         """Start the lanes."""
-        work = [(self._upload_next, self._trouble)]
+        work = [(self._upload_next, self._report_trouble)]
         if self.slot == 0:
-            work += [(self._commit_next, self._trouble), (self._retain_next, self._stay)]
+            work += [
+                (self._commit_next, self._report_trouble),
+                (self._retain_next, self._report_retention),
+            ]
             # Leftovers of killed agents may take the room that the first commit needs.
             self._retain = True
         self._wakes = [asyncio.Event() for _ in work]
@@ -148,9 +151,9 @@ class Uploads:
 
     def saw_commit(self, checkpoint: CheckpointId, size_bytes: int = 0) -> None:
         """A checkpoint of this attempt is committed, by this agent or according to others."""
-        known = self.committed
-        if known is None or (known.id, known.size_bytes) < (checkpoint, size_bytes):
-            same = known is not None and known.id == checkpoint
+        last = self.committed
+        if last is None or (last.id, last.size_bytes) < (checkpoint, size_bytes):
+            same = last is not None and last.id == checkpoint
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
             self._retain = self._retain or not same
@@ -185,7 +188,7 @@ class Uploads:
         wake: asyncio.Event,
         hurry: asyncio.Event,
     ) -> None:
-        work, tell = lane
+        work, report = lane
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             wake.clear()
@@ -200,7 +203,7 @@ class Uploads:
                 self.news()
                 return  # the user must act; later steps would fail in the same way
             except (TrainRunError, OSError) as error:
-                tell(error)
+                report(error)
                 if await ends_early(hurry, backoff.next()):
                     backoff.reset()
                 busy = True
@@ -308,7 +311,7 @@ class Uploads:
         except (TrainRunError, OSError):
             self._retain = True
             raise
-        self._stay_since = None
+        self._retention_failed_at = None
         if self.retention_problem is not None:
             LOG.info("old checkpoints can be deleted again")
             self.retention_problem = None
@@ -336,7 +339,7 @@ class Uploads:
         self._retain = True
         self.wake()
 
-    def _trouble(self, error: Exception) -> None:
+    def _report_trouble(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
             self._retain = True  # there may be more to delete now than at the last commit
             self.wake()
@@ -352,11 +355,11 @@ class Uploads:
             self.problem = problem
             self.news()
 
-    def _stay(self, error: Exception) -> None:
+    def _report_retention(self, error: Exception) -> None:
         now = time.monotonic()
-        if self._stay_since is None:
-            self._stay_since = now
-        if now - self._stay_since < RETENTION_PATIENCE:
+        if self._retention_failed_at is None:
+            self._retention_failed_at = now
+        if now - self._retention_failed_at < RETENTION_PATIENCE:
             return
         message = f"old checkpoints cannot be deleted now: {error}"
         problem = Problem(type="OldCheckpointsKept", reason=type(error).__name__, message=message)

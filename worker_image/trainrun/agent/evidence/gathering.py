@@ -72,7 +72,7 @@ class Gathering:
 
     storage: AsyncRunStore
     news: Callable[[], None]
-    told: Evidence | None = None
+    evidence: Evidence | None = None
     """The result of the current request; None: not ready yet, or no request."""
     _request: EvidenceRequest | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -81,7 +81,7 @@ class Gathering:
         """The operator's current request, or None; `subjects`: the ranks to examine."""
         if request == self._request:
             return
-        self._request, self.told = request, None
+        self._request, self.evidence = request, None
         if request is not None:
             LOG.info("the gang makes no progress: gathering evidence from its ranks")
             task = background.run(self._gather(request, tuple(subjects)))
@@ -98,11 +98,11 @@ class Gathering:
         if looks:
             await asyncio.wait(looks, timeout=IN_TIME)
         found = [_result(look, subject) for look, subject in zip(looks, subjects, strict=True)]
-        told = tuple(it.told for it in found)
+        evidence = tuple(result.evidence for result in found)
         if request == self._request:
-            self.told = Evidence(attempt=request.attempt, number=request.number, ranks=told)
+            self.evidence = Evidence(attempt=request.attempt, number=request.number, ranks=evidence)
             self.news()
-        await self._store(request, [it.record for it in found])
+        await self._store(request, [result.record for result in found])
 
     async def _store(self, request: EvidenceRequest, ranks: list[dict[str, Any]]) -> None:
         backoff, end = Backoff(0.5, 30.0), asyncio.get_running_loop().time() + STORED_WITHIN
@@ -123,9 +123,9 @@ def _result(look: asyncio.Future[Found], subject: Subject) -> Found:
     why = repr(look.exception()) if look.done() else f"no evidence within {IN_TIME:g} s"
     LOG.warning("rank %d: %s", subject.rank, why)
     look.cancel()
-    told = RankEvidence(rank=subject.rank, step=subject.step)
+    evidence = RankEvidence(rank=subject.rank, step=subject.step)
     return Found(
-        told=told,
+        evidence=evidence,
         record={"rank": subject.rank, "step": subject.step, "pid": subject.pid, "remark": why},
     )
 
@@ -149,7 +149,7 @@ class Subject:
 class Found:
     """The evidence of a rank: what is reported and what is stored."""
 
-    told: RankEvidence
+    evidence: RankEvidence
     record: dict[str, object]
     """JSON; masked."""
 
@@ -165,7 +165,7 @@ def look_at(subject: Subject) -> Found:
     after, passed = procfs.look(pid), time.monotonic() - begin
     used = procfs.cores(before, after, passed) if before is not None and after is not None else 0.0
     lines = tuple(map(masked, subject.last_lines))
-    told = RankEvidence(
+    evidence = RankEvidence(
         rank=subject.rank,
         step=subject.step,
         state=state,
@@ -177,26 +177,26 @@ def look_at(subject: Subject) -> Found:
         gpu=procfs.uses_gpu(pid),
         last_lines=tuple(line[:LINE_WIDTH] for line in lines[-MOST_LINES:]),
     )
-    return Found(told=told, record=_record(told, pid, stacks, lines))
+    return Found(evidence=evidence, record=_record(evidence, pid, stacks, lines))
 
 
 def _record(
-    told: RankEvidence, pid: int, stacks: Stacks, lines: tuple[str, ...]
+    evidence: RankEvidence, pid: int, stacks: Stacks, lines: tuple[str, ...]
 ) -> dict[str, object]:
-    recorded = dumps.of_flight_recorder(pid, told.rank) if told.state not in DEAF else None
+    recorded = dumps.of_flight_recorder(pid, evidence.rank) if evidence.state not in DEAF else None
     return {
-        "rank": told.rank,
-        "step": told.step,
+        "rank": evidence.rank,
+        "step": evidence.step,
         "pid": pid,
-        "state": told.state,
-        "cpu": told.cpu,
-        "readBy": told.read_by,
+        "state": evidence.state,
+        "cpu": evidence.cpu,
+        "readBy": evidence.read_by,
         "remark": masked(stacks.remark),
         "stacks": masked(stacks.text),
-        "kernel": told.kernel,
+        "kernel": evidence.kernel,
         "kernelStack": procfs.kernel_stack(pid),
-        "helpersLost": told.helpers_lost,
-        "gpu": told.gpu,
+        "helpersLost": evidence.helpers_lost,
+        "gpu": evidence.gpu,
         "lastLines": list(lines),
         "flightRecorder": recorded,
     }
@@ -222,8 +222,8 @@ def _stacks(pid: int, signal: int, file: Path, state: str) -> Stacks:
 
 def _helpers_lost(pid: int) -> int:
     """How many children have ended and were not waited for by their parent."""
-    seen = (procfs.look(child) for child in procfs.children_of(pid))
-    return sum(it is not None and it.state == "Z" for it in seen)
+    children = (procfs.look(child) for child in procfs.children_of(pid))
+    return sum(child is not None and child.state == "Z" for child in children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

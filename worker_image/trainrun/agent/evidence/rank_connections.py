@@ -55,7 +55,7 @@ class RankConnectionMonitor:
     """By rank, the environment that its process was started with."""
     _since: float = 0.0
     _looked: float = 0.0
-    _seen: list[RankConnections] = field(default_factory=list)
+    _results: list[RankConnections] = field(default_factory=list)
     """Results of scan threads."""
     _thread: threading.Thread | None = None
 
@@ -72,7 +72,7 @@ class RankConnectionMonitor:
         if due and not busy and pids and not self.found.known:
             self._looked = now
             self._thread = threading.Thread(
-                target=lambda: self._seen.append(see(pids, self._given, self._port)),
+                target=lambda: self._results.append(scan(pids, self._given, self._port)),
                 name="meeting",
                 daemon=True,
             )
@@ -82,13 +82,13 @@ class RankConnectionMonitor:
     def ended(self) -> None:
         """A process has ended: the kernel lists its connections for another minute."""
         if not self.found.known:
-            known = _opened(self._port, sockets())
-            self._seen.append(RankConnections(known=known))
+            connected = _opened(self._port, sockets())
+            self._results.append(RankConnections(known=connected))
             self._take()
 
     def _take(self) -> None:
-        while self._seen:
-            new, old = self._seen.pop(), self.found
+        while self._results:
+            new, old = self._results.pop(), self.found
             self.found = RankConnections(
                 known=old.known or new.known,
                 elsewhere=old.elsewhere or new.elsewhere,
@@ -98,24 +98,24 @@ class RankConnectionMonitor:
             )
 
 
-def see(
+def scan(
     pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: int
 ) -> RankConnections:
     """Scan the ranks with these processes."""
     table = sockets()
-    seen = RankConnections(known=_opened(port, table), mpi=True)
+    found = RankConnections(known=_opened(port, table), mpi=True)
     for rank, pid in pids.items():
         tree = [pid, *descendants(pid)[:MOST]]
-        places = {it: procfs.environment(it) for it in tree}
-        leader = next((it for it in tree if _leads(places[it], given[rank])), None)
-        seen = replace(
-            seen,
-            elsewhere=seen.elsewhere or reaches_others(tree, table),
-            leaders=seen.leaders if leader is None else (*seen.leaders, rank),
-            launcher=seen.launcher if leader is None else _program(procfs.parent(leader)),
-            mpi=seen.mpi and any(_is_alone_in_mpi(it, places[it]) for it in tree),
+        places = {member: procfs.environment(member) for member in tree}
+        leader = next((member for member in tree if _leads(places[member], given[rank])), None)
+        found = replace(
+            found,
+            elsewhere=found.elsewhere or reaches_others(tree, table),
+            leaders=found.leaders if leader is None else (*found.leaders, rank),
+            launcher=found.launcher if leader is None else _program(procfs.parent(leader)),
+            mpi=found.mpi and any(_is_alone_in_mpi(member, places[member]) for member in tree),
         )
-    return seen
+    return found
 
 
 def _opened(port: int, table: Sequence[Socket]) -> bool:

@@ -110,8 +110,8 @@ class OperatorAddresses:
         if self._lost_since is None:
             self._lost_since = since
         self._tried.add(self.way)
-        beside = self.operators if now - self._lost_since >= SERVICE_SECONDS else ()
-        untried = [way for way in (SERVICE, *beside) if way not in self._tried]
+        others = self.operators if now - self._lost_since >= SERVICE_SECONDS else ()
+        untried = [way for way in (SERVICE, *others) if way not in self._tried]
         if not untried:
             self._tried.clear()
         self.way = untried[0] if untried else SERVICE
@@ -146,7 +146,7 @@ class Heartbeat:
     _due: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: bool = False
     _last_sent: float = 0.0
-    _complaints: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
     """Messages logged since the operator last answered."""
     _status: int = 0
     """Of the last answer."""
@@ -193,7 +193,7 @@ class Heartbeat:
 
     async def _talk(self) -> None:
         client, backoff = self.connect(self.ways.way), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        in_vain = 0
+        empty_answers = 0
         while not self._stopped:
             wait, begun, applied = self._wait, time.monotonic(), self._applied
             self._due.clear()
@@ -206,9 +206,9 @@ class Heartbeat:
                 await asyncio.sleep(pause)
                 continue
             early = time.monotonic() - begun < wait / 2 and not self._due.is_set()
-            in_vain = in_vain + 1 if early and applied == self._applied else 0
+            empty_answers = empty_answers + 1 if early and applied == self._applied else 0
             # Do not flood an operator that does not hold answers back.
-            if in_vain > 1:
+            if empty_answers > 1:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._due.wait(), EARLY_PAUSE)
 
@@ -235,7 +235,7 @@ class Heartbeat:
             return self._take(response, backoff)
         except (HttpError, MalformedMessage) as error:
             self._since.clear()
-            self._complain(f"the operator cannot be reached: {error}")
+            self._warn_once(f"the operator cannot be reached: {error}")
             return self._lost(backoff, since)
 
     def _lost(self, backoff: Backoff, since: float | None = None) -> float:
@@ -260,10 +260,10 @@ class Heartbeat:
                 backoff.reset()
                 self.ways.found()
                 self.last_answer = time.monotonic()
-                if self._complaints:
+                if self._logged:
                     where = f" at {self.ways.way}" if self.ways.way else ""
                     LOG.info("the operator answers again%s", where)
-                    self._complaints.clear()
+                    self._logged.clear()
                 if response.status == 200:
                     answer = Answer.from_json(response.body)
                     self._poll = max(0.1, answer.poll)
@@ -275,36 +275,36 @@ class Heartbeat:
             case 503:
                 return self._lost(backoff)
             case 401 | 403:
-                self._complain(f"the operator does not accept this agent: {text}")
+                self._warn_once(f"the operator does not accept this agent: {text}")
                 # Not 401: the API server may refuse a token for reasons of its own.
                 if response.status == 403 and self._is_final(REFUSED_SECONDS):
                     self.replaced(text)
                 return UNWANTED_PAUSE
             case 409:
-                self._complain(f"the operator rejects this agent: {text}")
+                self._warn_once(f"the operator rejects this agent: {text}")
                 if self._is_final(REPLACED_SECONDS):
                     self.replaced(text)
                 return REPLACED_PAUSE
             case 410:
-                self._complain(f"the operator rejects this agent: {text}")
+                self._warn_once(f"the operator rejects this agent: {text}")
                 if self._is_final(GONE_SECONDS):
                     self.run_gone(text)
                 return GONE_PAUSE
             case 426:
-                self._complain(f"operator and agent have incompatible versions: {text}")
+                self._warn_once(f"operator and agent have incompatible versions: {text}")
                 return UNWANTED_PAUSE
             case _:
-                self._complain(f"the operator answered {response.status}: {text}")
+                self._warn_once(f"the operator answered {response.status}: {text}")
                 return self._lost(backoff) if response.status >= 500 else backoff.next()
 
     def _is_final(self, seconds: float) -> bool:
         self._since.append(time.monotonic())
         return len(self._since) >= FINAL_ANSWERS and self._since[-1] - self._since[0] >= seconds
 
-    def _complain(self, text: str) -> None:
-        if text not in self._complaints:
+    def _warn_once(self, text: str) -> None:
+        if text not in self._logged:
             LOG.warning("%s", text)
-            self._complaints.add(text)
+            self._logged.add(text)
 
 
 FEW_LINES, SHORT_LINE = 5, 100
@@ -326,8 +326,8 @@ def fitted(state: AgentState, limit: int) -> str:
             break
         left_out.append(what)
         state = cut(state)
-        told = _too_large(whole, limit, left_out)
-        text = replace(state, problems=(*state.problems, told)).to_json()
+        problem = _too_large(whole, limit, left_out)
+        text = replace(state, problems=(*state.problems, problem)).to_json()
     return text
 
 
@@ -343,8 +343,8 @@ def _too_large(state: AgentState, limit: int, left_out: list[str]) -> Problem:
 
 def _without_metrics(state: AgentState) -> AgentState:
     posted = state.posted
-    shown = replace(posted, metrics={}) if posted is not None else None
-    return replace(state, metrics={}, posted=shown)
+    stripped = replace(posted, metrics={}) if posted is not None else None
+    return replace(state, metrics={}, posted=stripped)
 
 
 def _places_alone(state: AgentState) -> AgentState:

@@ -121,16 +121,16 @@ class HttpClient:
             self._streams = None
 
     async def _post(self, path: str, body: bytes, interrupt: Interrupt | None) -> Response:
-        kept = False
+        reusable = False
         try:
             reader, writer = self._streams or await self._connect()
             writer.write(self._head(path, len(body)) + body)
             head = await self._head_of_answer(reader, writer, interrupt)
-            response, kept = await self._read(reader, head)
+            response, reusable = await self._read(reader, head)
             return response
         finally:
             # Also when cancelled: the next request must not read a late answer to this one.
-            if not kept:
+            if not reusable:
                 self.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -205,8 +205,8 @@ class HttpClient:
         headers = _fields(lines)
         status = int(rest.split(" ", 1)[0])
         body = b"" if status == 204 else await _read_body(reader, headers)
-        kept = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-        return Response(status=status, body=body, headers=headers), kept
+        reusable = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        return Response(status=status, body=body, headers=headers), reusable
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
@@ -287,10 +287,10 @@ class RequestHead:
     fields: Mapping[str, str]
     """By their names in lower case."""
 
-    def shows(self, token: str) -> bool:
+    def has_token(self, token: str) -> bool:
         """Whether its bearer token is this one."""
-        shown = self.fields.get("authorization", "").encode()
-        return hmac.compare_digest(shown, f"Bearer {token}".encode())
+        sent = self.fields.get("authorization", "").encode()
+        return hmac.compare_digest(sent, f"Bearer {token}".encode())
 
 
 async def read_head(reader: asyncio.StreamReader) -> RequestHead:

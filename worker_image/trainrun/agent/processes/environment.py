@@ -159,13 +159,16 @@ def lasting(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in OF_AN_ATTEMPT}
 
 
-def _for_posts(url: str, token_file: Path, known: Mapping[str, str]) -> dict[str, str]:
+def _for_posts(url: str, token_file: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """With NO_PROXY, since a proxy would look for our loopback address on its own host."""
-    told = {variables.POSTS_URL: url, variables.POSTS_TOKEN: str(token_file)}
-    direct = known.get(variables.NO_PROXY, known.get(variables.NO_PROXY.upper(), ""))
-    if any(known.get(name) for name in ("http_proxy", "HTTP_PROXY")) and direct.strip() != "*":
-        told[variables.NO_PROXY] = ",".join(filter(None, (direct, LOOPBACK[0])))
-    return told
+    added = {variables.POSTS_URL: url, variables.POSTS_TOKEN: str(token_file)}
+    direct = environment.get(variables.NO_PROXY, environment.get(variables.NO_PROXY.upper(), ""))
+    if (
+        any(environment.get(name) for name in ("http_proxy", "HTTP_PROXY"))
+        and direct.strip() != "*"
+    ):
+        added[variables.NO_PROXY] = ",".join(filter(None, (direct, LOOPBACK[0])))
+    return added
 
 
 def _for_trackers(place: ProcessPlace) -> dict[str, str]:
@@ -180,14 +183,14 @@ def _for_jax(place: ProcessPlace) -> dict[str, str]:
     If a worker has several processes, each gets one GPU, as with JAX under Slurm.
     """
     host = f"[{place.master_addr}]" if ":" in place.master_addr else place.master_addr
-    told = {
+    added = {
         variables.JAX_COORDINATOR_ADDRESS: f"{host}:{place.master_port + 1}",
         variables.JAX_NUM_PROCESSES: str(place.world_size),
         variables.JAX_PROCESS_ID: str(place.rank),
     }
     if place.local_world_size > 1:
-        told[variables.JAX_LOCAL_DEVICE_IDS] = str(place.local_rank)
-    return told
+        added[variables.JAX_LOCAL_DEVICE_IDS] = str(place.local_rank)
+    return added
 
 
 def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:

@@ -47,7 +47,7 @@ class TrainingProcess:
     """When it ended, on the monotonic clock."""
     hello: Hello | None = None
     """The hello of the process that reports for the rank."""
-    told: Raised | None = None
+    raised: Raised | None = None
     """The exception that the process itself reported."""
 
     @property
@@ -107,7 +107,7 @@ class ProcessGroup:
         return tuple(sorted(process.rank for process in self._living.values()))
 
     @property
-    def spoken(self) -> bool:
+    def introduced(self) -> bool:
         """One of them has introduced itself."""
         return any(process.hello is not None for process in self.all.values())
 
@@ -153,20 +153,20 @@ class ProcessGroup:
         """The living processes, by rank."""
         return tuple(sorted(self._living.values(), key=lambda process: process.rank))
 
-    def met(self, hello: Hello) -> None:
+    def introduce(self, hello: Hello) -> None:
         """Record the hello of a rank's process, and when it finished its imports."""
         if hello.imported is not None:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
             self.import_bytes = max(self.import_bytes, hello.memory)
         process = self.all[hello.rank]
         # A second connection of the same process brings only its pid and rank.
-        known = process.hello is not None and process.hello.pid == hello.pid
-        if hello.stacks or not known:
+        same_process = process.hello is not None and process.hello.pid == hello.pid
+        if hello.stacks or not same_process:
             process.hello = hello
 
     def exception(self, rank: int, raised: Raised) -> None:
         """Record the exception that the process of `rank` reported."""
-        self.all[rank].told = raised
+        self.all[rank].raised = raised
 
     def kill(self, rank: int) -> None:
         """Kill one process as a fault would, not as an ordered end."""
@@ -241,11 +241,11 @@ class ProcessGroup:
         code = os.waitstatus_to_exitcode(status)
         # Any status other than SIGKILL means that it ended by itself before our signal.
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
-        told = Raised(error="")
+        raised = Raised(error="")
         if code != 0 and not ordered:
             from_outside = -code in (signal.SIGKILL, signal.SIGTERM)
-            told = process.told or Raised(error="" if from_outside else process.tail.exception)
-        exception = masked(told.error)
+            raised = process.raised or Raised(error="" if from_outside else process.tail.exception)
+        exception = masked(raised.error)
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(
             rank=process.rank,
@@ -253,8 +253,8 @@ class ProcessGroup:
             signal=-code if code < 0 else None,
             oom=memory_suspect and not ordered and self.oom.rose(),
             exception=exception,
-            kinds=told.kinds,
-            raised_at=told.at,
+            kinds=raised.kinds,
+            raised_at=raised.at,
             last_lines=tuple(map(masked, process.tail.last_lines)),
             ordered=ordered,
         )

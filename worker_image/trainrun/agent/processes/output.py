@@ -158,7 +158,7 @@ class OutputPump:
         self._prefix = prefix.encode()
         self._sink = sink
         self._partial = b""
-        self._bar_shown = -math.inf
+        self._bar_copied_at = -math.inf
         self._loop = asyncio.get_running_loop()
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._readable)
@@ -214,23 +214,23 @@ class OutputPump:
         state, end = before.rpartition(b"\r")[2], self._partial[len(line) :]
         self.tail.redrawn(before.decode(errors="replace"))
         self._partial = unfinished + end
-        if time.monotonic() - self._bar_shown >= BAR_INTERVAL and state.strip():
-            self._bar_shown = time.monotonic()
-            self.tail.add(self._bar_shown, state.decode(errors="replace"), bar=True)
+        if time.monotonic() - self._bar_copied_at >= BAR_INTERVAL and state.strip():
+            self._bar_copied_at = time.monotonic()
+            self.tail.add(self._bar_copied_at, state.decode(errors="replace"), bar=True)
             self._sink.write(self._prefix + state + b"\n")
 
     def _pass_on(self, lines: list[bytes]) -> None:
-        shown = []
+        copied = []
         now = time.monotonic()
         for line in lines:
             # A progress bar rewrites its line with carriage returns: copy only its last state.
             states, _, text = line.rstrip(b"\r").rpartition(b"\r")
             if states:
                 self.tail.redrawn(states.decode(errors="replace"))
-            shown.append(self._prefix + text + b"\n")
+            copied.append(self._prefix + text + b"\n")
             self.tail.add(now, text.decode(errors="replace"))
-        if shown:
-            self._sink.write(b"".join(shown))
+        if copied:
+            self._sink.write(b"".join(copied))
 
     def _close(self) -> None:
         if self._fd >= 0:

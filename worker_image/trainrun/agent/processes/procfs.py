@@ -317,20 +317,20 @@ def sockets() -> tuple[Socket, ...]:
 def opened_sockets(port: int, table: Sequence[Socket]) -> bool:
     """Whether a socket listens on this port, or is or was connected to it or from it."""
     end = f":{port:04X}"
-    return any(it.local.endswith(end) or it.peer.endswith(end) for it in table)
+    return any(entry.local.endswith(end) or entry.peer.endswith(end) for entry in table)
 
 
 def reaches_others(pids: Iterable[int], table: Sequence[Socket]) -> bool:
     """Whether another process is connected to a port on which one of these listens."""
     inodes = {inode for pid in pids for inode in _inodes(pid)}
-    own = [it for it in table if it.inode in inodes]
-    ports = {it.port for it in own if it.state == LISTEN}
-    ends = {(it.local, it.peer) for it in own}
+    own = [entry for entry in table if entry.inode in inodes]
+    ports = {entry.port for entry in own if entry.state == LISTEN}
+    ends = {(entry.local, entry.peer) for entry in own}
     return any(
-        it.state == ESTABLISHED and it.port in ports and (it.peer, it.local) not in ends
-        for it in own
+        entry.state == ESTABLISHED and entry.port in ports and (entry.peer, entry.local) not in ends
+        for entry in own
     )
 
 
 def _inodes(pid: int) -> list[str]:
-    return [it[8:-1] for it in _opened(pid) if it.startswith("socket:[")]
+    return [path[8:-1] for path in _opened(pid) if path.startswith("socket:[")]

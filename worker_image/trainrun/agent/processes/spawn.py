@@ -156,8 +156,8 @@ def _of_torchrun(program: str, environment: Mapping[str, str], working_dir: str)
     interpreter = _first_line(Path(found))
     if "python" in Path(interpreter).name and Path(interpreter).exists():
         return interpreter
-    beside = Path(found).with_name("python3")
-    return str(beside) if beside.exists() else "python3"
+    sibling = Path(found).with_name("python3")
+    return str(sibling) if sibling.exists() else "python3"
 
 
 def _first_line(program: Path) -> str:

@@ -59,7 +59,7 @@ class Standby:
     """Bytes that it used when it was ready; 0: unknown."""
     pids: set[int] = field(default_factory=set)
     """Of its processes."""
-    _said: bytes = b""
+    _replies: bytes = b""
     _spawned: Spawned | None = None
     _channel: socket.socket | None = None
     _probe: Spawned | None = None
@@ -88,13 +88,13 @@ class Standby:
             self.stop(NOT_READY)
             return None
         entries = (f"{name}={value}" for name, value in environment.items())
-        told = b"\0".join(map(os.fsencode, entries)) + b"\0\0"
+        message = b"\0".join(map(os.fsencode, entries)) + b"\0\0"
         try:
             # Reset its score first: if that fails, the training would keep it.
             _set_oom_score(spawned.pid, _own_oom_score())
             if self.ready:
-                _hand_over(channel, told)
-            elif channel.send(told) < len(told):  # the standby does not read yet
+                _hand_over(channel, message)
+            elif channel.send(message) < len(message):  # the standby does not read yet
                 raise OSError("its environment is too long")
             else:
                 channel.shutdown(socket.SHUT_WR)
@@ -128,11 +128,11 @@ class Standby:
         probe = self._probe
         assert probe is not None
         try:
-            said = os.read(probe.output, 256)
+            reply = os.read(probe.output, 256)
         except BlockingIOError:
             return
         self._close_probe()
-        if said != variables.STANDBY_NAME.encode():
+        if reply != variables.STANDBY_NAME.encode():
             self._kill()
             self._fail("its interpreter does not run sitecustomize from PYTHONPATH")
             return
@@ -159,21 +159,21 @@ class Standby:
             _set_oom_score(self._spawned.pid, FIRST_TO_GO)
         self._channel = ours
         ours.setblocking(False)  # noqa: FBT003
-        asyncio.get_running_loop().add_reader(ours, self._heard)
+        asyncio.get_running_loop().add_reader(ours, self._read_reply)
 
-    def _heard(self) -> None:
+    def _read_reply(self) -> None:
         assert self._channel is not None
         try:
-            said = self._channel.recv(16)
+            reply = self._channel.recv(16)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        self._said += said
-        if self._said == b"readytaken":
+            reply = b""
+        self._replies += reply
+        if self._replies == b"readytaken":
             self._is_rank()
             self.changed()
-        elif said and self._spawned is not None:
+        elif reply and self._spawned is not None:
             if not self.taken:
                 self.ready = True
                 self.seconds = time.monotonic() - self.began
@@ -204,11 +204,11 @@ class Standby:
         for pid in self.pids:
             kill_group(pid)
 
-    def _environment(self, told: str) -> dict[str, str]:
+    def _environment(self, value: str) -> dict[str, str]:
         environment = dict(self.beginning.environment)
         before = environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self.folder), before)))
-        environment[variables.STANDBY] = told
+        environment[variables.STANDBY] = value
         return environment
 
     def _close_probe(self) -> None:
@@ -235,11 +235,11 @@ class Standby:
             self.changed()
 
 
-def _hand_over(channel: socket.socket, told: bytes) -> None:
+def _hand_over(channel: socket.socket, message: bytes) -> None:
     """Raises OSError."""
     asyncio.get_running_loop().remove_reader(channel)
     channel.settimeout(HAND_OVER)
-    channel.sendall(told)
+    channel.sendall(message)
     channel.shutdown(socket.SHUT_WR)
     if channel.recv(16) != b"taken":
         raise OSError("it ended")

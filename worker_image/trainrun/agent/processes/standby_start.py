@@ -25,11 +25,11 @@ FAILED = 3
 
 def stand_by() -> bool:
     """Return once this process is the rank's; False: there is no other sitecustomize."""
-    told = os.environ.pop(VARIABLE)
-    if told == "probe":  # this interpreter, with these options, reaches this code
+    instruction = os.environ.pop(VARIABLE)
+    if instruction == "probe":  # this interpreter, with these options, reaches this code
         os.write(1, NAME)
         os._exit(0)
-    channel, *wanted = told.split(" ")
+    channel, *wanted = instruction.split(" ")
     standby = int(channel)
     os.set_inheritable(standby, False)  # noqa: FBT003
     name = _renamed(NAME)
@@ -91,7 +91,7 @@ def _preload(wanted: list[str], standby: int) -> None:
     module of each group left them. Stops importing once the process must become the rank's: the
     script imports the rest if it needs it."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    saved = [os.dup(descriptor) for descriptor in (1, 2)]
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -113,7 +113,7 @@ def _preload(wanted: list[str], standby: int) -> None:
             _set_environment(environment)
     finally:
         _flush()
-        for descriptor, original in zip((1, 2), kept):
+        for descriptor, original in zip((1, 2), saved):
             os.dup2(original, descriptor)
             os.close(original)
 

@@ -49,7 +49,7 @@ class Standbys:
     """By rank, why its last start was cold; ranks with a warm start are left out."""
     largest: int = 0
     """The largest memory in bytes of a standby when it was ready; 0: unknown."""
-    _kept: dict[int, Standby] = field(default_factory=dict)
+    _standbys: dict[int, Standby] = field(default_factory=dict)
     _loading: dict[int, tuple[int, Standby]] = field(default_factory=dict)
     """By pid, with their rank, those that were handed over while loading, until they become its
     process."""
@@ -60,7 +60,7 @@ class Standbys:
     @property
     def pids(self) -> frozenset[int]:
         """Of processes that are not a rank's yet."""
-        return frozenset(pid for one in self._kept.values() for pid in one.pids)
+        return frozenset(pid for one in self._standbys.values() for pid in one.pids)
 
     @property
     def cold(self) -> str:
@@ -80,12 +80,12 @@ class Standbys:
     def keep(self, launches: Iterable[Launch]) -> None:
         """Start one for a rank without a standby, unless one is loading or memory is short."""
         missing = self._missing(launches)
-        if missing and all(one.ready for one in self._kept.values()):
+        if missing and all(one.ready for one in self._standbys.values()):
             self._start(missing[0])
 
     def prepare(self, ranks: Iterable[int], launches: Callable[[], Iterable[Launch]]) -> None:
         """Start one for each of these ranks without a standby, while no training runs."""
-        if self.preload and not self._refused and not self._kept.keys() >= set(ranks):
+        if self.preload and not self._refused and not self._standbys.keys() >= set(ranks):
             for launch in self._missing(launches()):
                 self._start(launch)
 
@@ -93,7 +93,7 @@ class Standbys:
         """Hand over this rank's standby as its process; None: start it cold."""
         if not self.preload:
             return None
-        standby = self._kept.pop(launch.rank, None)
+        standby = self._standbys.pop(launch.rank, None)
         why = self._refused or "it has no standby yet"
         if standby is not None:
             if standby.beginning != _beginning(launch):
@@ -103,16 +103,16 @@ class Standbys:
             elif (spawned := standby.take(launch.environment)) is not None:
                 if standby.taken:
                     self._loading[spawned.pid] = (launch.rank, standby)
-                self._say(launch.rank, "")
+                self._record_start(launch.rank, "")
                 return spawned
             why = standby.gone
-        self._say(launch.rank, why)
+        self._record_start(launch.rank, why)
         return None
 
     def reaped(self, pid: int) -> bool:
         """A child has ended; True: it was a standby."""
         ours = pid in self.pids
-        for one in list(self._kept.values()):
+        for one in list(self._standbys.values()):
             one.reaped(pid)
         return ours
 
@@ -124,8 +124,8 @@ class Standbys:
         rank, standby = self._loading.pop(pid)
         standby.lost(why or "it was stopped")
         if why:
-            self._say(rank, standby.gone)
-            self._came_to_nothing(standby)
+            self._record_start(rank, standby.gone)
+            self._count_failure(standby)
         return True
 
     def tick(self, now: float) -> None:
@@ -137,10 +137,10 @@ class Standbys:
 
     def stop(self) -> None:
         """End them all."""
-        for one in list(self._kept.values()):
+        for one in list(self._standbys.values()):
             one.stop("the worker ends")
 
-    def _say(self, rank: int, why: str) -> None:
+    def _record_start(self, rank: int, why: str) -> None:
         self.why_cold.pop(rank, None)
         if why:
             self.why_cold[rank] = why
@@ -159,7 +159,7 @@ class Standbys:
             folder=self.folder,
             changed=lambda: self._changed(launch.rank, standby),
         )
-        self._kept[launch.rank] = standby
+        self._standbys[launch.rank] = standby
         standby.start()
 
     def _python(self, launch: Launch) -> PythonCommand | str:
@@ -174,13 +174,15 @@ class Standbys:
         """Launches of ranks that may get a standby and have none."""
         if not self.preload or self._spare_memory() or self._refused:
             return []
-        return [launch for launch in launches if launch.rank not in self._kept]
+        return [launch for launch in launches if launch.rank not in self._standbys]
 
     def _changed(self, rank: int, standby: Standby) -> None:
-        if self._kept.get(rank) is not standby:  # it is a rank's process
+        if self._standbys.get(rank) is not standby:  # it is a rank's process
             if not standby.gone:
                 self._failures = 0
-                self._loading = {pid: it for pid, it in self._loading.items() if it[1].taken}
+                self._loading = {
+                    pid: entry for pid, entry in self._loading.items() if entry[1].taken
+                }
             return
         if standby.ready:
             self._failures = 0
@@ -188,12 +190,12 @@ class Standbys:
             size = f", {standby.memory / 1e6:.0f} MB" if standby.memory else ""
             LOG.info("rank %d: standby ready after %.1f s%s", rank, standby.seconds, size)
         elif standby.gone:
-            del self._kept[rank]
+            del self._standbys[rank]
             LOG.info("rank %d: standby given up: %s", rank, standby.gone)
-            self._came_to_nothing(standby)
+            self._count_failure(standby)
         self.news()
 
-    def _came_to_nothing(self, standby: Standby) -> None:
+    def _count_failure(self, standby: Standby) -> None:
         self._failures += 1
         if self._failures >= MOST_FAILURES and not self._refused:
             self._refused = f"{self._failures} standbys in a row failed: {standby.gone}"
@@ -205,8 +207,8 @@ class Standbys:
         if used is None:
             return False
         if used > FULL:
-            for rank, one in list(self._kept.items()):
-                del self._kept[rank]  # before it stops: this is not a failure
+            for rank, one in list(self._standbys.items()):
+                del self._standbys[rank]  # before it stops: this is not a failure
                 one.stop("memory is short")
                 LOG.info("rank %d: standby given up: %.0f %% of memory in use", rank, 100 * used)
         return used > ROOM

@@ -39,9 +39,9 @@ class Activity:
     """Of the process with this pid and its descendants."""
     _since: float = 0.0
     _looked: float = 0.0
-    _known: bool = False
+    _measured: bool = False
     """The last measurement found a process."""
-    _seen: dict[int, Usage] = field(default_factory=dict)
+    _usage: dict[int, Usage] = field(default_factory=dict)
     """By rank, at the last measurement."""
 
     def start(self, now: float) -> None:
@@ -51,7 +51,7 @@ class Activity:
     @property
     def busy(self) -> dict[int, float]:
         """By rank, the seconds computed or waited for a CPU, at the last measurement."""
-        return {rank: used.cpu + used.delayed for rank, used in self._seen.items()}
+        return {rank: used.cpu + used.delayed for rank, used in self._usage.items()}
 
     def look(self, pids: Mapping[int, int], now: float) -> bool:
         """Measure their use if it is time, and return whether it was; `pids`: by living rank."""
@@ -59,23 +59,23 @@ class Activity:
         if passed < INTERVAL:
             return False
         found = {rank: self.usage(pid) for rank, pid in pids.items()}
-        seen = {rank: used for rank, used in found.items() if used is not None}
-        if passed > LATE or self._works(seen, passed):
+        usage = {rank: used for rank, used in found.items() if used is not None}
+        if passed > LATE or self._works(usage, passed):
             self._since = now
-        self._known = bool(seen)
-        self._seen, self._looked = seen, now
+        self._measured = bool(usage)
+        self._usage, self._looked = usage, now
         return True
 
     def quiet(self, now: float) -> float | None:
         """Seconds for which all of them have been inactive; None: unknown."""
-        if not self._known or now - self._looked > LATE:
+        if not self._measured or now - self._looked > LATE:
             return None
         return max(now - self._since, 0.0)
 
-    def _works(self, seen: Mapping[int, Usage], seconds: float) -> bool:
+    def _works(self, usage: Mapping[int, Usage], seconds: float) -> bool:
         nothing = Usage()
-        for rank, used in seen.items():
-            before = self._seen.get(rank, nothing)
+        for rank, used in usage.items():
+            before = self._usage.get(rank, nothing)
             cpu, io = used.cpu - before.cpu, used.io - before.io
             if cpu > LITTLE_CPU * seconds or io > LITTLE_IO * seconds:
                 return True
@@ -115,23 +115,23 @@ class Pacing:
 
     def stepped(self, rank: int, step: int, now: float) -> None:
         """A rank has reported a step."""
-        known = self._ranks.get(rank)
-        if known is None:
+        pace = self._ranks.get(rank)
+        if pace is None:
             self._ranks[rank] = _RankPace(step=step, at=now, begun=step, begun_at=now)
-        elif step > known.step:
-            known.step, known.at = step, now
+        elif step > pace.step:
+            pace.step, pace.at = step, now
 
     def look(self, busy: Mapping[int, float], now: float, *, excused: bool) -> None:
         """Close laps; `busy`: by rank, the seconds computed or waited for a CPU."""
-        for rank, known in self._ranks.items():
+        for rank, pace in self._ranks.items():
             used = busy.get(rank)
-            if known.step == known.begun and not excused:
+            if pace.step == pace.begun and not excused:
                 continue  # its lap continues
-            if known.spent is not None and used is not None and not excused:
-                known.steps.append((known.at - known.begun_at) / (known.step - known.begun))
-                known.busy.append(max(used - known.spent, 0.0) / (now - known.spent_at))
-            known.begun, known.begun_at = known.step, known.at
-            known.spent, known.spent_at = None if excused else used, now
+            if pace.spent is not None and used is not None and not excused:
+                pace.steps.append((pace.at - pace.begun_at) / (pace.step - pace.begun))
+                pace.busy.append(max(used - pace.spent, 0.0) / (now - pace.spent_at))
+            pace.begun, pace.begun_at = pace.step, pace.at
+            pace.spent, pace.spent_at = None if excused else used, now
 
     def paces(self, ranks: tuple[int, ...]) -> tuple[Pace | None, ...]:
         """The paces of these ranks; None: too few laps. Empty: too few laps for all ranks."""
@@ -139,8 +139,8 @@ class Pacing:
         return found if any(found) else ()
 
     def _pace(self, rank: int) -> Pace | None:
-        known = self._ranks.get(rank)
-        if known is None or len(known.steps) < FEWEST:
+        pace = self._ranks.get(rank)
+        if pace is None or len(pace.steps) < FEWEST:
             return None
-        step, busy = statistics.median(known.steps), statistics.median(known.busy)
+        step, busy = statistics.median(pace.steps), statistics.median(pace.busy)
         return Pace(step=round(step, 4), busy=round(busy, 3))

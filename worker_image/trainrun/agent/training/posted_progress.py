@@ -65,7 +65,7 @@ class Posting:
             step=step,
             total=total,
             percent=WHOLE if ended else None if done is None else int(WHOLE * done),
-            metrics=_kept(values) or before.metrics,
+            metrics=_metrics(values) or before.metrics,
             remaining=0.0 if ended else None if done is None else self._remaining(done, now),
         )
 
@@ -89,8 +89,8 @@ def _read(body: bytes) -> tuple[int | None, dict[str, object]]:
         raise MalformedPost(
             '{"trainerStatus": {"progressPercentage", "metrics"}} was expected'
         ) from error
-    known = isinstance(percent, int) and 0 <= percent <= WHOLE
-    return percent if known else None, {str(name): value for name, value in metrics_.items()}
+    valid = isinstance(percent, int) and 0 <= percent <= WHOLE
+    return percent if valid else None, {str(name): value for name, value in metrics_.items()}
 
 
 def _done(step: int | None, total: int | None, percent: int | None) -> float | None:
@@ -108,10 +108,12 @@ def _whole(value: object) -> int | None:
     return number if 0 <= number <= LARGEST_INTEGER else None
 
 
-def _kept(values: Mapping[str, object]) -> dict[str, Any]:
-    read = {name: found for name, value in values.items() if (found := _number(value)) is not None}
-    kept: dict[str, Any] = json.loads(metrics.to_json(read))
-    return kept
+def _metrics(values: Mapping[str, object]) -> dict[str, Any]:
+    read = {
+        name: number for name, value in values.items() if (number := _number(value)) is not None
+    }
+    found: dict[str, Any] = json.loads(metrics.to_json(read))
+    return found
 
 
 def _number(value: object) -> metrics.Metric | None:
@@ -200,7 +202,7 @@ class ProgressServer:
     async def _answer(self, reader: asyncio.StreamReader) -> int:
         """Take one post; returns the status of the answer."""
         head = await read_head(reader)
-        if not head.shows(self._token):
+        if not head.has_token(self._token):
             return 401
         length = _length(head)
         if length is None:

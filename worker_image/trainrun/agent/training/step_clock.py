@@ -78,11 +78,11 @@ class StepClock:
         """A process has reported or otherwise shown progress."""
         self._since = now
 
-    def waits(self) -> None:
+    def begin_wait(self) -> None:
         """A process begins to wait for its agent."""
         self._waiting += 1
 
-    def goes_on(self, now: float) -> None:
+    def end_wait(self, now: float) -> None:
         """The process has its answer, or has ended."""
         self._waiting -= 1
         self._since = now
@@ -122,7 +122,7 @@ class StepClock:
             )
             for (rank, _), (begun, since) in sorted(self._sections.items())
         ]
-        return min(found, key=lambda it: it.timeout - it.lasts, default=None)
+        return min(found, key=lambda section: section.timeout - section.lasts, default=None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,15 +146,15 @@ class TrainingProgress:
     ignored: Problem | None = None
     """A rank began below the step of its checkpoint."""
     _metrics_rank: int | None = None
-    _heard: set[int] = field(default_factory=set)
+    _reported_ranks: set[int] = field(default_factory=set)
 
     def report(self, rank: int, step: int, metrics: Mapping[str, object], now: float) -> None:
         """Take a report into account."""
         if self.first_report is None:
             self.first_report = now
         self.last_report = now
-        if rank not in self._heard:
-            self._heard.add(rank)
+        if rank not in self._reported_ranks:
+            self._reported_ranks.add(rank)
             self._look_for_ignored_resume(rank, step)
         if metrics and (self._metrics_rank is None or rank <= self._metrics_rank):
             self.metrics, self._metrics_rank = metrics, rank
@@ -167,13 +167,13 @@ class TrainingProgress:
     def _look_for_ignored_resume(self, rank: int, step: int) -> None:
         if self.resume is None or step >= self.resume.step or self.ignored is not None:
             return
-        anew = "loaded it but restarted its step count. Report a step that grows over all epochs"
+        again = "loaded it but restarted its step count. Report a step that grows over all epochs"
         over = "started over. Load it with trainrun.get_checkpoint() and continue at its step + 1"
         self.ignored = Problem(
             type="StepsCountAnew" if self.loaded else "ResumeIgnored",
             reason="StartedBelowResumeStep",
             message=f"the first report of rank {rank} is step {step}, but it was handed the "
-            f"checkpoint of step {self.resume.step}: the script {anew if self.loaded else over}",
+            f"checkpoint of step {self.resume.step}: the script {again if self.loaded else over}",
         )
 
 

@@ -45,7 +45,7 @@ class Votes(Protocol):
         """Follow the outcome of the count."""
         ...
 
-    def says(self, call: int) -> bool | None:
+    def agrees(self, call: int) -> bool | None:
         """Whether this worker saves at a call if all others do; None: not decided yet."""
         ...
 
@@ -72,7 +72,7 @@ class VoteStore(Protocol):
         ...
 
     async def asked_to_save(
-        self, attempt: int, call: int, said: Mapping[int, bool]
+        self, attempt: int, call: int, ballots: Mapping[int, bool]
     ) -> SaveOrder | None:
         """The order behind a call, from workers that agree to it."""
         ...
@@ -117,9 +117,11 @@ class Tally:
         held = self.votes.vote.prepared
         try:
             if held is not None:
-                await self._say(held)  # write before reading, so that the last worker sees all
-            for call, said in (await self.box.stored_votes(self.attempt)).items():
-                await self._take_part(call, said)
+                await self._write_vote(
+                    held
+                )  # write before reading, so that the last worker sees all
+            for call, ballots in (await self.box.stored_votes(self.attempt)).items():
+                await self._take_part(call, ballots)
         except StoreError as error:
             self._wait(
                 "StorageUnavailable",
@@ -127,27 +129,27 @@ class Tally:
                 "continues when the operator or the store answers",
             )
 
-    async def _take_part(self, call: int, said: Mapping[int, bool]) -> None:
+    async def _take_part(self, call: int, ballots: Mapping[int, bool]) -> None:
         """Vote on a call that others wait at, and follow the outcome of all votes."""
-        if self.votes.says(call) is None:
-            order = await self.box.asked_to_save(self.attempt, call, said)
+        if self.votes.agrees(call) is None:
+            order = await self.box.asked_to_save(self.attempt, call, ballots)
             if order is not None:
                 self.votes.consider(order)
-        if self.slot not in said:
-            said = {**said, **await self._say(call)}
+        if self.slot not in ballots:
+            ballots = {**ballots, **await self._write_vote(call)}
         asked = self.votes.asked()
         if self.votes.vote.prepared != call or asked is None:
             return  # not prepared here, or decided meanwhile
-        stage = vote_rules.outcome(said, workers=self.workers)
+        stage = vote_rules.outcome(ballots, workers=self.workers)
         if stage is not None:
             self.problem = None
             self.votes.consider(replace(asked, stage=stage))
         else:
-            self._wait("VotesMissing", self._missing(said))
+            self._wait("VotesMissing", self._missing(ballots))
 
-    async def _say(self, call: int) -> dict[int, bool]:
+    async def _write_vote(self, call: int) -> dict[int, bool]:
         """Write our vote if there is one; return it by slot."""
-        agrees = self.votes.says(call)
+        agrees = self.votes.agrees(call)
         if agrees is None:
             return {}
         asked = self.votes.asked()
@@ -165,8 +167,8 @@ class Tally:
             )
             self.problem = Problem(type="SaveWaiting", reason=reason, message=message)
 
-    def _missing(self, said: Mapping[int, bool]) -> str:
-        slots = [slot for slot in range(self.workers) if slot not in said]
+    def _missing(self, ballots: Mapping[int, bool]) -> str:
+        slots = [slot for slot in range(self.workers) if slot not in ballots]
         named = ", ".join(map(str, slots[:NAMED])) + (", ..." if len(slots) > NAMED else "")
         return (
             f", and the votes of the workers of slots {named} are not in the store. It continues "

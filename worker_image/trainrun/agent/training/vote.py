@@ -79,10 +79,10 @@ class Voter:
         with contextlib.suppress(BlockingIOError):
             self._follow(order)
 
-    def says(self, call: int) -> bool | None:
+    def agrees(self, call: int) -> bool | None:
         """Whether this worker saves at a call if all others do; None: not decided yet."""
         living = bool(self.living())
-        return vote_rules.says(self.vote, call, living=living, ended_well=self.ended_well())
+        return vote_rules.agrees(self.vote, call, living=living, ended_well=self.ended_well())
 
     def asked(self) -> SaveOrder | None:
         """The order that prepared the current call, with its ages brought up to date."""

@@ -39,11 +39,11 @@ def obeyed(
             # A commit needs all living workers: one that was not asked has no part in it.
             return replace(vote, committed=call, prepared=None) if vote.prepared == call else vote
         case "Abort":
-            kept = None if vote.prepared == call else vote.prepared
-            return replace(vote, prepared=kept, refused=max(vote.refused, call))
+            prepared = None if vote.prepared == call else vote.prepared
+            return replace(vote, prepared=prepared, refused=max(vote.refused, call))
 
 
-def says(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool | None:
+def agrees(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool | None:
     """Whether this worker saves at `call` if all others do, for good; None: undecided.
 
     A worker whose processes have all exited 0 does not prevent a save at a call that it never
@@ -58,11 +58,11 @@ def says(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool |
     return vote.calls < call
 
 
-def outcome(said: Mapping[int, bool], *, workers: int) -> Literal["Commit", "Abort"] | None:
+def outcome(ballots: Mapping[int, bool], *, workers: int) -> Literal["Commit", "Abort"] | None:
     """The outcome for a call from the workers' votes by slot; None: votes are missing."""
-    if not all(said.values()):
+    if not all(ballots.values()):
         return "Abort"
-    return "Commit" if len(said) == workers else None
+    return "Commit" if len(ballots) == workers else None
 
 
 def _prepared(vote: SaveVote, call: int, stops: Callable[[int], bool]) -> SaveVote:
