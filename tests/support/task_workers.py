@@ -17,7 +17,7 @@ from trainrun.tasks.worker import Worker
 KEY = bytes(range(32))
 
 
-class MemoryKeep:
+class MemoryTaskStorage:
     """As much of a `TaskStorage` as workers use, and a driver that loses nothing."""
 
     uri = "memory://tasks"
@@ -97,11 +97,11 @@ def cache_in(folder: Path, *, bound: int | None = None) -> ResultCache:
 
 
 def make_worker(
-    folder: Path, *, number: int = 1, keep: MemoryKeep | None = None
-) -> tuple[Worker, MemoryKeep, ScriptedRunner]:
-    keep = keep or MemoryKeep()
+    folder: Path, *, number: int = 1, storage: MemoryTaskStorage | None = None
+) -> tuple[Worker, MemoryTaskStorage, ScriptedRunner]:
+    storage = storage or MemoryTaskStorage()
     runner = ScriptedRunner()
-    return Worker(number, 2.0, 0, keep, runner, cache_in(folder)), keep, runner  # type: ignore[arg-type]
+    return Worker(number, 2.0, 0, storage, runner, cache_in(folder)), storage, runner  # type: ignore[arg-type]
 
 
 class MessagesToDriver(list[tuple[int, ToDriver]]):

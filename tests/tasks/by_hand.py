@@ -66,7 +66,7 @@ class ByHand:
     def forget(self) -> None:
         self.starts: list[tuple[int, TaskRun]] = []
         self.stops: list[tuple[int, TaskRun]] = []
-        self.heard: list[tuple[int, TaskRun]] = []
+        self.acknowledged: list[tuple[int, TaskRun]] = []
         self.looks: list[tuple[str, int]] = []
         self.settled: list[str] = []
         self.new: list[Record] = []
@@ -77,7 +77,7 @@ class ByHand:
             plan = self.engine.decide()
             self.starts += plan.starts
             self.stops += plan.stops
-            self.heard += plan.heard
+            self.acknowledged += plan.acknowledged
             self.looks += plan.looks
             self.settled += plan.settled
             self.new += plan.records

@@ -69,15 +69,15 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 async def test_cuts_at_any_moment_run_nothing_twice_and_lose_no_result(tmp_path: Path) -> None:
     luck = random.Random(5)
-    worker, keep, runner = make_worker(tmp_path)
-    patient = RetryingTaskStorage(keep)  # type: ignore[arg-type]
+    worker, storage, runner = make_worker(tmp_path)
+    patient = RetryingTaskStorage(storage)  # type: ignore[arg-type]
     driver = Driver(
-        keep=patient,
+        storage=patient,
         log=TaskLog(patient, "session", time.time),
-        digest_in_keep=lambda _: "",
+        digest_in_store=lambda _: "",
         patience=1.0,
     )
-    hub = driver.workers = Hub(driver.hear, driver.away)
+    hub = driver.workers = Hub(driver.receive, driver.away)
     await driver.open(ProgramOptions())
     proxy = Proxy(await hub.listen("127.0.0.1", 0, KEY))
     await proxy.start()
@@ -96,7 +96,7 @@ async def test_cuts_at_any_moment_run_nothing_twice_and_lose_no_result(tmp_path:
 
     assert cuts > 5
     assert sorted(it.key for it in runner.begun) == keys
-    records = [record for data in keep.batches for record in from_bytes(data).records]
+    records = [record for data in storage.batches for record in from_bytes(data).records]
     assert Counter(it.kind for it in records) == {"Began": 1, "Dispatched": 200, "Done": 200}
     await driver.end(returned=True)
     await turning

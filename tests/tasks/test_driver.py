@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.support.task_workers import MemoryKeep
+from tests.support.task_workers import MemoryTaskStorage
 from trainrun.tasks.calls import ProgramOptions
 from trainrun.tasks.driver import Driver
 from trainrun.tasks.hub import Hub
@@ -13,7 +13,7 @@ from trainrun.tasks.records import Output
 from trainrun.tasks.task_storage import RetryingTaskStorage, TaskLog
 
 
-class EmptyKeep(MemoryKeep):
+class EmptyKeep(MemoryTaskStorage):
     """It has a log, and no object."""
 
     def sizes(self, names: list[str]) -> list[int | None]:
@@ -24,12 +24,12 @@ async def test_a_reader_that_gives_up_leaves_the_search_to_those_that_wait_on() 
     """`get(..., timeout=)` while a worker misses the same result."""
     patient = RetryingTaskStorage(EmptyKeep())  # type: ignore[arg-type]
     driver = Driver(
-        keep=patient,
+        storage=patient,
         log=TaskLog(patient, "session", time.time),
-        digest_in_keep=lambda _: "",
+        digest_in_store=lambda _: "",
         patience=0.1,
     )
-    driver.workers = Hub(driver.hear, driver.away)
+    driver.workers = Hub(driver.receive, driver.away)
     await driver.open(ProgramOptions())
     turning = asyncio.create_task(driver.run())
     driver.given("k", Output(digest="d", size=70_000))

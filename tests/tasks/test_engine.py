@@ -22,14 +22,14 @@ def test_a_call_is_logged_before_it_starts_and_committed_before_it_is_heard() ->
 
     engine.ended(0, run, finished("a"))
     plan = engine.decide()
-    assert plan.heard == []
+    assert plan.acknowledged == []
     assert engine.outcome("a") is None
     (done,) = plan.records
     assert isinstance(done, Done)
     assert done.outputs == (output("a"),)
     engine.logged(plan.records)
     plan = engine.decide()
-    assert plan.heard == [(0, run)]
+    assert plan.acknowledged == [(0, run)]
     assert list(plan.settled) == ["a"]
     assert hand.ready("a").outputs == (output("a"),)
 

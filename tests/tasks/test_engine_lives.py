@@ -116,7 +116,7 @@ class Life:
             if self.workers[number].here and run in self.workers[number].runs:
                 self.workers[number].runs[run] = self.workers[number].runs[run] or finished("late")
                 self.engine.ended(number, run, self.workers[number].runs[run] or CRASH)
-        for number, run in plan.heard:
+        for number, run in plan.acknowledged:
             if self.workers[number].here:
                 self.workers[number].runs.pop(run, None)
         assert not self.looks & set(plan.looks)
@@ -140,12 +140,12 @@ class Life:
             )
 
     def check_records(self, plan: Plan) -> None:
-        book = ReplayedState([*self.log, *self.pending])
+        replayed = ReplayedState([*self.log, *self.pending])
         again = {record.key for record in plan.records if isinstance(record, Rebuild)}
         for record in plan.records:
             if isinstance(record, Began):
                 continue
-            entry = book.entries.get(record.key)
+            entry = replayed.entries.get(record.key)
             if isinstance(record, Dispatched):
                 limit = self.called[record.key].options.max_retries
                 assert entry is None or not (entry.settled or entry.open)
@@ -162,13 +162,13 @@ class Life:
                 assert self.called[record.key].options.max_retries != 0
                 assert self.wants[record.key] or any(
                     record.key in call.parents
-                    and (call.key in again or not self.settled(book, call.key))
+                    and (call.key in again or not self.settled(replayed, call.key))
                     for call in self.called.values()
                 ), "nobody waits for it"
-            book.fold(record)
+            replayed.fold(record)
 
-    def settled(self, book: ReplayedState, key: str) -> bool:
-        entry = book.entries.get(key)
+    def settled(self, replayed: ReplayedState, key: str) -> bool:
+        entry = replayed.entries.get(key)
         return entry is not None and entry.settled
 
     def check_start(self, number: int, run: TaskRun) -> None:

@@ -164,7 +164,7 @@ def test_an_end_that_is_on_its_way_is_not_sent_again() -> None:
     assert hand.engine.decide().stops == []
     hand.engine.logged(plan.records)
     hand.turn()
-    assert hand.heard == [(0, run)]
+    assert hand.acknowledged == [(0, run)]
     joined(hand, 0, run)
     assert hand.stops == [(0, run)]
 
@@ -180,7 +180,7 @@ def test_tries_of_an_older_session_are_stopped() -> None:
     assert again.starts == [(0, TaskRun(key="a", number=2))]
     again.engine.ended(0, old, Stopped())
     again.turn()
-    assert again.heard == [(0, old)]
+    assert again.acknowledged == [(0, old)]
 
 
 def test_a_cancelled_call_that_waits_never_runs() -> None:
@@ -216,7 +216,7 @@ def test_a_cancelled_try_is_stopped_and_keeps_its_place_until_it_has_ended() -> 
     assert hand.started() == ["a"]
     stop(hand, 0, run)
     assert hand.started() == ["a", "b"]
-    assert hand.heard == [(0, run)]
+    assert hand.acknowledged == [(0, run)]
 
 
 def test_an_end_after_cancel_is_ignored() -> None:

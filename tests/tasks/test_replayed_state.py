@@ -38,43 +38,43 @@ def again(number: int, generation: int = 1) -> Dispatched:
 
 
 def test_a_key_is_known_from_its_records() -> None:
-    book = ReplayedState([Began(session="s", attempt=4), DISPATCHED, failed(1), again(2)])
-    entry = book.entries["a"]
+    replayed = ReplayedState([Began(session="s", attempt=4), DISPATCHED, failed(1), again(2)])
+    entry = replayed.entries["a"]
     assert (entry.function, entry.arguments, entry.parents) == ("m:f", "f(1)", ("z",))
     assert (entry.number, entry.worker, entry.open) == (2, 0, True)
-    assert (entry.spent, entry.retries, book.retried) == (1, 1, 1)
-    assert (book.attempt, book.over) == (4, False)
-    book.fold(DONE)
-    book.fold(Over(outcome="Returned"))
+    assert (entry.spent, entry.retries, replayed.retried) == (1, 1, 1)
+    assert (replayed.attempt, replayed.over) == (4, False)
+    replayed.fold(DONE)
+    replayed.fold(Over(outcome="Returned"))
     assert (entry.open, entry.done, entry.seconds) == (False, True, 2.5)
-    assert (book.done, book.over) == (1, True)
+    assert (replayed.done, replayed.over) == (1, True)
 
 
 def test_only_counted_failures_are_retries() -> None:
-    book = ReplayedState([DISPATCHED, failed(1, counted=False), again(2), failed(2), again(3)])
-    assert (book.entries["a"].spent, book.retried) == (1, 1)
-    book.fold(failed(3, final=True))
-    assert (book.entries["a"].settled, book.retried) == (True, 1)
+    replayed = ReplayedState([DISPATCHED, failed(1, counted=False), again(2), failed(2), again(3)])
+    assert (replayed.entries["a"].spent, replayed.retried) == (1, 1)
+    replayed.fold(failed(3, final=True))
+    assert (replayed.entries["a"].settled, replayed.retried) == (True, 1)
 
 
 def test_a_new_driver_ends_all_tries_and_counts_those_on_lost_workers() -> None:
     for lost, spent in (((3,), 1), ((0, 1), 0)):
-        book = ReplayedState([DISPATCHED, Began(session="t", lost=lost)])
-        assert (book.entries["a"].open, book.entries["a"].spent) == (False, spent)
-        book.fold(Began(session="u", lost=lost))
-        assert book.entries["a"].spent == spent
+        replayed = ReplayedState([DISPATCHED, Began(session="t", lost=lost)])
+        assert (replayed.entries["a"].open, replayed.entries["a"].spent) == (False, spent)
+        replayed.fold(Began(session="u", lost=lost))
+        assert replayed.entries["a"].spent == spent
 
 
 def test_a_rebuild_keeps_the_older_results_until_it_is_done() -> None:
     rebuild = Rebuild(key="a", generation=2, why="w")
-    book = ReplayedState([DISPATCHED, failed(1), again(2), DONE, rebuild, rebuild])
-    entry = book.entries["a"]
+    replayed = ReplayedState([DISPATCHED, failed(1), again(2), DONE, rebuild, rebuild])
+    entry = replayed.entries["a"]
     assert (entry.done, entry.spent, entry.generation, entry.rebuilds) == (False, 0, 2, 1)
     assert entry.outputs == DONE.outputs
-    book.fold(again(3, 2))
-    book.fold(Changed(key="a", generation=2, index=0))
-    book.fold(Done(key="a", generation=2, number=3, worker=0, seconds=1, outputs=DONE.outputs))
-    assert (entry.done, entry.changed, book.done) == (True, True, 1)
+    replayed.fold(again(3, 2))
+    replayed.fold(Changed(key="a", generation=2, index=0))
+    replayed.fold(Done(key="a", generation=2, number=3, worker=0, seconds=1, outputs=DONE.outputs))
+    assert (entry.done, entry.changed, replayed.done) == (True, True, 1)
 
 
 def log_of(keys: int) -> Iterator[Record]:
@@ -106,12 +106,12 @@ def log_of(keys: int) -> Iterator[Record]:
 def test_ten_thousand_tasks_are_folded_fast_and_small() -> None:
     records = list(log_of(10_000))
     began = process_time()
-    book = ReplayedState(records)
+    replayed = ReplayedState(records)
     assert process_time() - began < 0.5
-    assert book.done == 10_000
-    del records, book
+    assert replayed.done == 10_000
+    del records, replayed
     tracemalloc.start()
-    book = ReplayedState(log_of(2_000))
+    replayed = ReplayedState(log_of(2_000))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert used / len(book.entries) < 1_500  # bytes: 150 MB for 100,000
+    assert used / len(replayed.entries) < 1_500  # bytes: 150 MB for 100,000

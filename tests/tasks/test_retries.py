@@ -46,7 +46,7 @@ def test_what_is_retried_is_tried_once_more_than_max_retries(
         (True, True)
     ]
     assert [run.number for _, run in hand.starts] == list(range(1, retries + 2))
-    assert [run.number for _, run in hand.heard] == list(range(1, retries + 2))
+    assert [run.number for _, run in hand.acknowledged] == list(range(1, retries + 2))
     assert type(hand.error("a")) is error
     assert hand.settled == ["a"]
     assert f"on try {retries + 1} of {retries + 1}: " in str(hand.error("a"))
@@ -98,7 +98,7 @@ def test_a_keyboard_interrupt_cancels() -> None:
     hand.end("a", raised(cancelled=True))
     assert hand.of(Cancelled) == [Cancelled(key="a")]
     assert type(hand.error("a")) is TaskCancelledError
-    assert hand.heard == [(0, TaskRun(key="a"))]
+    assert hand.acknowledged == [(0, TaskRun(key="a"))]
     assert hand.stops == []
 
 
@@ -209,7 +209,7 @@ def test_ends_of_other_tries_are_heard_and_ignored() -> None:
     for run in (TaskRun(key="a"), TaskRun(key="a", generation=2, number=2), TaskRun(key="z")):
         hand.engine.ended(0, run, finished("a"))
     hand.turn()
-    assert len(hand.heard) == 3
+    assert len(hand.acknowledged) == 3
     assert hand.new == []
 
 
@@ -223,7 +223,7 @@ def test_an_end_that_is_repeated_is_taken_once() -> None:
     assert hand.engine.decide().records == []
     hand.engine.logged(plan.records)
     hand.turn()
-    assert hand.heard == [(0, run)]
+    assert hand.acknowledged == [(0, run)]
 
 
 def test_a_missing_input_costs_nothing_and_is_looked_for_before_the_next_try() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.task_workers import (
-    MemoryKeep,
+    MemoryTaskStorage,
     ScriptedRunner,
     input_of,
     make_worker,
@@ -33,11 +33,13 @@ OPEN: list[Driver] = []
 class Driver:
     """The driver's end of the link to one worker."""
 
-    def __init__(self, folder: Path, keep: MemoryKeep | None = None, number: int = 1) -> None:
+    def __init__(
+        self, folder: Path, storage: MemoryTaskStorage | None = None, number: int = 1
+    ) -> None:
         self.worker: Worker
-        self.keep: MemoryKeep
+        self.storage: MemoryTaskStorage
         self.runner: ScriptedRunner
-        self.worker, self.keep, self.runner = make_worker(folder, keep=keep, number=number)
+        self.worker, self.storage, self.runner = make_worker(folder, storage=storage, number=number)
         self.link: Link
         OPEN.append(self)
         self.serving: asyncio.Task[bool]
@@ -74,14 +76,14 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_task_gets_its_inputs_and_its_result_is_in_the_store(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     assert await driver.join() == Joined(worker=1, cpus=2.0, gpus=0)
-    driver.keep.objects["a-1/0"] = b"value"
+    driver.storage.objects["a-1/0"] = b"value"
 
     ended = await driver.run(start(1, input_of(b"value")))
 
     assert ended == Ended(
         run=start().run, end=Finished(outputs=(output_of(b"valuevalue"),), seconds=0.1)
     )
-    assert driver.keep.objects["k-1/0"] == b"valuevalue"
+    assert driver.storage.objects["k-1/0"] == b"valuevalue"
     driver.link.send(Leave())
     assert await driver.serving
 
@@ -142,7 +144,7 @@ async def test_an_input_that_is_absent_or_damaged_is_named(tmp_path: Path) -> No
     ended = await driver.run(start(1, input_of(b"value")))
     assert ended.end == InputMissing(key="a", index=0, why="Absent")
 
-    driver.keep.objects["a-1/0"] = b"other"
+    driver.storage.objects["a-1/0"] = b"other"
     ended = await driver.run(start(2, input_of(b"value")))
     assert ended.end == InputMissing(key="a", index=0, why="Damaged")
     assert driver.runner.begun == []
@@ -154,13 +156,13 @@ async def test_while_the_store_is_away_results_wait_and_nothing_runs_again(
 ) -> None:
     driver = Driver(tmp_path)
     await driver.join()
-    driver.keep.away = True
+    driver.storage.away = True
     driver.link.send(start())
     with caplog.at_level(logging.WARNING):
-        await until(lambda: driver.keep.calls["upload"] >= 3)
+        await until(lambda: driver.storage.calls["upload"] >= 3)
     assert "worker 1 waits for the store: 503" in caplog.text
 
-    driver.keep.away = False
+    driver.storage.away = False
     assert isinstance((await driver.end()).end, Finished)
     assert driver.runner.begun == [start().run]
 
@@ -168,9 +170,9 @@ async def test_while_the_store_is_away_results_wait_and_nothing_runs_again(
 async def test_a_result_that_waits_for_the_store_can_be_stopped(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     await driver.join()
-    driver.keep.away = True
+    driver.storage.away = True
     driver.link.send(start())
-    await until(lambda: driver.keep.calls["upload"])
+    await until(lambda: driver.storage.calls["upload"])
     driver.link.send(StopTask(run=start().run))
     assert (await driver.end()).end == Stopped()
 
@@ -195,7 +197,7 @@ async def test_a_full_disk_is_emptied_of_what_is_not_used_then_it_ends_the_try(
         calls.append([*(tmp_path / "store").iterdir()])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(driver.keep, "download", full)
+    monkeypatch.setattr(driver.storage, "download", full)
     ended = await driver.run(start(2, input_of(b"value")))
     assert [len(left) for left in calls] == [1, 0, 0, 0]
     assert isinstance(ended.end, Crashed)
@@ -203,9 +205,9 @@ async def test_a_full_disk_is_emptied_of_what_is_not_used_then_it_ends_the_try(
 
 
 async def test_an_input_is_downloaded_once_for_all_ranks_of_a_node(tmp_path: Path) -> None:
-    keep = MemoryKeep()
-    keep.objects["a-1/0"] = b"value"
-    drivers = [Driver(tmp_path, keep, number) for number in range(3)]
+    storage = MemoryTaskStorage()
+    storage.objects["a-1/0"] = b"value"
+    drivers = [Driver(tmp_path, storage, number) for number in range(3)]
     for driver in drivers:
         await driver.join()
         for number in range(1, 5):
@@ -213,7 +215,7 @@ async def test_an_input_is_downloaded_once_for_all_ranks_of_a_node(tmp_path: Pat
     for driver in drivers:
         for _ in range(4):
             assert isinstance((await driver.end()).end, Finished)
-    assert keep.calls["download"] == 1
+    assert storage.calls["download"] == 1
 
 
 async def test_a_result_for_the_node_alone_is_used_there_and_brought_when_asked(
@@ -225,15 +227,15 @@ async def test_a_result_for_the_node_alone_is_used_there_and_brought_when_asked(
     assert isinstance(ended.end, Finished)
     kept = replace(output_of(b"hello"), kept="Node")
     assert ended.end.outputs == (kept,)
-    assert driver.keep.objects == {}
+    assert driver.storage.objects == {}
 
     ended = await driver.run(start(2, replace(input_of(b"hello"), output=kept)))
     assert isinstance(ended.end, Finished)
-    assert driver.keep.calls["download"] == 0
+    assert driver.storage.calls["download"] == 0
 
     driver.link.send(Bring(object="k-1/0", digest=kept.digest))
     assert await driver.link.receive() == Brought(object="k-1/0", there=True)
-    assert driver.keep.objects["k-1/0"] == b"hello"
+    assert driver.storage.objects["k-1/0"] == b"hello"
 
 
 async def test_a_copy_that_nobody_has_or_that_is_damaged_is_not_brought(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ async def test_a_copy_that_nobody_has_or_that_is_damaged_is_not_brought(tmp_path
     copy = tmp_path / "store" / digest
     copy.chmod(0o600)
     copy.write_bytes(b"hellO")
-    driver.keep.objects.clear()
+    driver.storage.objects.clear()
     driver.link.send(Bring(object="k-1/0", digest=digest))
     assert await driver.link.receive() == Brought(object="k-1/0", there=False)
-    assert driver.keep.objects == {}
+    assert driver.storage.objects == {}

@@ -69,7 +69,7 @@ class Store:
 
 
 @dataclass
-class SimulatedKeep:
+class SimulatedTaskStorage:
     """The store, as the program and its workers know it."""
 
     store: Store

@@ -79,7 +79,7 @@ def _starts_before_its_record(patch: pytest.MonkeyPatch) -> None:
         place(self, key, worker, need)
         for run, (where, _) in self._places.runs.items():
             if run.key == key:
-                self._known.plan.starts[where, run] = None
+                self._state.plan.starts[where, run] = None
 
     patch.setattr(Engine, "_place", at_once)
 
@@ -99,11 +99,11 @@ def _rebuilt_for_nobody(patch: pytest.MonkeyPatch) -> None:
     answered = Recovery._answered
 
     def with_children(self: Recovery, ref: Any) -> bool:
-        for key, entry in self._known.book.entries.items():
-            if entry.done and key != ref.key and key in self._known.tasks:
+        for key, entry in self._state.replayed.entries.items():
+            if entry.done and key != ref.key and key in self._state.tasks:
                 first = type(ref)(key, 0)
-                self._known.off.setdefault(first, "gone, too")
-                self._known.dirty[key] = None
+                self._state.off.setdefault(first, "gone, too")
+                self._state.dirty[key] = None
         return answered(self, ref)
 
     patch.setattr(Recovery, "_answered", with_children)
@@ -136,7 +136,7 @@ def _a_replay_runs_what_is_done(patch: pytest.MonkeyPatch) -> None:
     call = Engine.call
 
     def anew(self: Engine, made: Any) -> None:
-        self._known.entry(made.key).done = False
+        self._state.entry(made.key).done = False
         call(self, made)
 
     patch.setattr(Engine, "call", anew)

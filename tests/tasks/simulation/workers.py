@@ -107,7 +107,7 @@ class SimulatedWorker:
 
         def arrive() -> None:
             if self.connected and epoch == self.epoch:
-                self.session.hear(self.number, message)
+                self.session.receive(self.number, message)
 
         self._travel(arrive)
 
@@ -186,7 +186,7 @@ class SimulatedWorker:
             return base64.b64decode(given.output.inline).decode()
         cache = self.world.caches[self.number]
         if digest not in cache:
-            found = await self._patiently(self.session.keep.digest, given.object)
+            found = await self._patiently(self.session.storage.digest, given.object)
             if found != digest:
                 why = "Damaged" if found else "Absent"
                 return InputMissing(key=ref.key, index=ref.index, why=why)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from tests.simulation.world.clock import Clock
 from tests.tasks.simulation.graphs import Action, Graph, Node, draw_graph
 from tests.tasks.simulation.judge import BrokenPromise, Judge
-from tests.tasks.simulation.store import SimulatedKeep, Store, Weather
+from tests.tasks.simulation.store import SimulatedTaskStorage, Store, Weather
 from tests.tasks.simulation.workers import CRASH, SimulatedWorker
 from trainrun.errors import StoreError
 from trainrun.tasks import LogTaken
@@ -38,9 +38,9 @@ LOOKED_AGAIN = 30.0
 class _Cache:
     """Of the first node, as `get` uses it."""
 
-    def __init__(self, world: World, keep: SimulatedKeep) -> None:
+    def __init__(self, world: World, storage: SimulatedTaskStorage) -> None:
         self._world = world
-        self._keep = keep
+        self._keep = storage
 
     def workplace(self, _name: str) -> Path:
         return Path("/sim")
@@ -71,13 +71,16 @@ class Session:
     def __init__(self, world: World, attempt: int) -> None:
         self.world = world
         self.name = f"session-{attempt}"
-        self.keep = SimulatedKeep(world.store)
+        self.storage = SimulatedTaskStorage(world.store)
         self.dead = self.ended = False
         self.attempt = attempt
-        self._patient = RetryingTaskStorage(self.keep, self._threads)
+        self._patient = RetryingTaskStorage(self.storage, self._threads)
         log = TaskLog(self._patient, self.name, world.clock.time)
         self.driver = Driver(
-            keep=self._patient, log=log, digest_in_keep=self.keep.digest, patience=LOOKED_AGAIN
+            storage=self._patient,
+            log=log,
+            digest_in_store=self.storage.digest,
+            patience=LOOKED_AGAIN,
         )
         self.driver.workers = self
         self.workers = [
@@ -111,7 +114,7 @@ class Session:
             world.spawn(self._drive())
             for worker in self.workers:
                 world.clock.after(world.rng.uniform(0, 3), worker.join)
-            cache: Any = _Cache(world, self.keep)
+            cache: Any = _Cache(world, self.storage)
             program = _Program(world.clock, self.driver, self._patient, cache)
             for action in world.graph.actions:
                 await self._act(action, program)
@@ -181,10 +184,10 @@ class Session:
         if not self.dead:
             self.workers[worker].deliver(message)
 
-    def hear(self, worker: int, message: ToDriver) -> None:
+    def receive(self, worker: int, message: ToDriver) -> None:
         """From a worker."""
         if not self.dead:
-            self.driver.hear(worker, message)
+            self.driver.receive(worker, message)
 
     def away(self, worker: int) -> None:
         """Its connection is lost."""
@@ -386,9 +389,9 @@ class World:
         if standing.done:
             generation = standing.generation + 1
             records.append(Rebuild(key=key, generation=generation, why="asked for"))
-        keep = SimulatedKeep(self.store)
+        storage = SimulatedTaskStorage(self.store)
         batch = to_bytes(Batch(session=BY_HAND, records=tuple(records)))
-        keep.append(len(self.store.log) + 1, batch)
+        storage.append(len(self.store.log) + 1, batch)
 
     def _lose_object(self) -> None:
         names = sorted(self.store.objects)

@@ -43,7 +43,7 @@ class AgentTaskStorage:
     def __init__(self) -> None:
         """Raises what `attempt_key` raises."""
         self.uri = _of_attempt().uri
-        """See Keep.uri."""
+        """See TaskStorage.uri."""
         given = Exchange.read(os.environ)
         assert given is not None
         self._socket = str(given.socket)
@@ -51,13 +51,13 @@ class AgentTaskStorage:
         self._mine = threading.local()
 
     def read(self, after: int) -> list[bytes]:
-        """See Keep.read."""
+        """See TaskStorage.read."""
         with tempfile.NamedTemporaryFile(dir=self._scratch) as file:
             self._ask(AskTasks(call="read", position=after, path=file.name))
             return file.read().split(b"\n")[:-1]
 
     def append(self, position: int, batch: bytes) -> bool:
-        """See Keep.append."""
+        """See TaskStorage.append."""
         with tempfile.NamedTemporaryFile(dir=self._scratch) as file:
             file.write(batch)
             file.flush()
@@ -65,19 +65,19 @@ class AgentTaskStorage:
             return self._ask(asked).written
 
     def upload(self, path: Path, name: str) -> None:
-        """See Keep.upload. The file must be in the worker's folder."""
+        """See TaskStorage.upload. The file must be in the worker's folder."""
         self._ask(AskTasks(call="upload", path=str(path.absolute()), names=(name,)))
 
     def download(self, name: str, path: Path) -> None:
-        """See Keep.download. The file will be in the worker's folder."""
+        """See TaskStorage.download. The file will be in the worker's folder."""
         self._ask(AskTasks(call="download", path=str(path.absolute()), names=(name,)))
 
     def sizes(self, names: list[str]) -> list[int | None]:
-        """See Keep.sizes."""
+        """See TaskStorage.sizes."""
         return list(self._ask(AskTasks(call="sizes", names=tuple(names))).sizes)
 
     def set_aside(self, name: str) -> None:
-        """See Keep.set_aside."""
+        """See TaskStorage.set_aside."""
         self._ask(AskTasks(call="set_aside", names=(name,)))
 
     def _ask(self, asked: AskTasks) -> TasksDone:

@@ -60,14 +60,14 @@ class _Demand:
 class Driver:
     """One driver of a program, from the reading of its log to its end."""
 
-    book: ReplayedState = field(init=False)
+    replayed: ReplayedState = field(init=False)
     engine: Engine = field(init=False)
     workers: Workers = field(init=False)
     """Set before `open`."""
 
-    keep: RetryingTaskStorage
+    storage: RetryingTaskStorage
     log: TaskLog
-    digest_in_keep: Callable[[str], str]
+    digest_in_store: Callable[[str], str]
     """Reads an object (in a thread)."""
     patience: float
     """Seconds after which an object that is absent is looked for once more."""
@@ -104,16 +104,18 @@ class Driver:
         `attempt`: of the run; 0: outside of one, where what has failed is tried anew. `lost_in`:
         which workers were lost in an earlier attempt. Raises TaskLogDamaged.
         """
-        book = self.book = ReplayedState(await self.log.read())
+        replayed = self.replayed = ReplayedState(await self.log.read())
         # What the program before us left behind when it ended by itself is nobody's loss.
-        lost = await self.keep(lost_in, book.attempt) if lost_in and not book.over else ()
+        lost = (
+            await self.storage(lost_in, replayed.attempt) if lost_in and not replayed.over else ()
+        )
         records: list[Record] = [Began(session=self.log.session, attempt=attempt, lost=lost)]
-        if book.over and not attempt:
-            failed = (key for key, entry in book.entries.items() if entry.final is not None)
+        if replayed.over and not attempt:
+            failed = (key for key, entry in replayed.entries.items() if entry.final is not None)
             records += [Reset(key=key) for key in failed]
         for record in (*await self.log.append(tuple(records)), *records):
-            book.fold(record)
-        self.engine = Engine(book, options, expected)
+            replayed.fold(record)
+        self.engine = Engine(replayed, options, expected)
 
     async def run(self) -> None:
         """Turn until the program is over."""
@@ -153,7 +155,7 @@ class Driver:
 
     # --- what workers say
 
-    def hear(self, worker: int, message: ToDriver) -> None:
+    def receive(self, worker: int, message: ToDriver) -> None:
         """A message of a worker."""
         match message:
             case Joined():
@@ -230,7 +232,7 @@ class Driver:
             self.workers.send(worker, self._start_of(run))
         for worker, run in plan.stops:
             self.workers.send(worker, StopTask(run=run))
-        for worker, run in plan.heard:
+        for worker, run in plan.acknowledged:
             self.workers.send(worker, Acknowledged(run=run))
         for key, index in plan.looks:
             self._looked_for(key, index)
@@ -313,18 +315,18 @@ class Driver:
 
     async def _wrong_with(self, name: str, output: Output) -> str:
         """Why nobody has this object; empty: the store has it."""
-        keep = self.keep.keep
+        storage = self.storage.storage
         if name in self._damaged:
             self._damaged.discard(name)
-            digest = await self.keep(self.digest_in_keep, name)
+            digest = await self.storage(self.digest_in_store, name)
             if digest == output.digest:
                 return ""
             if digest:
-                await self.keep(keep.set_aside, name)
+                await self.storage(storage.set_aside, name)
                 return "" if await self._brought(name, output) else f"{name} is damaged"
         # Some stores answer that a new object is not there for seconds.
         for pause in (self.patience, 0.0):
-            there = await self.keep(keep.sizes, [name]) == [output.size]
+            there = await self.storage(storage.sizes, [name]) == [output.size]
             if there or await self._brought(name, output):
                 return ""
             await asyncio.sleep(pause)

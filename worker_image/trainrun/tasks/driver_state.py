@@ -46,7 +46,7 @@ class Plan:
     """To be appended; their effects come after `logged`."""
     starts: dict[tuple[int, TaskRun], None] = field(default_factory=dict)
     stops: list[tuple[int, TaskRun]] = field(default_factory=list)
-    heard: list[tuple[int, TaskRun]] = field(default_factory=list)
+    acknowledged: list[tuple[int, TaskRun]] = field(default_factory=list)
     """Ends that are in the log, or that nobody needs."""
     looks: list[tuple[str, int]] = field(default_factory=list)
     """Objects to be looked for: `present` or `lost` is the answer."""
@@ -94,8 +94,8 @@ class Task:
 class DriverState:
     """See the module."""
 
-    def __init__(self, book: ReplayedState) -> None:
-        self.book = book
+    def __init__(self, replayed: ReplayedState) -> None:
+        self.replayed = replayed
         self.tasks: dict[str, Task] = {}
         self.giving: set[str] = set()
         """Values of `put` whose record is on its way."""
@@ -124,7 +124,7 @@ class DriverState:
 
     def entry(self, key: str) -> Entry:
         """What the log says; an empty one where it says nothing."""
-        return self.book.entries.get(key) or Entry(key)
+        return self.replayed.entries.get(key) or Entry(key)
 
     def newest(self, key: str) -> TaskRun:
         """Its newest try."""
@@ -165,7 +165,7 @@ class DriverState:
     def fold(self, record: Done | Given | Rebuild | Reset) -> None:
         """Add a record that may change which results of its key can be taken."""
         before = self._takable(record.key)
-        self.book.fold(record)
+        self.replayed.fold(record)
         after = self._takable(record.key)
         for ref in before ^ after:
             self.flip(ref, there=ref in after)

@@ -36,10 +36,10 @@ from trainrun.tasks.verdicts import judge, overspent, unschedulable
 class Engine:
     """See the module. Only `decide` makes a plan; the others take in what has happened."""
 
-    def __init__(self, book: ReplayedState, options: ProgramOptions, expected: int = 1) -> None:
+    def __init__(self, replayed: ReplayedState, options: ProgramOptions, expected: int = 1) -> None:
         """`expected`: workers that will join."""
-        self._known = DriverState(book)
-        self._recovery = Recovery(self._known, options)
+        self._state = DriverState(replayed)
+        self._recovery = Recovery(self._state, options)
         self._places = Places(expected)
         self._draining = False
 
@@ -47,63 +47,63 @@ class Engine:
 
     def call(self, call: Call) -> None:
         """The program has called this; the same key again changes nothing."""
-        known, key = self._known, call.key
-        if key in known.tasks:
+        state, key = self._state, call.key
+        if key in state.tasks:
             return
-        task, entry = known.add(call), known.entry(key)
+        task, entry = state.add(call), state.entry(key)
         if (failed := overspent(call, entry)) is not None:
             task.phase = "Logging"
-            self._known.plan.records.append(failed)
+            self._state.plan.records.append(failed)
         elif entry.done:
             self._recovery.finished(task)
-        known.done += bool(entry.outputs)
-        known.dirty[key] = None
+        state.done += bool(entry.outputs)
+        state.dirty[key] = None
         # Somebody may have taken it before, when nobody knew who makes it.
-        known.touch(key)
+        state.touch(key)
         if entry.settled:
-            known.settle(key, None)
+            state.settle(key, None)
 
     def given(self, key: str, output: Output) -> None:
         """The program has put this value; its object is stored."""
-        known = self._known
-        if key not in known.giving and key not in known.book.entries:
-            known.giving.add(key)
-            known.touch(key)
-            self._known.plan.records.append(Given(key=key, output=output))
+        state = self._state
+        if key not in state.giving and key not in state.replayed.entries:
+            state.giving.add(key)
+            state.touch(key)
+            self._state.plan.records.append(Given(key=key, output=output))
 
     def want(self, key: str) -> None:
         """Somebody waits for the results of this key, until as many `unwant`."""
-        self._known.wants[key] += 1
-        self._known.dirty[key] = None
+        self._state.wants[key] += 1
+        self._state.dirty[key] = None
         self._recovery.wanted(key)
 
     def unwant(self, key: str) -> None:
         """One less waits."""
-        self._known.wants[key] -= 1
+        self._state.wants[key] -= 1
 
     def cancel(self, key: str) -> None:
         """Nobody wants this any more. What is committed stays, but is not made again."""
-        task = self._known.tasks.get(key)
+        task = self._state.tasks.get(key)
         if task and not task.cancelling:
             task.cancelling = True
-            self._known.plan.records.append(Cancelled(key=key))
+            self._state.plan.records.append(Cancelled(key=key))
 
     # Workers.
 
     def joined(self, worker: int, cpus: float, gpus: int, running: tuple[TaskRun, ...]) -> None:
         """A worker has connected, maybe again; `running`: tries whose end was not heard."""
         self._places.joined(worker, cpus, gpus)
-        self._known.plan.stops += [(worker, run) for run in running if not self._known.current(run)]
+        self._state.plan.stops += [(worker, run) for run in running if not self._state.current(run)]
         for run, (where, _) in tuple(self._places.runs.items()):
             if where == worker and run not in running:
                 self._never_received(worker, run)
 
     def _never_received(self, worker: int, run: TaskRun) -> None:
-        task = self._known.tasks[run.key]
-        started = task.phase == "Running" and self._known.current(run)
+        task = self._state.tasks[run.key]
+        started = task.phase == "Running" and self._state.current(run)
         if started and not self._draining:
-            self._known.plan.starts[worker, run] = None
-        elif run.number <= self._known.entry(run.key).number:  # else its record is on its way
+            self._state.plan.starts[worker, run] = None
+        elif run.number <= self._state.entry(run.key).number:  # else its record is on its way
             self._places.free(run)
 
     def away(self, worker: int) -> None:
@@ -112,16 +112,16 @@ class Engine:
 
     def ended(self, worker: int, run: TaskRun, end: End) -> None:
         """A try has ended; those that are not current are ignored."""
-        task = self._known.tasks.get(run.key)
-        if task is None or not self._known.current(run):
+        task = self._state.tasks.get(run.key)
+        if task is None or not self._state.current(run):
             self._places.free(run)
-            self._known.plan.heard.append((worker, run))
+            self._state.plan.acknowledged.append((worker, run))
         elif task.cancelling:
             self._places.free(run)  # its end is heard once the log says that it was cancelled
         elif task.phase == "Running":
             task.phase = "Logging"
-            records = judge(task.call, self._known.entry(run.key), worker, run, end)
-            self._known.plan.records += records
+            records = judge(task.call, self._state.entry(run.key), worker, run, end)
+            self._state.plan.records += records
             last = records[-1]
             if not isinstance(last, Failed) or last.final:
                 self._places.free(run)  # else kept for the next try: nobody younger takes it
@@ -151,54 +151,54 @@ class Engine:
 
     def call_of(self, key: str) -> Call:
         """A call that this program has made."""
-        return self._known.tasks[key].call
+        return self._state.tasks[key].call
 
     def output_of(self, key: str, index: int) -> tuple[str, Output] | None:
         """Name in the keep and content of the newest committed result, also if it is lost."""
-        entry = self._known.entry(key)
+        entry = self._state.entry(key)
         if index >= len(entry.outputs):
             return None
         return object_name(key, entry.made, index), entry.outputs[index]
 
     def counts(self) -> Counts:
         """How far the program is."""
-        known = self._known
-        total, running = len(known.tasks), len(self._places.runs)
-        failed = len(known.broken.keys() & known.tasks.keys())
+        state = self._state
+        total, running = len(state.tasks), len(self._places.runs)
+        failed = len(state.broken.keys() & state.tasks.keys())
         return Counts(
             total=total,
-            done=known.done,
+            done=state.done,
             running=running,
-            waiting=max(0, total - known.done - failed - running),
+            waiting=max(0, total - state.done - failed - running),
             failed=failed,
-            retried=known.book.retried,
-            rebuilt=known.book.rebuilt,
+            retried=state.replayed.retried,
+            rebuilt=state.replayed.rebuilt,
         )
 
     def outcome(self, key: str) -> Outcome | None:
         """What is known of this key; None: nothing yet."""
-        broken = self._known.break_of(key)
+        broken = self._state.break_of(key)
         if broken is not None:
             return broken
-        entry = self._known.entry(key)
-        if not entry.done or self._known.lost_refs(key):
+        entry = self._state.entry(key)
+        if not entry.done or self._state.lost_refs(key):
             return None
         return Ready(entry.outputs, entry.generation)
 
     def decide(self) -> Plan:
         """All that is to be done now."""
-        known = self._known
+        state = self._state
         while True:
-            dirty, known.dirty = known.dirty, {}
+            dirty, state.dirty = state.dirty, {}
             for key in dirty:
                 self._evaluate(key)
             for key in dirty:
-                known.plan.records += self._recovery.rebuilds(key)
-            if not known.dirty and not self._draining:
+                state.plan.records += self._recovery.rebuilds(key)
+            if not state.dirty and not self._draining:
                 self._places.place(self._startable, self._place)
-            if not known.dirty:
+            if not state.dirty:
                 break
-        plan, known.plan = known.plan, Plan()
+        plan, state.plan = state.plan, Plan()
         return plan
 
     def logged(self, records: Iterable[Record]) -> None:
@@ -218,95 +218,95 @@ class Engine:
                 case Reset():
                     self._reset(record)
                 case _:
-                    self._known.book.fold(record)
+                    self._state.replayed.fold(record)
 
     # Effects of what stands in the log.
 
     def _dispatched(self, record: Dispatched) -> None:
-        self._known.book.fold(record)
-        task = self._known.tasks[record.key]
-        run = self._known.newest(record.key)
+        self._state.replayed.fold(record)
+        task = self._state.tasks[record.key]
+        run = self._state.newest(record.key)
         if task.cancelling or self._draining:
             task.phase = "Idle"
             self._places.free(run)
             return
         task.phase = "Running"
         if self._places.here(record.worker):
-            self._known.plan.starts[record.worker, run] = None
+            self._state.plan.starts[record.worker, run] = None
 
     def _committed(self, record: Done | Given) -> None:
-        known, key = self._known, record.key
-        known.giving.discard(key)
+        state, key = self._state, record.key
+        state.giving.discard(key)
         if isinstance(record, Done):
             self._end(key)
-            known.done += record.generation == 1
-            self._recovery.finished(known.tasks[key])
-        known.fold(record)
-        known.plan.settled[key] = None
-        if known.break_of(key) is not None:
-            known.settle(key, None)
+            state.done += record.generation == 1
+            self._recovery.finished(state.tasks[key])
+        state.fold(record)
+        state.plan.settled[key] = None
+        if state.break_of(key) is not None:
+            state.settle(key, None)
 
     def _failed(self, record: Failed) -> None:
-        self._places.free(self._known.newest(record.key))
+        self._places.free(self._state.newest(record.key))
         self._end(record.key)
-        self._known.book.fold(record)
-        self._known.dirty[record.key] = None
+        self._state.replayed.fold(record)
+        self._state.dirty[record.key] = None
         if record.final:
-            self._known.settle(record.key, None)
+            self._state.settle(record.key, None)
 
     def _cancelled(self, record: Cancelled) -> None:
-        known, key = self._known, record.key
-        task = known.tasks[key]
+        state, key = self._state, record.key
+        task = state.tasks[key]
         task.cancelling = True
         if task.phase == "Running":
-            self._known.plan.stops.append((known.entry(key).worker, known.newest(key)))
+            self._state.plan.stops.append((state.entry(key).worker, state.newest(key)))
         self._end(key)
-        known.book.fold(record)
+        state.replayed.fold(record)
         self._recovery.again(key)
 
     def _rebuilding(self, record: Rebuild) -> None:
-        known, key = self._known, record.key
-        if record.generation <= known.entry(key).generation:
+        state, key = self._state, record.key
+        if record.generation <= state.entry(key).generation:
             return  # a person has asked for it at the same time
-        known.fold(record)
+        state.fold(record)
         self._recovery.rebuilding(key)
-        if key in known.tasks:
+        if key in state.tasks:
             self._end(key)
-            known.dirty[key] = None
-        known.settle(key, None)
+            state.dirty[key] = None
+        state.settle(key, None)
 
     def _reset(self, record: Reset) -> None:
-        known, key = self._known, record.key
-        if key in known.tasks:
+        state, key = self._state, record.key
+        if key in state.tasks:
             # It may be cancelled anew, by a record that is on its way.
-            known.tasks[key].cancelling ^= known.entry(key).cancelled
-            known.dirty[key] = None
-        known.fold(record)
+            state.tasks[key].cancelling ^= state.entry(key).cancelled
+            state.dirty[key] = None
+        state.fold(record)
         self._recovery.again(key)
 
     def _end(self, key: str) -> None:
         """What was on its way into the log is there."""
-        task, entry = self._known.tasks[key], self._known.entry(key)
+        task, entry = self._state.tasks[key], self._state.entry(key)
         if task.phase == "Logging" and entry.open:
-            self._known.plan.heard.append((entry.worker, self._known.newest(key)))
+            self._state.plan.acknowledged.append((entry.worker, self._state.newest(key)))
         task.phase = "Idle"
 
     # Who can start, who never will.
 
     def _evaluate(self, key: str) -> None:
         """Something that this key needs has changed."""
-        known = self._known
-        task = known.tasks.get(key)
+        state = self._state
+        task = state.tasks.get(key)
         if task is None:
-            if known.break_of(key) is not None:
-                self._known.plan.settled[key] = None
+            if state.break_of(key) is not None:
+                self._state.plan.settled[key] = None
             return
-        stands = known.entry(key).settled or task.cancelling or task.evicted
+        stands = state.entry(key).settled or task.cancelling or task.evicted
         if stands or task.phase not in ("Idle", "Queued"):
             return
         broken = self._broken_input(task) if task.unmet else None
-        if broken is not known.broken.get(key):
-            known.settle(key, broken)
+        if broken is not state.broken.get(key):
+            state.settle(key, broken)
         if task.unmet:
             task.phase = "Idle"
         elif task.phase == "Idle":
@@ -315,28 +315,28 @@ class Engine:
             self._places.push(task.order, key, (options.cpus, options.gpus))
 
     def _broken_input(self, task: Task) -> Broken | None:
-        known = self._known
+        state = self._state
         for ref in dict.fromkeys(task.call.inputs):
-            if known.there(ref):
+            if state.there(ref):
                 continue
-            broken = known.break_of(ref.key)
+            broken = state.break_of(ref.key)
             if broken is not None:
                 return broken
-            if known.off.get(ref) is not None:
-                known.dirty[ref.key] = None
+            if state.off.get(ref) is not None:
+                state.dirty[ref.key] = None
         return None
 
     def _startable(self, key: str) -> bool:
-        task = self._known.tasks[key]
+        task = self._state.tasks[key]
         return task.phase == "Queued" and not task.cancelling
 
     def _place(self, key: str, worker: int | None, need: Need) -> None:
-        task, entry = self._known.tasks[key], self._known.entry(key)
+        task, entry = self._state.tasks[key], self._state.entry(key)
         call = task.call
         if worker is None:
             task.phase = "Idle"
             sizes = {room.size for room in self._places.rooms.values()}
-            self._known.settle(key, Broken(unschedulable(call, sizes)))
+            self._state.settle(key, Broken(unschedulable(call, sizes)))
             return
         run = TaskRun(key=key, generation=entry.generation, number=entry.number + 1)
         record = Dispatched(key=key, generation=run.generation, number=run.number, worker=worker)
@@ -350,4 +350,4 @@ class Engine:
             )
         task.phase = "Logging"
         self._places.take(run, worker, need)
-        self._known.plan.records.append(record)
+        self._state.plan.records.append(record)

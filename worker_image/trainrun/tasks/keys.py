@@ -114,12 +114,12 @@ def _of_class(value: Any, kind: type, unstable: set[str]) -> bytes:
         return _item(_name(kind), _text(repr(value)))
     # Not what lies in a submodule of numpy, such as masked arrays.
     if kind.__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
-        told = [value.dtype.descr, value.shape]
-        return _item(_name(kind), encoded(told, unstable), _content(value.tobytes()))
+        codes_by_path = [value.dtype.descr, value.shape]
+        return _item(_name(kind), encoded(codes_by_path, unstable), _content(value.tobytes()))
     if module == "torch" and str(getattr(value, "layout", "")) == "torch.strided":
-        told = [str(value.dtype), tuple(value.shape)]
+        layout = [str(value.dtype), tuple(value.shape)]
         flat = value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8)
-        return _item(_name(kind), encoded(told, unstable), _content(flat.numpy().tobytes()))
+        return _item(_name(kind), encoded(layout, unstable), _content(flat.numpy().tobytes()))
     if is_dataclass(value):
         held = [(field.name, getattr(value, field.name)) for field in fields(value)]
         return _pairs(_name(kind), held, unstable)
@@ -143,8 +143,8 @@ def _reduced(value: Any, kind: type, unstable: set[str]) -> bytes:
 
 
 def _pairs(name: str, pairs: Iterable[tuple[Any, Any]], unstable: set[str]) -> bytes:
-    told = (_item("", *(encoded(part, unstable) for part in pair)) for pair in pairs)
-    return _item(name, *sorted(told))
+    codes_by_path = (_item("", *(encoded(part, unstable) for part in pair)) for pair in pairs)
+    return _item(name, *sorted(codes_by_path))
 
 
 def _name(value: Any) -> str:
@@ -194,8 +194,8 @@ def code_of_module(module: str, file: Path) -> str:
                 source = path.read_text(encoding="utf-8")
                 codes[path] = code_of(source)
                 todo += _imported(_parsed(source), path, top)
-    told = sorted((str(path.relative_to(top)), code) for path, code in codes.items())
-    return _sha256(repr(told).encode()) if codes[file] else ""
+    codes_by_path = sorted((str(path.relative_to(top)), code) for path, code in codes.items())
+    return _sha256(repr(codes_by_path).encode()) if codes[file] else ""
 
 
 def _imported(tree: ast.AST, path: Path, top: Path) -> Iterator[Path]:

@@ -111,21 +111,21 @@ class _Home:
         return self.storage is None
 
     @contextlib.contextmanager
-    def keep(self) -> Iterator[TaskStorage]:
+    def open_storage(self) -> Iterator[TaskStorage]:
         if self.storage is None:
             yield AgentTaskStorage()
             return
         from trainrun.tasks.local_storage import LocalTaskStorage  # noqa: PLC0415 - costs 50 ms
 
-        with contextlib.closing(LocalTaskStorage(self.storage)) as keep:
-            yield keep
+        with contextlib.closing(LocalTaskStorage(self.storage)) as storage:
+            yield storage
 
     @contextlib.asynccontextmanager
-    async def worker(self, keep: TaskStorage, cache: ResultCache) -> AsyncIterator[Worker]:
+    async def worker(self, storage: TaskStorage, cache: ResultCache) -> AsyncIterator[Worker]:
         cpus, devices = cpus_of(self.place, os.environ), devices_of(self.place, os.environ)
         launcher = Launcher(devices)
         await launcher.start()
-        worker = Worker(self.place.rank, cpus, len(devices), keep, launcher, cache)
+        worker = Worker(self.place.rank, cpus, len(devices), storage, launcher, cache)
         try:
             yield worker
         finally:
@@ -205,26 +205,26 @@ class _Running:
 
     def _serve(self) -> None:
         try:
-            with self._home.keep() as keep:
-                asyncio.run(self._drive(keep))
+            with self._home.open_storage() as storage:
+                asyncio.run(self._drive(storage))
         except BaseException as error:  # noqa: BLE001 - raised in main's thread
             if self._opened.done():
                 self._driver.fail(error)
             else:
                 self._opened.set_exception(error)
 
-    async def _drive(self, keep: TaskStorage) -> None:
+    async def _drive(self, storage: TaskStorage) -> None:
         home, self._loop = self._home, asyncio.get_running_loop()
-        cache, patient = ResultCache(home.cache), RetryingTaskStorage(keep)
+        cache, patient = ResultCache(home.cache), RetryingTaskStorage(storage)
         digests = cache.workplace("digests")
         log = TaskLog(patient, uuid.uuid4().hex, time.time)
         driver = self._driver = Driver(
-            keep=patient,
+            storage=patient,
             log=log,
-            digest_in_keep=lambda name: digest_in(keep, name, digests / uuid.uuid4().hex),
+            digest_in_store=lambda name: digest_in(storage, name, digests / uuid.uuid4().hex),
             patience=PATIENCE if home.inside else AT_HAND,
         )
-        hub = driver.workers = Hub(driver.hear, driver.away)
+        hub = driver.workers = Hub(driver.receive, driver.away)
         await driver.open(
             self._options,
             expected=home.place.world_size,
@@ -234,19 +234,19 @@ class _Running:
         if home.inside:
             key = await asyncio.to_thread(attempt_key)
             await hub.listen(home.place.master_addr, home.place.master_port, key)
-        async with home.worker(keep, cache) as worker:
+        async with home.worker(storage, cache) as worker:
             ours, theirs = await pair()
             hub.attach(ours)
             serving = asyncio.create_task(worker.serve(theirs))
             self._opened.set_result(Program(self._loop, driver, patient, cache))
-            await run_and_tell(driver, in_run=home.inside)
+            await run_and_report(driver, in_run=home.inside)
             await hub.close(home.place.world_size, 0.0 if driver.error else None)
             await serving
         if self._ours and not self._returned:
             signal.pthread_kill(self._main, signal.SIGTERM)
 
 
-async def run_and_tell(driver: Driver, *, in_run: bool) -> None:
+async def run_and_report(driver: Driver, *, in_run: bool) -> None:
     """Let it turn until it is over, and tell its counts meanwhile: each finished task is a step of
     the run; outside of one they are a line on stderr now and then."""
     turning = asyncio.create_task(driver.run())
@@ -257,7 +257,7 @@ async def run_and_tell(driver: Driver, *, in_run: bool) -> None:
         if counts != shown:
             shown = counts
             if in_run:
-                _report(counts, driver.book.done)
+                _report(counts, driver.replayed.done)
             else:
                 with contextlib.suppress(OSError):  # nobody reads it any more
                     sys.stderr.write(f"{_line(counts)}\n")

@@ -42,12 +42,12 @@ class Program:
         self,
         loop: asyncio.AbstractEventLoop,
         driver: Driver,
-        keep: RetryingTaskStorage,
+        storage: RetryingTaskStorage,
         cache: ResultCache,
     ) -> None:
         self._loop = loop
         self._driver = driver
-        self._keep = keep
+        self._storage = storage
         self._cache = cache
         self._place = cache.workplace("program")
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -90,7 +90,7 @@ class Program:
             else:
                 output = values.keep_value(value, path)
             if not output.inline:
-                self._ask(self._keep(self._keep.keep.upload, path, object_name(key, 0, 0)))
+                self._ask(self._storage(self._storage.storage.upload, path, object_name(key, 0, 0)))
         self._loop.call_soon_threadsafe(self._driver.given, key, output)
 
     def cancel(self, ref: ObjectRef) -> None:
@@ -130,7 +130,7 @@ class Program:
         name, output = found
         # A value that was lost since it was put is at hand again.
         return bool(output.inline) or (
-            await self._keep(self._keep.keep.sizes, [name]) == [output.size]
+            await self._storage(self._storage.storage.sizes, [name]) == [output.size]
         )
 
     async def _fetched(
@@ -169,10 +169,10 @@ class Program:
             name, output = result
             if output.inline:
                 return output, None
-            bring = functools.partial(self._keep.keep.download, name)
+            bring = functools.partial(self._storage.storage.download, name)
             try:
                 async with self._slots:
-                    return output, await self._keep(self._cache.take, output, place, bring)
+                    return output, await self._storage(self._cache.take, output, place, bring)
             except (ObjectNotFound, ResultDamaged) as error:
                 damaged = isinstance(error, ResultDamaged)
                 await self._driver.missing(ref.key, ref.index, damaged=damaged)

@@ -19,8 +19,8 @@ from trainrun.tasks.replayed_state import Entry
 class Recovery:
     """See the module."""
 
-    def __init__(self, known: DriverState, options: ProgramOptions) -> None:
-        self._known = known
+    def __init__(self, state: DriverState, options: ProgramOptions) -> None:
+        self._state = state
         self._options = options
         self._asked: dict[ObjectRef, set[str]] = {}
         """Looks under way, and the lost keys whose rebuild is considered after the answer."""
@@ -28,122 +28,122 @@ class Recovery:
         """Found by such a look."""
         self._given_up: set[str] = set()
         """Keys with lost results that cannot be rebuilt."""
-        self._kept: OrderedDict[str, int] = OrderedDict()
+        self._argument_sizes: OrderedDict[str, int] = OrderedDict()
         """Bytes of the arguments of finished calls, oldest first."""
         self._bytes = 0
 
     def wanted(self, key: str) -> None:
         """One more waits for this key."""
         if key in self._given_up:
-            self._known.broken.pop(key, None)
+            self._state.broken.pop(key, None)
 
     def lost(self, ref: ObjectRef, why: str) -> None:
         """Nobody has it."""
-        known = self._known
+        state = self._state
         self._answered(ref)
-        if not known.stored(ref):
+        if not state.stored(ref):
             return
-        if known.there(ref):
-            known.flip(ref, there=False)
-        known.off[ref] = why
-        known.plan.settled[ref.key] = None
-        known.dirty[ref.key] = None
+        if state.there(ref):
+            state.flip(ref, there=False)
+        state.off[ref] = why
+        state.plan.settled[ref.key] = None
+        state.dirty[ref.key] = None
 
     def present(self, ref: ObjectRef) -> None:
         """It is there."""
-        known = self._known
-        if self._answered(ref) and ref not in known.off:
+        state = self._state
+        if self._answered(ref) and ref not in state.off:
             self._seen.add(ref)
-        if ref in known.off:
-            del known.off[ref]
-            if known.there(ref):
-                known.flip(ref, there=True)
+        if ref in state.off:
+            del state.off[ref]
+            if state.there(ref):
+                state.flip(ref, there=True)
             self.again(ref.key)
 
     def again(self, key: str) -> None:
         """This key is as good as new: what could not be rebuilt for want of it may be now."""
         keys, self._given_up = self._given_up | {key}, set()
         for its in sorted(keys):
-            self._known.settle(its, None)
-            self._known.dirty[its] = None
+            self._state.settle(its, None)
+            self._state.dirty[its] = None
 
     def missing(self, ref: ObjectRef) -> None:
         """A worker could not read it: it is looked for before anybody else tries."""
-        known = self._known
-        if known.there(ref) and known.stored(ref):
-            known.flip(ref, there=False)
-            known.off[ref] = None
+        state = self._state
+        if state.there(ref) and state.stored(ref):
+            state.flip(ref, there=False)
+            state.off[ref] = None
             self._seen.discard(ref)
             self._look(ref)
 
     def finished(self, task: Task) -> None:
         """It has its results: its arguments are kept for rebuilds, within the limit."""
-        self._kept[task.call.key] = size = len(task.call.arguments)
+        self._argument_sizes[task.call.key] = size = len(task.call.arguments)
         self._bytes += size
         while self._bytes > self._options.lineage_limit:
-            key, size = self._kept.popitem(last=False)
+            key, size = self._argument_sizes.popitem(last=False)
             self._bytes -= size
-            oldest = self._known.tasks[key]
+            oldest = self._state.tasks[key]
             oldest.evicted, oldest.call = True, replace(oldest.call, arguments=b"")
 
     def _in_use(self, key: str) -> None:
         """It runs again: its arguments are not forgotten meanwhile."""
-        self._bytes -= self._kept.pop(key, 0)
+        self._bytes -= self._argument_sizes.pop(key, 0)
 
     def rebuilding(self, key: str) -> None:
         """The log says that this key is made again: what is known of its results is over."""
-        known = self._known
-        for ref in known.results(key):
-            known.off.pop(ref, None)
+        state = self._state
+        for ref in state.results(key):
+            state.off.pop(ref, None)
             self._answered(ref)
             self._seen.discard(ref)
         self._in_use(key)
-        if key in known.tasks:
+        if key in state.tasks:
             # What was seen was seen for this rebuild: the next one looks again.
-            self._seen.difference_update(known.tasks[key].call.inputs)
+            self._seen.difference_update(state.tasks[key].call.inputs)
 
     def rebuilds(self, key: str) -> list[Rebuild]:
         """Of this key, where a result of it is lost, somebody waits, and it may be made again."""
-        known = self._known
-        lost = known.lost_refs(key)
-        if not lost or key in known.broken or not known.waited_for(key, lost):
+        state = self._state
+        lost = state.lost_refs(key)
+        if not lost or key in state.broken or not state.waited_for(key, lost):
             return []
         members = self._with_ancestors(key)
         if isinstance(members, Broken):
             self._given_up.add(key)
-            known.settle(key, members)
+            state.settle(key, members)
             return []
-        members.sort(key=lambda member: known.tasks[member].order)
+        members.sort(key=lambda member: state.tasks[member].order)
         return [self._rebuild(member) for member in members]
 
     def _rebuild(self, key: str) -> Rebuild:
-        known = self._known
-        known.tasks[key].phase = "Logging"
+        state = self._state
+        state.tasks[key].phase = "Logging"
         self._in_use(key)
-        ref = known.lost_refs(key)[0]
-        why = f"result {ref.index}: {known.off[ref]}"
-        return Rebuild(key=key, generation=known.entry(key).generation + 1, why=why)
+        ref = state.lost_refs(key)[0]
+        why = f"result {ref.index}: {state.off[ref]}"
+        return Rebuild(key=key, generation=state.entry(key).generation + 1, why=why)
 
     def _with_ancestors(self, key: str) -> list[str] | Broken:
         """This key and all that must run for it; none while one of their inputs is looked for."""
-        known = self._known
+        state = self._state
         members: dict[str, None] = {}
         todo, unanswered = [key], list[ObjectRef]()
         while todo:
             member = todo.pop()
-            task = known.tasks.get(member)
+            task = state.tasks.get(member)
             if member in members or (task is not None and task.phase == "Logging"):
                 continue
-            reason = self._reason(known.entry(member), task)
+            reason = self._reason(state.entry(member), task)
             if reason is not None:
-                return known.lost(reason, member, wanted=key)
+                return state.lost(reason, member, wanted=key)
             members[member] = None
-            for ref in known.tasks[member].call.inputs:
-                if (broken := known.break_of(ref.key)) is not None:
+            for ref in state.tasks[member].call.inputs:
+                if (broken := state.break_of(ref.key)) is not None:
                     return broken
-                if known.off.get(ref) is not None:
+                if state.off.get(ref) is not None:
                     todo.append(ref.key)
-                elif known.stored(ref) and ref not in self._seen:
+                elif state.stored(ref) and ref not in self._seen:
                     self._look(ref)
                     unanswered.append(ref)
         if unanswered:
@@ -174,9 +174,9 @@ class Recovery:
     def _look(self, ref: ObjectRef) -> None:
         if ref not in self._asked:
             self._asked[ref] = set()
-            self._known.plan.looks.append((ref.key, ref.index))
+            self._state.plan.looks.append((ref.key, ref.index))
 
     def _answered(self, ref: ObjectRef) -> bool:
         asked = ref in self._asked
-        self._known.dirty.update(dict.fromkeys(sorted(self._asked.pop(ref, ()))))
+        self._state.dirty.update(dict.fromkeys(sorted(self._asked.pop(ref, ()))))
         return asked

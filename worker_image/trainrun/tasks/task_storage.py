@@ -65,10 +65,10 @@ class TaskStorage(Protocol):
         """Move a damaged object to `tasks/damaged/`."""
 
 
-def digest_in(keep: TaskStorage, name: str, file: Path) -> str:
+def digest_in(storage: TaskStorage, name: str, file: Path) -> str:
     """sha256 of the object as the keep has it now; empty: it has none. `file` is used meanwhile."""
     try:
-        keep.download(name, file)
+        storage.download(name, file)
         return digest_of(file)
     except ObjectNotFound:
         return ""
@@ -90,12 +90,12 @@ class RetryingTaskStorage:
     """A Keep for asyncio: it asks again until the store answers."""
 
     def __init__(
-        self, keep: TaskStorage, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
+        self, storage: TaskStorage, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
     ) -> None:
         """`threads` calls a function elsewhere, and waits for it."""
-        self.keep = keep
+        self.storage = storage
         self._threads = threads
-        self._said = False
+        self._warned = False
 
     async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a method of the Keep. Raises ObjectNotFound, and what is no StoreError."""
@@ -106,29 +106,31 @@ class RetryingTaskStorage:
             except ObjectNotFound:
                 raise
             except StoreError as error:
-                if not self._said:
-                    LOG.warning(AWAY, self.keep.uri, error)
-                self._said = True
+                if not self._warned:
+                    LOG.warning(AWAY, self.storage.uri, error)
+                self._warned = True
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
-                self._said = False
+                self._warned = False
                 return answer
 
 
 class TaskLog:
     """Reads all of it once, then appends."""
 
-    def __init__(self, keep: RetryingTaskStorage, session: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, storage: RetryingTaskStorage, session: str, clock: Callable[[], float]
+    ) -> None:
         self.session = session
-        self._keep = keep
+        self._storage = storage
         self._clock = clock
         self._position = 0
         self._begun = False
 
     async def read(self) -> list[Record]:
         """All that it says. Raises TaskLogDamaged."""
-        found = await self._keep(self._keep.keep.read, 0)
+        found = await self._storage(self._storage.storage.read, 0)
         self._position = len(found)
         return [record for data in found for record in from_bytes(data).records]
 
@@ -140,8 +142,8 @@ class TaskLog:
         """
         data = to_bytes(Batch(session=self.session, records=records, time=self._clock()))
         between: list[Record] = []
-        while not await self._keep(self._keep.keep.append, self._position + 1, data):
-            found = await self._keep(self._keep.keep.read, self._position)
+        while not await self._storage(self._storage.storage.append, self._position + 1, data):
+            found = await self._storage(self._storage.storage.read, self._position)
             for there in found:
                 self._position += 1
                 if there == data:  # it was written, and the answer to that was lost
@@ -158,7 +160,6 @@ class TaskLog:
         batch = from_bytes(data)
         # The last batch of the driver before may arrive after its death.
         if self._begun and batch.session != BY_HAND:
-            raise LogTaken(
-                f"another driver has taken over the tasks in {self._keep.keep.uri}; this one ends"
-            )
+            uri = self._storage.storage.uri
+            raise LogTaken(f"another driver has taken over the tasks in {uri}; this one ends")
         return batch

@@ -265,7 +265,7 @@ def encoded_argument(of: str, value: object, unstable: set[str]) -> bytes:
     try:
         return keys.encoded(value, unstable)
     except Exception as error:
-        why = "it contains itself" if isinstance(error, RecursionError) else _told(error)
+        why = "it contains itself" if isinstance(error, RecursionError) else _described(error)
         raise InvalidSpec(f"no key can be made of {of}: {why}. Pass plain data") from error
 
 
@@ -286,13 +286,13 @@ def _unpicklable(function: str, bound: inspect.BoundArguments, error: Exception)
             return f"the argument {name} of {function}: {its}. Pass the task's reference instead"
         except Exception as its:  # noqa: BLE001 - whatever its own code raises
             return (
-                f"the argument {name} of {function} cannot be pickled: {_told(its)}."
+                f"the argument {name} of {function} cannot be pickled: {_described(its)}."
                 " Pass what it is made from, and make it inside of the task"
             )
-    return f"the arguments of {function} cannot be pickled: {_told(error)}"
+    return f"the arguments of {function} cannot be pickled: {_described(error)}"
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

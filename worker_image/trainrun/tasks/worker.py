@@ -128,7 +128,7 @@ class Worker:
     """Its rank."""
     cpus: float
     gpus: int
-    keep: TaskStorage
+    storage: TaskStorage
     launcher: Launcher
     cache: ResultCache
     _tries: dict[TaskRun, _Try] = field(default_factory=dict, init=False)
@@ -267,7 +267,7 @@ class Worker:
         name = (given.key, given.index)
         if given.output.inline:
             return name, inline_of(given.output)
-        bring = functools.partial(self.keep.download, given.object)
+        bring = functools.partial(self.storage.download, given.object)
         try:
             return name, await self._patiently(self.cache.take, given.output, place, bring)
         except ObjectNotFound as error:
@@ -282,7 +282,7 @@ class Worker:
             output = replace(output, kept="Node")
         else:
             name = object_name(order.run.key, order.run.number, index)
-            await self._patiently(self.keep.upload, path, name)
+            await self._patiently(self.storage.upload, path, name)
         await self._in_thread(self.cache.add, output, path)
         return output
 
@@ -291,7 +291,7 @@ class Worker:
         try:
             path = await self._in_thread(self.cache.find, asked.digest)
             if path is not None:
-                await self._patiently(self.keep.upload, path, asked.object)
+                await self._patiently(self.storage.upload, path, asked.object)
                 there = True
         except OSError as error:
             LOG.warning("worker %d cannot read its copy: %s", self.number, error)

@@ -104,7 +104,7 @@ def verify(where: str | None, **place: str | None) -> int:
     program = find_program(where, **place)
     known = {
         name: (task, output.digest)
-        for task in program.history.book.entries.values()
+        for task in program.history.replayed.entries.values()
         for name, output in objects(task).items()
         if not output.inline and output.kept == "Store"
     }
@@ -133,7 +133,7 @@ def collect(where: str | None, *, dry_run: bool, **place: str | None) -> None:
             f"{program.uri}: the program has not returned, so it may need every object; "
             "collect after it has"
         )
-    kept = {name for task in history.book.entries.values() for name in objects(task)}
+    kept = {name for task in history.replayed.entries.values() for name in objects(task)}
     dead = sorted(set(names) - kept)
     freed = formatting.size(sum(size or 0 for size in program.keep.sizes(dead)))
     for name in dead if dry_run else ():

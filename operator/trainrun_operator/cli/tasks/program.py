@@ -36,7 +36,7 @@ taken yet is not in the log."""
 class TaskHistory:
     """All that a log says."""
 
-    book: ReplayedState = field(default_factory=ReplayedState)
+    replayed: ReplayedState = field(default_factory=ReplayedState)
     records: list[tuple[float, log.Record]] = field(default_factory=list)
     """With their times, in seconds since the epoch."""
     position: int = 0
@@ -51,20 +51,20 @@ class TaskHistory:
         for batch in map(from_bytes, keep.read(self.position)):
             self.position, self.time = self.position + 1, batch.time
             for record in batch.records:
-                self.book.fold(record)
+                self.replayed.fold(record)
                 self.records.append((batch.time, record))
         return self
 
     @property
     def calls(self) -> list[Entry]:
         """The tasks without the values of `put`, in the order in which they were begun."""
-        return [task for task in self.book.entries.values() if not task.given]
+        return [task for task in self.replayed.entries.values() if not task.given]
 
     @property
     def over(self) -> str:
         """How the newest driver has ended by itself; empty: it runs, or has died."""
         ends = (record.outcome for _, record in reversed(self.records) if record.kind == "Over")
-        return next(ends, "") if self.book.over else ""
+        return next(ends, "") if self.replayed.over else ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -73,11 +73,15 @@ class TaskHistory:
         states = Counter(map(self.state, calls))
         states["waiting"] += max(0, self.total - len(calls))
         counts = {state: states[state] for state in STATES}
-        return {**counts, "retries": self.book.retried, "reconstructions": self.book.rebuilt}
+        return {
+            **counts,
+            "retries": self.replayed.retried,
+            "reconstructions": self.replayed.rebuilt,
+        }
 
     def state(self, task: Entry) -> str:
         """One of STATES."""
-        if task.open and not self.book.over:
+        if task.open and not self.replayed.over:
             return "running"
         if task.final is not None:
             return "failed"
@@ -152,7 +156,7 @@ def find_program(where: str | None, *, storage: str | None, namespace: str | Non
 
 def find_task(history: TaskHistory, key: str) -> Entry:
     """The only one of which the key begins so. Raises UnknownTasks."""
-    found = [task for task in history.book.entries.values() if task.key.startswith(key)]
+    found = [task for task in history.replayed.entries.values() if task.key.startswith(key)]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -88,7 +88,7 @@ def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
 def in_story(history: TaskHistory) -> Section:
     """For the story of a run: counts, what failed, what was rebuilt and why."""
     again = [it for _, it in history.records if it.kind == "Rebuild"]
-    named = ((shown(history.book.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
+    named = ((shown(history.replayed.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
     rebuilt = [TextLine(f"{name} was made again: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
         rebuilt.append(TextLine(f"and {len(again) - MOST_FAILED} before these", deeper=True))
@@ -170,7 +170,7 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
     yield click.style(formatting.printable(shown(task)), bold=True)
     yield f"  key    {task.key}"
     yield f"  state  {history.state(task)}"
-    parents = [history.book.entries.get(key, Entry(key)) for key in task.parents]
+    parents = [history.replayed.entries.get(key, Entry(key)) for key in task.parents]
     if parents:
         yield "  takes"
     yield from (row(it, history.state(it)) for it in parents[:MOST_PARENTS])
