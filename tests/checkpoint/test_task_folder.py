@@ -250,8 +250,8 @@ def test_a_long_log_is_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 HOLDER = """
 import sys
 from pathlib import Path
-from trainrun.tasks.local_storage import LocalKeep
-keep = LocalKeep(Path(sys.argv[1]))
+from trainrun.tasks.local_storage import LocalTaskStorage
+keep = LocalTaskStorage(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -271,7 +271,7 @@ def test_one_program_at_a_time_has_a_folder(tmp_path: Path) -> None:
             LocalTaskStorage(folder)
         holder.kill()
     assert str(taken.value) == (
-        f"process {holder.pid} runs the tasks of {folder}: wait for it, or stop it with "
+        f"process {holder.pid} runs the tasks of {folder}. Wait for it, or stop it with "
         f"`kill {holder.pid}`"
     )
     keep = LocalTaskStorage(folder)

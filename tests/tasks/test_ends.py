@@ -74,7 +74,7 @@ CASES = {
         "cannot_be_pickled",
         (),
         "Raised",
-        "its result 0 cannot be kept: a value of type function cannot be pickled",
+        "its result 0 cannot be stored: a value of type function cannot be pickled",
         {"retry_exceptions": True},
     ),
     "number of results": Case("give", ((1, 2),), "Raised", "num_returns=3", {"num_returns": 3}),
@@ -83,11 +83,11 @@ CASES = {
         "give",
         (Grumpy(),),
         "Raised",
-        "it cannot be called in a process of its own: ValueError: invalid literal",
+        "it cannot be called in its own process: ValueError: invalid literal",
         {"retry_exceptions": True},
     ),
     "folder in a value": Case("nested_folder", (), "Raised", "Return the folder by itself"),
-    "no such function": Case("nothing", (), "Raised", "define it at the top of a module"),
+    "no such function": Case("nothing", (), "Raised", "Define it at the top of a module"),
     "no such module": Case("no_such_module:f", (), "Raised", "No module named 'no_such_module'"),
 }
 

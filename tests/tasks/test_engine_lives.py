@@ -133,7 +133,7 @@ class Life:
     # --- checks
 
     def check_invariants(self) -> None:
-        known = self.engine._known
+        known = self.engine._state
         for task in known.tasks.values():
             assert task.unmet == sum(not known.there(r) for r in set(task.call.inputs)), (
                 task.call.key

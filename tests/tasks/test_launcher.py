@@ -154,7 +154,7 @@ async def test_a_launcher_that_dies_takes_its_tasks_along_and_another_one_takes_
 
     end = await running
     assert end == Crashed(
-        reason="Signalled", message="the process that starts tasks has ended with code -9"
+        reason="Signalled", message="the process that starts tasks exited with code -9"
     )
     eventually(lambda: is_gone(task) and is_gone(child))
     assert await result_of(launcher, tmp_path / "2", "give", 5) == 5
@@ -326,9 +326,8 @@ def test_with_threads_each_task_is_a_fresh_interpreter_and_the_module_is_named(
     assert "Finished" in done.stdout
     assert "inline='gAVLAS4='" in done.stdout  # 1
     assert done.stderr == (
-        "trainrun: threading_module has started threads when it was imported, so tasks cannot be "
-        "forked: each task starts an interpreter and imports the program, which takes longer. Do "
-        "that within functions\n"
+        "trainrun: importing threading_module started threads, so tasks cannot be forked: each one "
+        "starts a new interpreter, which takes longer. Do this inside functions instead\n"
     )
 
 

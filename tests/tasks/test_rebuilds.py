@@ -230,7 +230,7 @@ def test_results_of_another_content_may_be_refused() -> None:
     hand.end("a", finished("other"))
     assert lost(hand, "b").reason == "OutputChanged"
     assert str(lost(hand, "a")) == (
-        "The result of a() (key a) is lost, and its rebuild gave another content while on_change "
+        "The result of a() (key a) is lost, and its rebuild gave different content and on_change "
         'is "fail". Make the function deterministic, or set on_change="accept".'
     )
     assert hand.started() == ["b", "a"]
@@ -310,8 +310,8 @@ def test_values_of_put_and_what_needs_them_are_lost_for_good() -> None:
     answer(hand, "v")
     assert (lost(hand, "a").reason, lost(hand, "a").key) == ("Put", "v")
     assert str(lost(hand, "a")) == (
-        "a() (key a) cannot be rebuilt: the result of a value of tasks.put (key v) is lost, too, "
-        "and it was given by tasks.put, so no task makes it. "
+        "a() (key a) cannot be rebuilt: the result of a value of tasks.put (key v) is also lost, "
+        "and it comes from tasks.put, so no task makes it. "
         "Make the value in a task instead: the result of a task can be rebuilt."
     )
     assert hand.of(Rebuild) == []

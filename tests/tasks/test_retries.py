@@ -252,5 +252,5 @@ def test_an_input_that_a_worker_never_reads_though_it_is_there_costs_retries_in_
         hand.engine.present("a", 0)
         hand.turn()
     assert [one.counted for one in hand.of(Failed)] == [False] * 3 + [True] * 2
-    text = "result 0 of a is absent for worker 0, though it was found each time"
+    text = "result 0 of a is absent for worker 0, although each search found it"
     assert text in str(hand.error("b"))

@@ -172,7 +172,7 @@ async def test_a_worker_does_not_believe_a_driver_that_does_not_know_the_key() -
 
     server = await asyncio.start_server(meet, "127.0.0.1", 0)
     async with server:
-        with pytest.raises(LinkRefused, match="not our driver"):
+        with pytest.raises(LinkRefused, match="the driver does not know the key"):
             await dial("127.0.0.1", server.sockets[0].getsockname()[1], KEY)
 
 

@@ -62,7 +62,7 @@ class _Program(Program):
         return output.digest
 
     async def known(self, refs: tuple[ObjectRef, ...], number: int, timeout: float) -> None:
-        await self._known(refs, number, timeout)
+        await self._divided(refs, number, timeout)
 
 
 class Session:

@@ -175,8 +175,8 @@ class TaskFolder:
 
     def _check_kept(self, *, believed: float) -> None:
         """The first batch tells whether this is still the folder in which the log was: in another
-        one everything would seem to be lost. Raises StoreForgot; StoreUnavailable while it may be
-        there after all."""
+        one everything would seem to be lost. Raises TaskLogMissing; StoreUnavailable while it may
+        be there after all."""
         now = time.monotonic()
         self._known = self._known or self._log.position > 0
         if not (self._known or self._is_another()) or (

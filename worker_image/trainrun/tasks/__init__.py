@@ -1,4 +1,4 @@
-"""Python functions that are retried, and whose lost results are made again.
+"""Retry Python functions, and rebuild their lost results.
 
 from trainrun import tasks
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainrun.tasks.running import output_directory
     from trainrun.tasks.values import File, Folder
 
-# No name may be a module's as well: who imports the module would find it under that name.
+# No name may also be a module's: importing the module would replace the name.
 _HOMES = {
     "calls": ("ObjectRef",),
     "function": ("TaskFunction", "cancel", "get", "put", "task", "wait"),
@@ -58,12 +58,12 @@ __all__ = [
     "wait",
 ]
 
-# What `get` raises, with names of Ray's core where it has the same thing. Each message names
-# function, arguments in short, key, try and remedy.
+# What `get` raises, under the names of Ray core where Ray has the same error. Each message names
+# the function, its arguments in short, the key, the try and the remedy.
 
 LostReason = Literal[
-    "Put",  # a value of put(), which nobody can make again
-    "Unknown",  # the call that made it was not made in this program
+    "Put",  # a value of put(): no task makes it
+    "Unknown",  # this program has not made the call that makes it
     "LineageDisabled",
     "LineageEvicted",
     "RetriesDisabled",  # max_retries=0
@@ -74,7 +74,7 @@ LostReason = Literal[
 
 
 class OfTask(TrainRunError):
-    """Of one task, which `key` names: it stands once and for all."""
+    """A final error of one task, which `key` names."""
 
     def __init__(self, message: str, *, key: str = "") -> None:
         super().__init__(message)
@@ -82,16 +82,16 @@ class OfTask(TrainRunError):
 
 
 class TaskError(OfTask):
-    """The function has raised. What `get` raises is also an instance of the exception's class."""
+    """The function raised. What `get` raises is also an instance of that exception's class."""
 
     def __init__(self, message: str, *, key: str = "", cause: BaseException | None = None) -> None:
         super().__init__(message, key=key)
         self.cause = cause
-        """The exception; None where it could not be pickled."""
+        """The exception; None if it could not be pickled."""
 
 
 class WorkerCrashedError(OfTask):
-    """The task's process has died with each of its tries."""
+    """The task's process died on every try."""
 
 
 class OutOfMemoryError(WorkerCrashedError):
@@ -111,7 +111,7 @@ class TaskCancelledError(OfTask):
 
 
 class ObjectLostError(OfTask):
-    """A result is lost, and cannot be made again."""
+    """A result is lost and cannot be rebuilt."""
 
     def __init__(self, message: str, *, key: str = "", reason: LostReason = "Unknown") -> None:
         super().__init__(message, key=key)
@@ -119,17 +119,17 @@ class ObjectLostError(OfTask):
 
 
 class GetTimeoutError(TrainRunError, TimeoutError):
-    """What was asked for is not there within the `timeout` of `get`."""
+    """The results were not there within the `timeout` of `get`."""
 
 
 class LogTaken(TrainRunError):
-    """Another driver writes this log: this one ends."""
+    """Another driver writes this log, so this one stops."""
 
 
 if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
 
     def __getattr__(name):
-        """Load a name at its first use: an operator's imports need no more than one module."""
+        """Load a name on first use, so that the operator imports only the module it needs."""
         for module, names in _HOMES.items():
             if name in names:
                 value = getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,8 +1,8 @@
-"""The log and the results of a program of tasks in a run: its agent keeps them.
+"""Task storage inside a run: the agent reads and writes the log and the results.
 
-Layer: tasks. Whatever may be large goes by files in the worker's folder. Invariant: what moves
-objects waits on other connections than the log, since an agent answers each in order: each thread
-has one of its own.
+Layer: tasks. Anything that may be large travels as a file in the worker's folder. Invariant: each
+thread has its own connection. An agent answers the requests of a connection in order, so a slow
+transfer on a shared one would hold up the log.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from trainrun.errors import AgentRefused, StoreError, TaskLogDamaged
 
 
 def attempt_key() -> bytes:
-    """The key of this attempt, which its ranks know and nobody else. Raises AgentRefused where
-    the operator has given none; AgentLost."""
+    """The secret that only the ranks of this attempt share. Raises AgentRefused if the operator has
+    given none, and AgentLost."""
     return bytes.fromhex(_of_attempt().key)
 
 
 def lost_ranks(attempt: int) -> tuple[int, ...]:
-    """Those that were lost in this earlier attempt, and not preempted. Raises the same."""
+    """The ranks that this earlier attempt lost without a preemption. Raises the same errors."""
     return tuple(rank for of, rank in _of_attempt().lost if of == attempt)
 
 
@@ -38,7 +38,7 @@ def _of_attempt() -> AttemptKey:
 
 
 class AgentTaskStorage:
-    """A `TaskStorage` that this worker's agent has."""
+    """A `TaskStorage` that asks this worker's agent."""
 
     def __init__(self) -> None:
         """Raises what `attempt_key` raises."""

@@ -1,9 +1,9 @@
-"""Results on the node's disk, each under its digest: read once for all ranks of a worker.
+"""Results on the node's disk, stored by digest, so that a worker downloads each one once.
 
-Layer: tasks. Invariants: a file appears at once and complete, by a rename, and its digest was right
-then; who uses one has it linked into a folder of their own, so that removing it here harms nobody.
-What is in no store (`keep="node"`) goes when the disk is full, and not before. Ranks share it:
-locks are the kernel's.
+Layer: tasks. Invariants: a file appears complete, by a rename, after its digest was checked; a
+reader gets a hard link in its own folder, so removing a file here breaks no reader. Results that no
+store has (`keep="node"`) are removed only when the disk is full. Ranks share the cache and use the
+kernel's file locks.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from trainrun.tasks.records import Output
 from trainrun.tasks.values import digest_of, restore_folder
 
 MOST = 10 << 30
-"""Bytes of what the store has, too, that are kept for later; and no more than a tenth of the
-disk."""
+"""Bytes of results kept here that the store also has; at most a tenth of the disk."""
 
 
 class ResultDamaged(Exception):
-    """What was brought has another digest than it must have."""
+    """A downloaded result has the wrong digest."""
 
 
 class ResultCache:
-    """Methods block, and raise OSError where the disk does not do it. Threads may share it."""
+    """Methods block, and raise OSError if the disk fails. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         for name in ("store", "node", "folders", "work"):
             self._made(name)
         self.bound = min(MOST, shutil.disk_usage(folder).total // 10)
-        self._trusted: set[str] = set()  # digests that this process has seen to be right
-        self._added = self.bound  # bytes since we looked how much there is
+        self._trusted: set[str] = set()  # digests that this process has checked
+        self._added = self.bound  # bytes added since the last look at the total
 
     def workplace(self, name: str) -> Path:
-        """Make a folder for what is under way; empty, whatever an earlier process left there."""
+        """Make an empty work folder, deleting what an earlier process left there."""
         path = self._folder / "work" / name
         remove_directory(path)
         path.mkdir(parents=True)
@@ -48,7 +47,7 @@ class ResultCache:
 
     def take(self, output: Output, place: Path, bring: Callable[[Path], None]) -> Path:
         """Return a result as a file linked into `place`, or as the directory of a Folder, which
-        stays as long as `place` does. `bring` downloads it, where it is not here.
+        exists as long as `place` does. `bring` downloads it if it is not cached.
 
         Raises ResultDamaged, and what `bring` raises.
         """
@@ -64,7 +63,7 @@ class ResultCache:
         return directory
 
     def add(self, output: Output, path: Path) -> Path:
-        """Move a result of our own here, whose digest is right; return where it is now."""
+        """Move our own result, whose digest is right, into the cache; return its new path."""
         target = self._made(output.kept.lower()) / output.digest
         path.chmod(0o400)
         path.replace(target)
@@ -73,7 +72,7 @@ class ResultCache:
         return target
 
     def find(self, digest: str) -> Path | None:
-        """Return our copy, if its digest is right now."""
+        """Return our copy if its digest is still right."""
         for path in self._places(digest):
             with contextlib.suppress(FileNotFoundError):
                 if digest_of(path) == digest:
@@ -104,14 +103,14 @@ class ResultCache:
             self.shrink(self.bound)
 
     def _unused(self, kind: str) -> Iterator[tuple[float, int, Path]]:
-        """When each was used last, and its bytes; what is in use has more than one link."""
+        """Last use and bytes of each unused file. A file in use has more than one link."""
         for entry in os.scandir(self._made(kind)):
             facts = entry.stat()
             if facts.st_nlink == 1:
                 yield facts.st_mtime, facts.st_size, Path(entry.path)
 
     def _made(self, name: str) -> Path:
-        """A folder of the cache; somebody may have deleted it to have room."""
+        """A folder of the cache, made again if a user deleted it to free space."""
         path = self._folder / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -166,10 +165,10 @@ class ResultCache:
 
     @contextlib.contextmanager
     def _locked(self, name: str, *, shared: bool = False) -> Iterator[None]:
-        """Of one digest, among threads and processes; `all`: removing against linking."""
+        """Lock one digest among threads and processes; `all`: keeps removing from linking."""
         lock = os.open(self._folder / "work" / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # The kernel gives the lock back when its holder dies, however it dies.
+            # The kernel releases the lock however its holder dies.
             fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
         finally:

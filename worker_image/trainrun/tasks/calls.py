@@ -1,7 +1,7 @@
-"""Calls of tasks: their options, their references to results that may not be there yet.
+"""Calls of tasks: their options, and references to results that may not exist yet.
 
-Layer: tasks, pure. Names and defaults of options are those of Ray's core where it has the same
-thing. Inside arguments a reference stands for the result itself: a task gets values.
+Layer: tasks, pure. Options have the names and defaults of Ray core where Ray has them. A reference
+inside the arguments stands for the result: the task receives the value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ObjectRef:
     index: int = 0
 
     def __reduce__(self) -> tuple[type[ObjectRef], tuple[str, int]]:
-        """Made by a call, which a task's process replaces by the value."""
+        """Pickle as a call, which the task's process replaces with the value."""
         return ObjectRef, (self.key, self.index)
 
     def __repr__(self) -> str:
@@ -33,57 +33,57 @@ class ObjectRef:
 
 
 def object_name(key: str, number: int, index: int) -> str:
-    """Its name in the keep; `number`: of the try that made it, since a worker that is cut off may
-    still store what another try has committed meanwhile. A value of `put` has 0."""
+    """Name of a stored result. `number` is the try that made it, since a worker that is cut off may
+    still upload after another try has committed. A value of `put` has 0."""
     return f"{key}-{number}/{index}"
 
 
 RetryExceptions = bool | tuple[str, ...]
-"""False: none; True: all; names of classes with or without their module: of the exception or of any
-of its bases. Not the classes: one that was made inside of a function cannot be pickled."""
+"""False: none. True: all. Else names of classes, with or without module, of the exception or one of
+its bases. Names, since a class that a function defines cannot be pickled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """Of one task, by its decorator or for one call by `.options()`."""
+    """Options of one task, set by its decorator or for one call by `.options()`."""
 
     max_retries: int = 3
-    """Further tries after its process has died; 0: none; -1: no limit."""
+    """Retries after its process dies; 0: none; -1: no limit."""
     retry_exceptions: RetryExceptions = False
-    """Exceptions that are retried, too, from the same budget."""
+    """Exceptions that are also retried, from the same budget."""
     timeout: float | None = None
-    """Seconds after which a try is killed, and counts as one of the retries; None: no limit."""
+    """Seconds after which a try is killed, which costs a retry; None: no limit."""
     num_returns: int = 1
-    """Results, each with a reference of its own; more than one: the function returns a tuple."""
+    """Number of results, each with its own reference; above 1 the function returns a tuple."""
     cpus: float = 1.0
     gpus: int = 0
     memory: int | None = None
-    """Bytes that its processes may use; more: it is killed, which counts as one of the retries."""
+    """Bytes that its processes may use. Above it they are killed, which costs a retry."""
     version: str = ""
-    """Stands for the code in the task's key; empty: a hash of the function's source does."""
+    """Stands for the code in the task's key; empty: a hash of the function's source."""
     keep: Literal["store", "node"] = "store"
-    """`node`: results stay on the node that made them, and are made again when it goes."""
+    """`node`: results stay on the node that made them, and are rebuilt if it is lost."""
     max_reconstructions: int | None = None
-    """Times that a lost result is made again; None: as for the program; -1: no limit."""
+    """How often a lost result is rebuilt; None: the program's limit; -1: no limit."""
     on_change: Literal["accept", "fail"] = "accept"
-    """What a rebuilt result with another content means."""
+    """What to do if a rebuilt result has different content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOptions:
-    """Of all tasks of a program: what `tasks.run` takes."""
+    """Options of all tasks of a program, which `tasks.run` takes."""
 
     lineage: Literal["on", "off"] = "on"
-    """`off`: nothing that is lost is made again."""
+    """`off`: lost results are not rebuilt."""
     lineage_limit: int = 1 << 30
-    """Bytes of arguments that are kept for rebuilds; the oldest finished calls are forgotten."""
+    """Bytes of arguments kept for rebuilds; above it the oldest finished calls are dropped."""
     max_reconstructions: int = 3
-    """For tasks that say nothing of their own."""
+    """Limit for tasks that do not set their own."""
 
 
 Options = TypeVar("Options", TaskOptions, ProgramOptions)
 Reader = Callable[[Any], Any]
-"""From an option as it was written to its value. Raises ValueError or TypeError."""
+"""Turns an option as written into its value. Raises ValueError or TypeError."""
 
 _DURATION = re.compile(
     r"(?:(\d{1,6})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?(?:(\d{1,9})ms)?(?<!^)", re.ASCII
@@ -92,10 +92,9 @@ _SIZE = re.compile(r"(\d{1,15})([KMGT]i?)?", re.ASCII)
 
 
 def changed(options: Options, of: str, given: dict[str, Any]) -> Options:
-    """The same options with those that are given, read; `of` says whose they are.
+    """The options with the `given` ones checked and replaced; `of` names their owner in messages.
 
-    Raises InvalidSpec, which names each option that cannot be used, and TypeError for a name that
-    is none.
+    Raises InvalidSpec, which names each invalid option, and TypeError for an unknown name.
     """
     defaults = {field.name: field.default for field in fields(options)}
     for name in given.keys() - defaults.keys():
@@ -198,22 +197,22 @@ _READERS: dict[str, tuple[Reader, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """`f.remote(...)`: made by the function, given to the driver."""
+    """One `f.remote(...)`, made by the function for the driver."""
 
     key: str
     function: str
-    """`module:qualname`, as a worker finds it; `__main__` for the program's own module."""
+    """`module:qualname` for the worker to import; `__main__` is the program's own module."""
     arguments: bytes = field(repr=False)
     """A pickle of `(args, kwargs)`."""
     inputs: tuple[ObjectRef, ...] = ()
-    """Every reference in the arguments, however deep."""
+    """Every reference in the arguments, at any depth."""
     options: TaskOptions = field(default_factory=TaskOptions)
     shown: str = ""
-    """The call in short, for people: `tokenize('s3://a/0001')`; secrets are hidden."""
+    """The call in short, for messages: `tokenize('s3://a/0001')`, secrets masked."""
     code: str = ""
     """Digest of the module's file."""
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Keys of its inputs, each once, in their order."""
+        """Keys of its inputs, each once, in order."""
         return tuple(dict.fromkeys(ref.key for ref in self.inputs))

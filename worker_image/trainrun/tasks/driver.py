@@ -1,7 +1,7 @@
-"""Runs a program of tasks: inputs to the engine, its records to the log, their effects to workers.
+"""Runs a program of tasks: feeds the engine, appends its records to the log, then applies them.
 
-Layer: tasks, asyncio. It reads time from its loop alone, and its I/O is given to it, so the
-simulated world runs this very driver. A record is in the log before its effect.
+Layer: tasks, asyncio. It reads time only from its loop and receives its I/O, so the simulated world
+runs this driver too. A record is in the log before it takes effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Workers(Protocol):
     """The connections to the workers: a Hub."""
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Never waits; dropped while the worker is away."""
+        """Does not wait. Drops the message while the worker is disconnected."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Demand:
 
     left: Counter[str]
     number: int
-    """Outcomes that it waits for still."""
+    """Outcomes still missing."""
     all_good: bool
 
     def settle(self, engine: Engine, keys: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class _Demand:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Driver:
-    """One driver of a program, from the reading of its log to its end."""
+    """One driver of a program, from reading its log to its end."""
 
     replayed: ReplayedState = field(init=False)
     engine: Engine = field(init=False)
@@ -70,13 +70,13 @@ class Driver:
     digest_in_store: Callable[[str], str]
     """Reads an object (in a thread)."""
     patience: float
-    """Seconds after which an object that is absent is looked for once more."""
+    """Seconds before an absent object is looked up a second time."""
 
     def __post_init__(self) -> None:
         self.over = False
-        """It does nothing more."""
+        """The driver has stopped."""
         self.error: BaseException | None = None
-        """Why it has ended by itself: LogTaken, StoreForgot, or a mistake of ours."""
+        """Why it stopped by itself: LogTaken, TaskLogMissing, or a bug."""
         self._wake = asyncio.Event()
         self._pending: list[Record] = []
         self._appending = False
@@ -87,7 +87,7 @@ class Driver:
         self._brings: dict[tuple[int, str], asyncio.Future[bool]] = {}
         self._demands: list[_Demand] = []
         self._news = asyncio.Event()
-        """Never set for long: it wakes those that wait in `_until` now."""
+        """Set and cleared at once, to wake the waiters in `_until`."""
 
     # --- beginning and end
 
@@ -99,13 +99,13 @@ class Driver:
         attempt: int = 0,
         lost_in: Callable[[int], tuple[int, ...]] | None = None,
     ) -> None:
-        """Read the log, and say in it that this driver goes on with the program.
+        """Read the log, and record that this driver continues the program.
 
-        `attempt`: of the run; 0: outside of one, where what has failed is tried anew. `lost_in`:
-        which workers were lost in an earlier attempt. Raises TaskLogDamaged.
+        `attempt`: the run's attempt; 0 outside a run, where failed tasks are tried again.
+        `lost_in`: the workers lost in an earlier attempt. Raises TaskLogDamaged.
         """
         replayed = self.replayed = ReplayedState(await self.log.read())
-        # What the program before us left behind when it ended by itself is nobody's loss.
+        # Tries that a program leaves behind when it ends by itself do not count as lost.
         lost = (
             await self.storage(lost_in, replayed.attempt) if lost_in and not replayed.over else ()
         )
@@ -118,18 +118,19 @@ class Driver:
         self.engine = Engine(replayed, options, expected)
 
     async def run(self) -> None:
-        """Turn until the program is over."""
+        """Run until the program is over."""
         while not self.over:
             await self._wake.wait()
             self._wake.clear()
             self._carry_out(self.engine.decide())
 
     def poke(self) -> None:
-        """Something has changed in the engine."""
+        """Signal that the engine has changed."""
         self._wake.set()
 
     async def end(self, *, returned: bool | None) -> None:
-        """Write what is left to write. `returned`: how the program has ended; None: it yields."""
+        """Write the remaining records. `returned`: whether the program returned; None: it
+        yields."""
         if returned is None:
             self.engine.drain()
             self.poke()
@@ -143,20 +144,20 @@ class Driver:
         self._wake_waiters()
 
     def leave(self) -> None:
-        """Start nothing new, and be over when the tries that run have ended. May be said again."""
+        """Start nothing new, and stop once the running tries have ended. May be called again."""
         self._spawn(self.end(returned=None))
 
     def fail(self, error: BaseException) -> None:
-        """End at once; whoever waits gets this error."""
+        """Stop at once and raise this error in every waiter."""
         self.error = self.error or error
         self.over = True
         self.poke()
         self._wake_waiters()
 
-    # --- what workers say
+    # --- messages from workers
 
     def receive(self, worker: int, message: ToDriver) -> None:
-        """A message of a worker."""
+        """Handle a message from a worker."""
         match message:
             case Joined():
                 self._joined.add(worker)
@@ -171,7 +172,7 @@ class Driver:
         self.poke()
 
     def away(self, worker: int) -> None:
-        """The connection to it is lost."""
+        """The connection to this worker is lost."""
         self._joined.discard(worker)
         self.engine.away(worker)
         for asked, name in tuple(self._brings):
@@ -179,28 +180,28 @@ class Driver:
                 self._answered(worker, name, there=False)
         self.poke()
 
-    # --- what the program asks
+    # --- calls from the program
 
     def call(self, call: Call) -> None:
-        """Take a call, once."""
+        """Accept a call; repeating it changes nothing."""
         self.engine.call(call)
         self.poke()
 
     def given(self, key: str, output: Output) -> None:
-        """Take a value of `put`, which is stored already."""
+        """Accept a value of `put` that is already stored."""
         self.engine.given(key, output)
         self.engine.present(key, 0)
         self.poke()
 
     def cancel(self, key: str) -> None:
-        """Nobody wants this call any more."""
+        """Cancel this call."""
         self.engine.cancel(key)
         self.poke()
 
     async def wait(self, keys: Sequence[str], number: int, *, all_good: bool = False) -> None:
-        """Wait until the outcomes of so many of these are known; they are wanted meanwhile.
+        """Wait until `number` of these keys have an outcome; meanwhile they count as wanted.
 
-        `all_good`: no longer than until one of them is an error. A key may stand there twice.
+        `all_good`: return early once one of them is an error. Keys may repeat.
         """
         demand = _Demand(Counter(keys), number, all_good)
         for key in demand.left:
@@ -218,13 +219,13 @@ class Driver:
             self.poke()
 
     async def missing(self, key: str, index: int, *, damaged: bool) -> None:
-        """A reader did not find this result, or found it damaged: look for it."""
+        """A reader found this result missing or damaged: search for it."""
         if damaged:
             self._suspect(key, index)
-        # It may be looked for on behalf of others, who wait on when this reader gives up.
+        # Other readers may wait for the same search: it outlives this one.
         await asyncio.shield(self._looked_for(key, index))
 
-    # --- turning
+    # --- one pass
 
     def _carry_out(self, plan: Plan) -> None:
         self._pending += plan.records
@@ -243,7 +244,7 @@ class Driver:
         self._wake_waiters()
 
     async def _append(self) -> None:
-        # What comes up meanwhile makes the next batch.
+        # Records that arrive meanwhile go into the next batch.
         self._appending = True
         records, self._pending = tuple(self._pending), []
         self.engine.logged((*await self.log.append(records), *records))
@@ -290,12 +291,12 @@ class Driver:
     # --- objects that a reader misses
 
     def _suspect(self, key: str, index: int) -> None:
-        """Somebody has read another content than there must be."""
+        """A reader found the wrong content."""
         if (found := self.engine.output_of(key, index)) is not None:
             self._damaged.add(found[0])
 
     def _looked_for(self, key: str, index: int) -> asyncio.Task[None]:
-        """One search at a time for each."""
+        """At most one search per result at a time."""
         search = self._looking.get((key, index))
         if search is None:
             search = self._looking[key, index] = self._spawn(self._look(key, index))
@@ -304,7 +305,7 @@ class Driver:
 
     async def _look(self, key: str, index: int) -> None:
         why, looked_at = "", None
-        while (found := self.engine.output_of(key, index)) != looked_at:  # made anew meanwhile
+        while (found := self.engine.output_of(key, index)) != looked_at:  # rebuilt meanwhile
             looked_at = found
             why = await self._wrong_with(*found) if found and not found[1].inline else ""
         if why:
@@ -314,7 +315,7 @@ class Driver:
         self.poke()
 
     async def _wrong_with(self, name: str, output: Output) -> str:
-        """Why nobody has this object; empty: the store has it."""
+        """Why this object is lost; empty if the store has it."""
         storage = self.storage.storage
         if name in self._damaged:
             self._damaged.discard(name)
@@ -324,7 +325,7 @@ class Driver:
             if digest:
                 await self.storage(storage.set_aside, name)
                 return "" if await self._brought(name, output) else f"{name} is damaged"
-        # Some stores answer that a new object is not there for seconds.
+        # Some stores report a new object as missing for seconds.
         for pause in (self.patience, 0.0):
             there = await self.storage(storage.sizes, [name]) == [output.size]
             if there or await self._brought(name, output):
@@ -333,7 +334,7 @@ class Driver:
         return f"{name} is not there, and no worker has a copy"
 
     async def _brought(self, name: str, output: Output) -> bool:
-        """Whether some worker had a copy, and has uploaded it."""
+        """Whether a worker had a copy and uploaded it."""
         loop = asyncio.get_running_loop()
         asked = []
         for worker in sorted(self._joined):

@@ -1,7 +1,7 @@
-"""What is known of the calls of this program and of their results, and what is to be done.
+"""What a driver knows beyond its log: calls and their inputs, unreadable results, the next plan.
 
-Layer: tasks, pure. What the log says stands in the `ReplayedState`; here is what it does not say:
-who takes what, which results cannot be read, and what is broken by something else.
+Layer: tasks, pure. `ReplayedState` has what the log says. This adds which call takes which result,
+which results cannot be read, and which calls fail because of another one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainrun.tasks.verdicts import cancelled_error, error_of, lost_error, name_
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The results are there."""
+    """The results exist."""
 
     outputs: tuple[Output, ...]
     generation: int
@@ -28,11 +28,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """There will be no result."""
+    """There will be no result, and why."""
 
     error: TrainRunError
     pickled: str = ""
-    """The function's own exception, base64; empty where there is none."""
+    """The function's own exception, pickled, base64; empty if there is none."""
 
 
 Outcome = Ready | Broken
@@ -40,32 +40,32 @@ Outcome = Ready | Broken
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done now, each thing once. A dict is a set in the order of its making."""
+    """What to do now. A dict serves as an ordered set."""
 
     records: list[Record] = field(default_factory=list)
-    """To be appended; their effects come after `logged`."""
+    """To append; they take effect after `logged`."""
     starts: dict[tuple[int, TaskRun], None] = field(default_factory=dict)
     stops: list[tuple[int, TaskRun]] = field(default_factory=list)
     acknowledged: list[tuple[int, TaskRun]] = field(default_factory=list)
-    """Ends that are in the log, or that nobody needs."""
+    """Ends that are in the log or no longer needed."""
     looks: list[tuple[str, int]] = field(default_factory=list)
-    """Objects to be looked for: `present` or `lost` is the answer."""
+    """Objects to search for; the answer is `present` or `lost`."""
     settled: dict[str, None] = field(default_factory=dict)
-    """Keys whose outcome has become known, or has changed."""
+    """Keys whose outcome is new or has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How far the program is, for people."""
+    """Progress of the program."""
 
     total: int = 0
-    """Tasks it has called."""
+    """Tasks called so far."""
     done: int = 0
-    """Those that were ever committed: never falls within a program."""
+    """Tasks ever committed; never decreases within a program."""
     running: int = 0
     waiting: int = 0
     failed: int = 0
-    """Those without a result for good: also cancelled ones, and those that need one of these."""
+    """Tasks that will never have a result, including cancelled ones and those that need one."""
     retried: int = 0
     """Retries in the whole log."""
     rebuilt: int = 0
@@ -73,7 +73,7 @@ class Counts:
 
 
 Phase = Literal["Idle", "Queued", "Running", "Logging"]
-"""Logging: a record of it is on its way into the log."""
+"""Logging: one of its records is being appended to the log."""
 
 
 @dataclass(slots=True)
@@ -83,12 +83,12 @@ class Task:
     call: Call
     order: int
     cancelling: bool
-    """It is cancelled; the log may not say so yet."""
+    """Cancelled; the log may not show it yet."""
     phase: Phase = "Idle"
     unmet: int = 0
-    """Inputs that are not there; kept up to date in every phase."""
+    """Missing inputs; up to date in every phase."""
     evicted: bool = False
-    """Its arguments are forgotten."""
+    """Its arguments were dropped (`lineage_limit`)."""
 
 
 class DriverState:
@@ -98,23 +98,24 @@ class DriverState:
         self.replayed = replayed
         self.tasks: dict[str, Task] = {}
         self.giving: set[str] = set()
-        """Values of `put` whose record is on its way."""
+        """Values of `put` whose record is being appended."""
         self.off: dict[ObjectRef, str | None] = {}
-        """Committed results that cannot be read: why they are lost; None: they are looked for."""
+        """Committed results that cannot be read, with the reason; None while they are searched
+        for."""
         self.broken: dict[str, Broken] = {}
-        """Also each call of this program of which the log says so."""
+        """By key, including the calls of this program that the log shows as failed."""
         self.done = 0
-        """Calls of this program that were ever committed."""
+        """Calls of this program ever committed."""
         self.dirty: dict[str, None] = {}
-        """Keys for which something has changed."""
+        """Keys to evaluate again."""
         self.plan = Plan()
-        """The one that `decide` gives next."""
+        """The plan that `decide` returns next."""
         self.wants: Counter[str] = Counter()
-        """Keys that somebody waits for, and how many do."""
+        """Number of waiters by key."""
         self._takers: dict[ObjectRef, list[Task]] = {}
 
     def add(self, call: Call) -> Task:
-        """The program has called this for the first time."""
+        """Add a call that the program makes for the first time."""
         task = Task(call, len(self.tasks), self.entry(call.key).cancelled)
         self.tasks[call.key] = task
         for ref in dict.fromkeys(call.inputs):
@@ -123,7 +124,7 @@ class DriverState:
         return task
 
     def entry(self, key: str) -> Entry:
-        """What the log says; an empty one where it says nothing."""
+        """The key's entry in the log; an empty one if the log does not have it."""
         return self.replayed.entries.get(key) or Entry(key)
 
     def newest(self, key: str) -> TaskRun:
@@ -132,38 +133,38 @@ class DriverState:
         return TaskRun(key=key, generation=entry.generation, number=entry.number)
 
     def current(self, run: TaskRun) -> bool:
-        """This try has no end in the log."""
+        """This try is the newest and has no end in the log."""
         return self.entry(run.key).open and self.newest(run.key) == run
 
     def results(self, key: str) -> list[ObjectRef]:
-        """Those of its newest commit."""
+        """The results of its newest commit."""
         return [ObjectRef(key, index) for index in range(len(self.entry(key).outputs))]
 
     def stored(self, ref: ObjectRef) -> bool:
-        """It is a committed result with an object of its own."""
+        """Whether this is a committed result with an object of its own."""
         entry = self.entry(ref.key)
         outputs = entry.outputs if entry.done else ()
         return ref.index < len(outputs) and not outputs[ref.index].inline
 
     def there(self, ref: ObjectRef) -> bool:
-        """It can be taken, as far as is known."""
+        """Whether this result can be read, as far as the driver knows."""
         entry = self.entry(ref.key)
         there = entry.done and ref.index < len(entry.outputs) and ref not in self.off
         return there and not self._refused(entry)
 
     def _refused(self, entry: Entry) -> bool:
-        """Its results are others than before, which its call does not accept."""
+        """A rebuild gave different content, and the call does not accept that."""
         task = self.tasks.get(entry.key) if entry.changed else None
         return task is not None and task.call.options.on_change == "fail"
 
     def lost_refs(self, key: str) -> list[ObjectRef]:
-        """Its results that are lost."""
+        """The lost results of this key."""
         if not self.off:
             return []
         return [ref for ref in self.results(key) if self.off.get(ref) is not None]
 
     def fold(self, record: Done | Given | Rebuild | Reset) -> None:
-        """Add a record that may change which results of its key can be taken."""
+        """Apply a record that may change which results of its key can be read."""
         before = self._takable(record.key)
         self.replayed.fold(record)
         after = self._takable(record.key)
@@ -174,14 +175,14 @@ class DriverState:
         return {ref for ref in self.results(key) if self.there(ref)}
 
     def flip(self, ref: ObjectRef, *, there: bool) -> None:
-        """It can be taken from now on, or no longer."""
+        """Mark a result as readable, or as no longer readable."""
         for task in self._takers.get(ref, ()):
             task.unmet += -1 if there else 1
             if not (there and task.unmet):
                 self.dirty[task.call.key] = None
 
     def touch(self, key: str) -> None:
-        """Something but its results' being there has changed for all that take one of them."""
+        """Evaluate again every call that takes a result of this key."""
         task = self.tasks.get(key)
         count = max(len(self.entry(key).outputs), task.call.options.num_returns if task else 1)
         for index in range(count):
@@ -189,7 +190,7 @@ class DriverState:
                 self.dirty[taker.call.key] = None
 
     def settle(self, key: str, broken: Broken | None) -> None:
-        """Its outcome may be another one: `broken`, or what the log says."""
+        """Set the outcome of a key: `broken`, or what the log says."""
         self.broken.pop(key, None)
         if broken is not None:
             self.broken[key] = broken
@@ -199,7 +200,8 @@ class DriverState:
         self.touch(key)
 
     def waited_for(self, key: str, refs: list[ObjectRef]) -> bool:
-        """Somebody waits for this key, or some call that is still to run takes one of these."""
+        """Whether a caller waits for this key, or a call that has yet to run takes one of
+        `refs`."""
         takers = (taker for ref in refs for taker in self._takers.get(ref, ()))
         return self.wants[key] > 0 or any(self._waits(taker) for taker in takers)
 
@@ -209,7 +211,7 @@ class DriverState:
         return due and key not in self.broken and not self.entry(key).settled
 
     def break_of(self, key: str) -> Broken | None:
-        """Why there will be no result of this key, where that is known."""
+        """Why this key will have no result; None if that is not known."""
         broken = self.broken.get(key)
         if broken is not None:
             return broken
@@ -217,28 +219,28 @@ class DriverState:
         if entry.final is not None:
             broken = Broken(error_of(entry.final), entry.final.error)
         elif entry.cancelled and not entry.done:
-            # Once there was a result: its readers have lost it.
+            # It had a result once, which its readers have lost.
             never = Broken(cancelled_error(self.name(key), key))
             broken = self.lost("Cancelled", key) if entry.generation > 1 else never
         elif self._refused(entry):
             broken = self.lost("OutputChanged", key)
         elif task is not None and task.evicted and not entry.done:
-            # A person has asked for it: what may not run is not planned here.
+            # A user asked for a rebuild that cannot run.
             broken = self.lost("LineageEvicted", key)
         elif task is None and not entry.done and key not in self.giving:
-            return self.lost("Unknown", key)  # not remembered: it may be called yet
+            return self.lost("Unknown", key)  # not stored: the program may still call it
         else:
             return None
         self.broken[key] = broken
         return broken
 
     def lost(self, reason: LostReason, key: str, wanted: str = "") -> Broken:
-        """This key cannot be made again; `wanted`: the one that needs it."""
+        """The outcome of a key that cannot be rebuilt; `wanted`: the key that needs it."""
         needed_by = self.name(wanted) if wanted not in ("", key) else ""
         return Broken(lost_error(reason, key, self.name(key), needed_by))
 
     def name(self, key: str) -> str:
-        """As messages name it."""
+        """The key's name in messages."""
         task, entry = self.tasks.get(key), self.entry(key)
         if task is not None:
             return name_of(task.call.shown or task.call.function, key)

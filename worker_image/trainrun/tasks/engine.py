@@ -1,9 +1,9 @@
-"""What a driver of tasks decides: which records to write, what to start, stop and look for.
+"""What a driver of tasks decides: which records to write, what to start, stop and search for.
 
-Layer: tasks, pure: no clock, no I/O, no threads. What the log says stands in the `ReplayedState`;
-the engine adds what this program has called, who waits, which workers there are, and which results
-are lost. Invariants: an effect follows its record; who needs what is looked up, never sent, so that
-nobody waits for a message that was missed; a step costs what has changed, not what there is.
+Layer: tasks, pure: no clock, no I/O, no threads. `ReplayedState` has what the log says; the engine
+adds the calls of this program, the waiters, the workers and the lost results. Invariants: a record
+comes before its effect; dependencies are looked up and never sent as messages, so no task waits for
+a message that was missed; a step costs as much as has changed, not as much as there is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trainrun.tasks.verdicts import judge, overspent, unschedulable
 
 
 class Engine:
-    """See the module. Only `decide` makes a plan; the others take in what has happened."""
+    """See the module. Only `decide` makes a plan; the other methods record what has happened."""
 
     def __init__(self, replayed: ReplayedState, options: ProgramOptions, expected: int = 1) -> None:
         """`expected`: workers that will join."""
@@ -46,7 +46,7 @@ class Engine:
     # The program.
 
     def call(self, call: Call) -> None:
-        """The program has called this; the same key again changes nothing."""
+        """The program made this call; repeating a key changes nothing."""
         state, key = self._state, call.key
         if key in state.tasks:
             return
@@ -58,13 +58,13 @@ class Engine:
             self._recovery.finished(task)
         state.done += bool(entry.outputs)
         state.dirty[key] = None
-        # Somebody may have taken it before, when nobody knew who makes it.
+        # An earlier call may take its result.
         state.touch(key)
         if entry.settled:
             state.settle(key, None)
 
     def given(self, key: str, output: Output) -> None:
-        """The program has put this value; its object is stored."""
+        """The program put this value, whose object is stored."""
         state = self._state
         if key not in state.giving and key not in state.replayed.entries:
             state.giving.add(key)
@@ -72,17 +72,17 @@ class Engine:
             self._state.plan.records.append(Given(key=key, output=output))
 
     def want(self, key: str) -> None:
-        """Somebody waits for the results of this key, until as many `unwant`."""
+        """Add a waiter for the results of this key."""
         self._state.wants[key] += 1
         self._state.dirty[key] = None
         self._recovery.wanted(key)
 
     def unwant(self, key: str) -> None:
-        """One less waits."""
+        """Remove a waiter."""
         self._state.wants[key] -= 1
 
     def cancel(self, key: str) -> None:
-        """Nobody wants this any more. What is committed stays, but is not made again."""
+        """Cancel a key. Its committed results stay, but are not rebuilt."""
         task = self._state.tasks.get(key)
         if task and not task.cancelling:
             task.cancelling = True
@@ -91,7 +91,7 @@ class Engine:
     # Workers.
 
     def joined(self, worker: int, cpus: float, gpus: int, running: tuple[TaskRun, ...]) -> None:
-        """A worker has connected, maybe again; `running`: tries whose end was not heard."""
+        """A worker connected, possibly again; `running`: its tries without an acknowledged end."""
         self._places.joined(worker, cpus, gpus)
         self._state.plan.stops += [(worker, run) for run in running if not self._state.current(run)]
         for run, (where, _) in tuple(self._places.runs.items()):
@@ -103,33 +103,35 @@ class Engine:
         started = task.phase == "Running" and self._state.current(run)
         if started and not self._draining:
             self._state.plan.starts[worker, run] = None
-        elif run.number <= self._state.entry(run.key).number:  # else its record is on its way
+        elif run.number <= self._state.entry(run.key).number:  # else its record is being appended
             self._places.free(run)
 
     def away(self, worker: int) -> None:
-        """Its connection is lost: nothing new goes there, and nothing is counted."""
+        """The worker's connection is lost: it gets nothing new, and nothing is counted."""
         self._places.away(worker)
 
     def ended(self, worker: int, run: TaskRun, end: End) -> None:
-        """A try has ended; those that are not current are ignored."""
+        """A try has ended; ignored unless it is the current one."""
         task = self._state.tasks.get(run.key)
         if task is None or not self._state.current(run):
             self._places.free(run)
             self._state.plan.acknowledged.append((worker, run))
         elif task.cancelling:
-            self._places.free(run)  # its end is heard once the log says that it was cancelled
+            self._places.free(run)  # acknowledged once the log has the cancellation
         elif task.phase == "Running":
             task.phase = "Logging"
             records = judge(task.call, self._state.entry(run.key), worker, run, end)
             self._state.plan.records += records
             last = records[-1]
             if not isinstance(last, Failed) or last.final:
-                self._places.free(run)  # else kept for the next try: nobody younger takes it
+                self._places.free(
+                    run
+                )  # else reserved for the next try, so no younger task takes it
             if isinstance(end, InputMissing):
                 self._recovery.missing(ObjectRef(end.key, end.index))
 
     def drain(self) -> None:
-        """Nothing new is started from now on."""
+        """Start nothing new from now on."""
         self._draining = True
 
     @property
@@ -140,28 +142,28 @@ class Engine:
     # Objects.
 
     def lost(self, key: str, index: int, why: str) -> None:
-        """Nobody has this result."""
+        """This result is lost."""
         self._recovery.lost(ObjectRef(key, index), why)
 
     def present(self, key: str, index: int) -> None:
-        """This result was looked for, and is there."""
+        """A search has found this result."""
         self._recovery.present(ObjectRef(key, index))
 
     # The step.
 
     def call_of(self, key: str) -> Call:
-        """A call that this program has made."""
+        """A call of this program."""
         return self._state.tasks[key].call
 
     def output_of(self, key: str, index: int) -> tuple[str, Output] | None:
-        """Name in the keep and content of the newest committed result, also if it is lost."""
+        """Stored name and content of the newest committed result, even if it is lost."""
         entry = self._state.entry(key)
         if index >= len(entry.outputs):
             return None
         return object_name(key, entry.made, index), entry.outputs[index]
 
     def counts(self) -> Counts:
-        """How far the program is."""
+        """Progress of the program."""
         state = self._state
         total, running = len(state.tasks), len(self._places.runs)
         failed = len(state.broken.keys() & state.tasks.keys())
@@ -176,7 +178,7 @@ class Engine:
         )
 
     def outcome(self, key: str) -> Outcome | None:
-        """What is known of this key; None: nothing yet."""
+        """The outcome of this key; None if it is not known yet."""
         broken = self._state.break_of(key)
         if broken is not None:
             return broken
@@ -186,7 +188,7 @@ class Engine:
         return Ready(entry.outputs, entry.generation)
 
     def decide(self) -> Plan:
-        """All that is to be done now."""
+        """Everything to do now."""
         state = self._state
         while True:
             dirty, state.dirty = state.dirty, {}
@@ -202,7 +204,7 @@ class Engine:
         return plan
 
     def logged(self, records: Iterable[Record]) -> None:
-        """These records, of a Plan of this engine, stand in the log now."""
+        """These records, from a Plan of this engine, are in the log now."""
         for record in records:
             match record:
                 case Dispatched():
@@ -220,7 +222,7 @@ class Engine:
                 case _:
                     self._state.replayed.fold(record)
 
-    # Effects of what stands in the log.
+    # Effects of logged records.
 
     def _dispatched(self, record: Dispatched) -> None:
         self._state.replayed.fold(record)
@@ -267,7 +269,7 @@ class Engine:
     def _rebuilding(self, record: Rebuild) -> None:
         state, key = self._state, record.key
         if record.generation <= state.entry(key).generation:
-            return  # a person has asked for it at the same time
+            return  # a user asked for it at the same time
         state.fold(record)
         self._recovery.rebuilding(key)
         if key in state.tasks:
@@ -278,23 +280,23 @@ class Engine:
     def _reset(self, record: Reset) -> None:
         state, key = self._state, record.key
         if key in state.tasks:
-            # It may be cancelled anew, by a record that is on its way.
+            # A record that is being appended may cancel it again.
             state.tasks[key].cancelling ^= state.entry(key).cancelled
             state.dirty[key] = None
         state.fold(record)
         self._recovery.again(key)
 
     def _end(self, key: str) -> None:
-        """What was on its way into the log is there."""
+        """The record that was being appended is in the log."""
         task, entry = self._state.tasks[key], self._state.entry(key)
         if task.phase == "Logging" and entry.open:
             self._state.plan.acknowledged.append((entry.worker, self._state.newest(key)))
         task.phase = "Idle"
 
-    # Who can start, who never will.
+    # Which tasks can start, and which never will.
 
     def _evaluate(self, key: str) -> None:
-        """Something that this key needs has changed."""
+        """Evaluate a key again after one of its needs has changed."""
         state = self._state
         task = state.tasks.get(key)
         if task is None:

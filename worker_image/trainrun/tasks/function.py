@@ -1,6 +1,6 @@
-"""`@tasks.task`: functions that a program calls by `.remote()`; `get`, `wait`, `put`, `cancel`.
+"""`@tasks.task`: functions that a program calls with `.remote()`; `get`, `wait`, `put`, `cancel`.
 
-Layer: tasks. Names and defaults are those of Ray's core.
+Layer: tasks. Names and defaults are those of Ray core.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from trainrun.tasks.calls import Call, ObjectRef, TaskOptions, changed, seconds
 from trainrun.tasks.values import Folder, digest_of
 
 if TYPE_CHECKING:
-    from trainrun.tasks.program import Program  # costs what the driver does
+    from trainrun.tasks.program import Program  # imports the whole driver
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _NO_PROGRAM = {
-    "program": "needs a running program. Call it in a function main, and start that by"
+    "program": "needs a running program. Call it in a function main, and start that with"
     ' tasks.run(main) below `if __name__ == "__main__":`',
     "launcher": "was called while a worker imports this module. Call it in main, and put"
     ' tasks.run(main) below `if __name__ == "__main__":`',
-    "task": "was called inside of a task. Tasks cannot call tasks: return the value, and"
-    " make the next call from main",
+    "task": "was called inside a task. Tasks cannot call tasks: return the value, and"
+    " make the next call in main",
 }
-"""What is wrong, by the role of the process."""
+"""The problem, by the role of the process."""
 
 
 class _Process:
     program: Program | None = None
     equal: ClassVar[Counter[str]] = Counter()
-    """Calls so far, by the key of the first of those that are equal."""
+    """Number of equal calls so far, by the key of the first one."""
     lock = threading.Lock()
 
 
 def enter(program: Program) -> None:
-    """From now on calls go to this program."""
+    """Send all calls to this program from now on."""
     _Process.program, _Process.equal = program, Counter()
 
 
@@ -56,14 +56,14 @@ def leave() -> None:
 
 
 def current(doing: str) -> Program:
-    """The running program; raises TrainRunError where there is none. `doing` is for its message."""
+    """The running program. Raises TrainRunError, naming `doing`, if there is none."""
     if _Process.program is None:
         raise TrainRunError(f"{doing} {_NO_PROGRAM[running.role()]}")
     return _Process.program
 
 
 class TaskFunction(Generic[Parameters, Result]):
-    """A function whose calls by `.remote()` are retried, and whose lost results are made again."""
+    """A function whose `.remote()` calls are retried and whose lost results are rebuilt."""
 
     __wrapped__: Callable[Parameters, Result]
     __qualname__: str
@@ -72,29 +72,29 @@ class TaskFunction(Generic[Parameters, Result]):
         functools.update_wrapper(self, function)
         self._options = options
         self._signature = inspect.signature(function)
-        # Now: what is edited while the program runs is not what runs.
+        # Read now: a later edit of the file is not the code that runs.
         self._code = ""
-        with suppress(OSError, SyntaxError):  # typed into an interpreter, or without its source
+        with suppress(OSError, SyntaxError):  # no source, e.g. typed into an interpreter
             self._code = keys.code_of(inspect.getsource(function), of_task=True)
         self._file = Path(inspect.getfile(function)).absolute()
         self._unstable: set[str] = set()
-        """Types of arguments that another process may pickle otherwise."""
+        """Types of arguments that another process may pickle differently."""
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        """Run it right here, as the plain function."""
+        """Call the plain function in this process."""
         return self.__wrapped__(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.__qualname__}>"
 
     def __reduce__(self) -> str:
-        """Pickled by its name, so that it may be an argument."""
+        """Pickle by name, so that a task may be an argument."""
         return self.__qualname__
 
     def options(self, **changes: Any) -> TaskFunction[Parameters, Result]:
         """The same function with other options, for some of its calls.
 
-        Raises InvalidSpec, which names each option that cannot be used.
+        Raises InvalidSpec, which names each invalid option.
         """
         options = changed(self._options, self.__qualname__, changes)
         other = object.__new__(type(self))  # not by copy.copy, which pickles
@@ -102,10 +102,10 @@ class TaskFunction(Generic[Parameters, Result]):
         return other
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Have it run somewhere; returns an ObjectRef at once, with `num_returns` above 1 a list.
+        """Run it on some worker. Returns an ObjectRef at once; a list if `num_returns` is above 1.
 
-        References in the arguments, however deep, are values in the task. Raises InvalidSpec where
-        an argument cannot be pickled, and TrainRunError outside of `tasks.run`.
+        The task receives the values of all references in the arguments, at any depth. Raises
+        InvalidSpec if an argument cannot be pickled, and TrainRunError outside `tasks.run`.
         """
         name, results = self.__qualname__, self._options.num_returns
         program = current(f"{name}.remote()")
@@ -135,14 +135,14 @@ class TaskFunction(Generic[Parameters, Result]):
         return refs if results > 1 else refs[0]
 
     def _name_for_workers(self) -> str:
-        """Raises InvalidSpec where they would find something else."""
+        """Raises InvalidSpec if workers would import something else under this name."""
         found: Any = sys.modules[self.__module__]
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
         if getattr(found, "__wrapped__", found) is not self.__wrapped__:
             raise InvalidSpec(
-                f"workers cannot find it: something else has the name {self.__qualname__} in the"
-                f" module {self.__module__}. Give each task a name of its own there"
+                f"workers cannot find the task {self.__qualname__}: something else in module"
+                f" {self.__module__} has this name. Give each task its own name there"
             )
         return f"{self.__module__}:{self.__qualname__}"
 
@@ -152,12 +152,13 @@ class TaskFunction(Generic[Parameters, Result]):
         if not self._code:
             raise InvalidSpec(
                 f"the source of {self.__qualname__} cannot be read, so nothing shows when its code"
-                ' changes. Name it by tasks.task(version="1")'
+                ' changes. Set a version: tasks.task(version="1")'
             )
         return self._code
 
     def _encoded(self, bound: inspect.BoundArguments) -> bytes:
-        """The arguments in the key; warns once where they may be encoded otherwise next time."""
+        """The arguments as part of the key; warns once if another process may encode them
+        differently."""
         name, unstable = self.__qualname__, self._unstable
         warned = bool(unstable)
         parts = [
@@ -166,16 +167,16 @@ class TaskFunction(Generic[Parameters, Result]):
         ]
         if unstable and not warned:
             warnings.warn(
-                f"{name} takes {', '.join(sorted(unstable))}: another process may pickle"
-                " equal values of it otherwise, and would then run this call again. Pass plain"
-                " data, arrays or dataclasses where results must be found again",
+                f"{name} takes {', '.join(sorted(unstable))}: another process may pickle equal"
+                " values differently and run this call again. Pass plain data, arrays or"
+                " dataclasses so that results are found again",
                 stacklevel=3,
             )
         return keys.encoded(parts, unstable)
 
 
 def _key_of_next(of_call: Callable[[int], str]) -> str:
-    """The key of the next one of equal calls; `of_call` makes that of the n-th."""
+    """The key of the next equal call; `of_call` makes the key of the n-th one."""
     first = of_call(0)
     with _Process.lock:
         nth = _Process.equal[first]
@@ -199,12 +200,14 @@ def task(
 def task(function: Any = None, /, **options: Any) -> Any:
     """Make a function a task, as `@tasks.task` or with options, as `@tasks.task(max_retries=5)`.
 
-    Options are those of TaskOptions; `timeout="10m"` and `memory="1Gi"` may be written so. Raises
-    InvalidSpec, which names each option that cannot be used, and for a function that workers could
-    not find: it must stand at the top of its module, or in a class as a static function.
+    Options are those of TaskOptions; texts such as `timeout="10m"` and `memory="1Gi"` are fine.
+    Raises InvalidSpec for an invalid option, and for a function that workers cannot import: define
+    it at the top of a module, or as a static method of a class there.
     """
     if function is None:
-        read = changed(TaskOptions(), "tasks.task", options)  # where they stand
+        read = changed(
+            TaskOptions(), "tasks.task", options
+        )  # now, so that an error points at the decorator
         return lambda function: _task_of(function, read)
     return _task_of(function, TaskOptions())
 
@@ -219,23 +222,23 @@ def _task_of(function: Any, options: TaskOptions) -> TaskFunction[..., Any]:
         raise InvalidSpec(f"tasks.task takes a function, not {function!r}: {remedy}")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise InvalidSpec(
-            f"tasks.task takes no async function and no generator, as {function.__qualname__} is:"
-            " return a value"
+            f"tasks.task takes no async function and no generator, and {function.__qualname__} is"
+            " one: return a value instead"
         )
     if "<" in function.__qualname__:  # <locals>, <lambda>
         raise InvalidSpec(
-            f"workers cannot find {function.__qualname__}. Define it by `def` at the top of its"
+            f"workers cannot import {function.__qualname__}. Define it with `def` at the top of its"
             " module, and pass what it needs as arguments"
         )
     return TaskFunction(function, options)
 
 
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | str | None = None) -> Any:
-    """The value of a reference, or a list of those of several; waits for them.
+    """Wait for the value of a reference, or for a list of values.
 
-    `timeout`: seconds, or a text such as "10m"; None: no limit. Raises GetTimeoutError after it,
-    and for the first that has none: TaskError, WorkerCrashedError, OutOfMemoryError, TaskTimeout,
-    TaskCancelledError or ObjectLostError.
+    `timeout`: seconds, or a text such as "10m"; None: no limit. Raises GetTimeoutError after it.
+    For the first reference without a value it raises TaskError, WorkerCrashedError,
+    OutOfMemoryError, TaskTimeout, TaskCancelledError or ObjectLostError.
     """
     listed, limit = _refs("get", refs), _limit("get", timeout)
     values = current("tasks.get").get(listed, limit)
@@ -245,9 +248,9 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | str | None = 
 def wait(
     refs: Sequence[ObjectRef], *, num_returns: int = 1, timeout: float | str | None = None
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """Wait until `num_returns` of these have ended, well or badly, or for `timeout`.
+    """Wait until `num_returns` of these have ended, with a value or an error, or for `timeout`.
 
-    Returns those that have, at most `num_returns`, and the rest, each in the order given.
+    Returns the ended ones, at most `num_returns`, and the rest, both in the order given.
     """
     listed, limit = _refs("wait", refs), _limit("wait", timeout)
     if not 1 <= num_returns <= len(listed):
@@ -256,17 +259,17 @@ def wait(
             " of references"
         )
     if len(set(listed)) < len(listed):
-        raise ValueError("tasks.wait: a reference stands there twice. Give each once")
+        raise ValueError("tasks.wait: a reference is listed twice. List each one once")
     return current("tasks.wait").wait(listed, num_returns, limit)
 
 
 def put(value: object) -> ObjectRef:
-    """Keep a value for tasks to take; equal values have one reference.
+    """Store a value for tasks to take; equal values share one reference.
 
-    Nobody can make it again: where it is lost, `get` raises ObjectLostError with the reason Put.
+    No task can rebuild it: if it is lost, `get` raises ObjectLostError with the reason Put.
     """
     if isinstance(value, ObjectRef):
-        raise TypeError("tasks.put: this is a reference already. Pass it on as it is")
+        raise TypeError("tasks.put: the value is already a reference. Pass it as it is")
     program = current("tasks.put")
     told = _files(value) if isinstance(value, Folder) else value
     key = keys.key_of_value(values.encoded_argument("the value of tasks.put", told, set()))
@@ -275,13 +278,13 @@ def put(value: object) -> ObjectRef:
 
 
 def cancel(ref: ObjectRef) -> None:
-    """End the task of this reference, unless it has ended: `get` raises TaskCancelledError."""
+    """Cancel the task of this reference unless it has ended; `get` raises TaskCancelledError."""
     (listed,) = _refs("cancel", ref)
     current("tasks.cancel").cancel(listed)
 
 
 def _files(folder: Folder) -> dict[str, str]:
-    """Its path is another one each time."""
+    """Digests by relative path: the folder's own path differs each time."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): digest_of(path) for path in files}
 

@@ -1,7 +1,8 @@
 """The driver's connections to all workers: its listener, and the newest link of each.
 
-Layer: tasks. Invariant: whoever has not proven the key has a socket, a task and 5 seconds, and no
-more than `MAX_UNAUTHENTICATED` do at once: then the oldest of the address with most of them goes.
+Layer: tasks. Invariant: a connection that has not proven the key gets a socket, a task and 5
+seconds. At most `MAX_UNAUTHENTICATED` of them are open; beyond that the oldest one of the address
+with the most is closed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from trainrun.tasks.wire import Link, LinkLost, greet
 LOG = logging.getLogger("trainrun.tasks")
 
 MAX_UNAUTHENTICATED = 128
-"""Connections that have not proven the key, at most."""
+"""Limit for connections that have not proven the key."""
 BACKLOG = 512
-"""Connections that wait to be taken in."""
+"""Length of the listen queue."""
 PAUSE = 0.001
-"""Seconds between two connections that are taken in: strangers must not keep the driver busy."""
+"""Seconds between two accepts, so that unauthenticated clients do not keep the driver busy."""
 
 
 class Hub:
-    """What workers say goes to `on_message`, with the worker's number; `on_away`: its link is lost.
+    """Calls `on_message` with the worker's number and message, and `on_away` when its link is lost.
 
-    All in one event loop.
+    Belongs to one event loop.
     """
 
     def __init__(
@@ -47,20 +48,20 @@ class Hub:
         """Counts the workers that have left."""
 
     async def listen(self, host: str, port: int, key: bytes) -> int:
-        """Take in workers that know the key; return the port, which is new where it was 0.
+        """Accept workers that know the key. Returns the port, a free one if `port` is 0.
 
-        Raises OSError where the port is taken.
+        Raises OSError if the port is taken.
         """
         self._listener = listener = _listener(host, port)
         self._begin(self._accept(listener, key))
         return int(listener.getsockname()[1])
 
     def attach(self, link: Link) -> None:
-        """Take in the driver's own worker, which needs no key."""
+        """Add the driver's own worker, which needs no key."""
         self._begin(self._serve(link))
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Send; dropped while the worker is away: its next Joined says what it has."""
+        """Send; dropped while the worker is disconnected, since its next Joined lists its tries."""
         if link := self._links.get(worker):
             link.send(message)
 
@@ -95,14 +96,14 @@ class Hub:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            LOG.error("a connection of a worker ends by a mistake", exc_info=error)
+            LOG.error("a bug ended the connection of a worker", exc_info=error)
 
     async def _accept(self, listener: socket.socket, key: bytes) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 sock, address = await loop.sock_accept(listener)
-            except OSError as error:  # it has gone already, or we have too many files open
+            except OSError as error:  # the client is gone, or too many files are open
                 LOG.debug("accept: %s", error)
                 await asyncio.sleep(0.05)
                 continue
@@ -153,7 +154,7 @@ class Hub:
                 self._on_away(worker)
 
     def _replace(self, worker: int, link: Link) -> None:
-        """A newer connection of a worker counts: the older one is dead, and we cannot know yet."""
+        """The newest connection of a worker wins; the older one may be dead without us knowing."""
         if older := self._links.pop(worker, None):
             older.close()
             self._on_away(worker)
@@ -163,7 +164,7 @@ class Hub:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """At all addresses of this machine: `host` is one of several, or none that it knows."""
+    """Listen on all addresses: `host` may be one of several, or unknown to this machine."""
     local = host in LOOPBACK
     dual = not local and socket.has_dualstack_ipv6()
     listener = socket.create_server(

@@ -1,8 +1,8 @@
-"""Keys: equal for equal calls, whichever process, hash seed or Python makes them.
+"""Keys of calls: equal for equal calls, in every process, hash seed and version of Python.
 
-Layer: tasks. A pickle would not do: it depends on which texts are interned, and on the order of a
-set in this process. Byte code changes with each minor version of Python, and so does `ast.dump`.
-A changed helper changes no key: `code_of_module` names done tasks whose code is not today's.
+Layer: tasks. A pickle will not do: it depends on interned texts and on the order of sets in this
+process. Byte code and `ast.dump` change with each minor version of Python. A changed helper does
+not change a key; `code_of_module` shows which done tasks ran older code.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path, PurePath
 from typing import Any
 
 _LONG = 64
-"""Bytes of content above which its digest stands for it."""
+"""Content above this many bytes is replaced by its digest."""
 _BY_TEXT: dict[type, Callable[[Any], str]] = {
     **dict.fromkeys((type(None), bool, float, complex, range, type(Ellipsis)), repr),
     int: hex,
     str: str,
 }
 _BY_REPR = {"datetime", "decimal", "fractions", "uuid", "zoneinfo"}
-"""Modules whose values tell everything in their repr, in every version of Python."""
+"""Modules whose values have a complete and stable repr in every version of Python."""
 _STABLE = {"collections", "copyreg"}
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
@@ -37,21 +37,21 @@ _UNSEEN = {"ctx", "kind", "type_comment", "type_ignores"}
 
 
 def key_of_call(function: str, code: str, arguments: bytes, results: int, nth: int) -> str:
-    """Of the `nth` equal call, from 0; `code` is its version, or a hash of its source."""
+    """Key of the `nth` equal call, from 0; `code` is its version or a hash of its source."""
     parts = (*map(_text, (function, code, str(results), str(nth))), arguments)
     return _sha256(_item("call", *(_item("", part) for part in parts)))
 
 
 def key_of_value(value: bytes) -> str:
-    """Of an encoded value of `put`: from its content alone."""
+    """Key of an encoded value of `put`: its content only."""
     return _sha256(_item("put", value))
 
 
 def code_of(source: str, *, of_task: bool = False) -> str:
-    """A hash of this code, without its comments, docstrings and layout.
+    """A hash of this code without comments, docstrings and layout.
 
-    `of_task`: it is one function, and its first decorator is the task's, which does not count: it
-    holds options, which may change without another result. Raises SyntaxError.
+    `of_task`: the source is one function, whose first decorator is ignored, since options may
+    change without changing the result. Raises SyntaxError.
     """
     tree = _parsed(f"if 1:\n{source}" if source[:1] in (" ", "\t") else source)
     if of_task:
@@ -67,7 +67,7 @@ def code_of(source: str, *, of_task: bool = False) -> str:
 
 
 def _tree(node: object) -> bytes:
-    """Without what is empty: newer versions of Python have more fields."""
+    """Leaves out empty fields, since newer versions of Python add some."""
     if isinstance(node, list):
         return _item("list", *map(_tree, node))
     if isinstance(node, ast.Constant):
@@ -83,10 +83,10 @@ def _tree(node: object) -> bytes:
 
 
 def encoded(value: Any, unstable: set[str]) -> bytes:
-    """The value by type and content; sets and dicts in an order of their own.
+    """The value by type and content, with sets and dicts sorted.
 
-    Names of types which another process may encode otherwise are added to `unstable`. Raises
-    RecursionError where the value contains itself, and what its own `__reduce_ex__` raises.
+    Adds to `unstable` the names of types that another process may encode differently. Raises
+    RecursionError if the value contains itself, and what its own `__reduce_ex__` raises.
     """
     kind = type(value)
     if kind in _BY_TEXT:
@@ -108,14 +108,14 @@ def _of_class(value: Any, kind: type, unstable: set[str]) -> bytes:
     module = kind.__module__.partition(".")[0]
     if isinstance(value, enum.Enum):
         return _item(_name(kind), encoded(value.value, unstable))
-    if isinstance(value, PurePath):  # its own module has changed its name
+    if isinstance(value, PurePath):  # pathlib has moved its classes between versions
         return _item(kind.__qualname__, _text(str(value)))
     if module in _BY_REPR:
         return _item(_name(kind), _text(repr(value)))
     # Not what lies in a submodule of numpy, such as masked arrays.
     if kind.__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
-        codes_by_path = [value.dtype.descr, value.shape]
-        return _item(_name(kind), encoded(codes_by_path, unstable), _content(value.tobytes()))
+        layout = [value.dtype.descr, value.shape]
+        return _item(_name(kind), encoded(layout, unstable), _content(value.tobytes()))
     if module == "torch" and str(getattr(value, "layout", "")) == "torch.strided":
         layout = [str(value.dtype), tuple(value.shape)]
         flat = value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8)
@@ -173,15 +173,15 @@ _PARSING = threading.Lock()
 
 
 def _parsed(source: str) -> ast.Module:
-    """Of one thread at a time: two at once may die of a SystemError, "AST constructor recursion
-    depth mismatch", where garbage is collected meanwhile (seen on Python 3.11.7)."""
+    """Parse in one thread at a time: two at once may raise SystemError, "AST constructor recursion
+    depth mismatch", during a garbage collection (seen on Python 3.11.7)."""
     with _PARSING:
         return ast.parse(source)
 
 
 def code_of_module(module: str, file: Path) -> str:
-    """A hash of the code of this file, and of all below its top folder that it imports, however
-    indirectly: no comments, docstrings and layout. Empty where it cannot be read."""
+    """A hash of the code of this file and of everything below its top folder that it imports, also
+    indirectly; without comments, docstrings and layout. Empty if the file cannot be read."""
     depth = module.count(".") + (file.name == "__init__.py")
     top = file.parents[depth if depth < len(file.parents) else 0]
     codes: dict[Path, str] = {}
@@ -199,7 +199,7 @@ def code_of_module(module: str, file: Path) -> str:
 
 
 def _imported(tree: ast.AST, path: Path, top: Path) -> Iterator[Path]:
-    if top.name in ("site-packages", "dist-packages"):  # not the user's
+    if top.name in ("site-packages", "dist-packages"):  # not the user's code
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

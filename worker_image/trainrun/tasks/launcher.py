@@ -1,9 +1,9 @@
 """The launcher: a process without threads that imports the program and forks each try of a task.
 
-Layer: tasks. It is bound to its rank's life, tries are bound to its own. Where the program's import
-leaves threads or a GPU context behind, a fork may hang: then each try is a fresh interpreter that
-imports the program itself. Memory that several processes share, as forked ones do, is shared out
-among them: counted for each, it would make a healthy task look too large.
+Layer: tasks. It dies with its rank, and tries die with it. If importing the program leaves threads
+or a GPU context, a fork may hang, so each try becomes a new interpreter that imports the program
+itself. Memory shared by forked processes is divided among them: counted in full for each, it would
+make a healthy task look too large.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from trainrun.tasks.messages import Imported, StartTry, StopTask, TryEnded, TryS
 from trainrun.tasks.records import Crashed
 
 LOOK = 0.2
-"""Seconds between two looks at what tasks use."""
+"""Seconds between two checks of what tasks use."""
 IMPORTING = 600.0
-"""Seconds that a fresh interpreter may take to import the program, before its timeout begins."""
+"""Seconds in which a new interpreter may import the program before its timeout starts."""
 ENDING = 2.0
-"""Seconds in which killed processes should be gone; one that waits for a disk may not be."""
+"""Seconds to wait for killed processes; one that waits for a disk may take longer."""
 MAIN = "main"
-"""File of a try's folder: what a fresh interpreter imports."""
+"""File of a try's folder: what a new interpreter imports."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MIB = 1 << 20
 PROC = Path("/proc")
@@ -52,16 +52,16 @@ PROC = Path("/proc")
 
 @dataclass
 class Forked:
-    """A try that runs."""
+    """A running try."""
 
     order: StartTry
     begun: float
     killed: Crashed | None = None
-    """We have killed it: this is its end."""
+    """Its end, if the launcher killed it."""
 
     @property
     def begun_at(self) -> float:
-        """When its function was called, or will have been at the latest."""
+        """When its function was called, or the latest time at which it may be."""
         try:
             return float((self.order.folder / running.BEGUN).read_text())
         except (OSError, ValueError):
@@ -70,30 +70,30 @@ class Forked:
 
 @dataclass
 class Forker:
-    """Its loop: orders from the rank, ends of children, limits."""
+    """The launcher's loop: orders from the rank, ends of children, limits."""
 
     rank: Connection
     main: MainModule
     why_exec: str
-    """Why tries are not forked; empty: they are."""
+    """Why tries are not forked; empty if they are."""
     orders: deque[StartTry | StopTask | None] = field(default_factory=deque)
-    """Those that wait; None: end."""
+    """Pending orders; None: stop."""
     tasks: dict[int, Forked] = field(default_factory=dict)
-    """By the process id."""
+    """By process id."""
     handlers: dict[int, Any] = field(default_factory=dict)
-    """Of signals, as the program's import has left them."""
+    """Signal handlers as the import of the program left them."""
     looked: float = 0.0
-    """When limits were looked at."""
+    """When limits were last checked."""
     kernel: OomCounter = field(default_factory=lambda: OomCounter(find_counter()))
 
     def serve(self, wake: int) -> None:
-        """Return once the rank says so or is gone. Raises EOFError and OSError likewise."""
+        """Run until the rank stops it or is gone. Raises EOFError and OSError if it is gone."""
         while os.getppid() == self.main.pid:
             patience = 0 if self.orders else LOOK if self.tasks else None
             if wake in wait([self.rank, wake], patience):
                 os.read(wake, 1 << 12)
                 self._reap()
-            while self.rank.poll():  # all: the rank must not wait for us, who may wait for it
+            while self.rank.poll():  # all of them: else both sides could wait for each other
                 self.orders.append(self.rank.recv())
             if self.orders:
                 match self.orders.popleft():
@@ -110,10 +110,10 @@ class Forker:
                 self._enforce()
 
     def _start(self, order: StartTry) -> None:
-        running.flush()  # else the child would print it once more
+        running.flush()  # else the child would print it again
         try:
             pid = self._spawned(order) if self.why_exec else self._forked(order)
-        except OSError as error:  # too many processes, say
+        except OSError as error:  # e.g. too many processes
             crash = Crashed(reason="Exited", message=f"its process could not be started: {error}")
             self.rank.send(TryEnded(order.run, crash))
             return
@@ -125,7 +125,7 @@ class Forker:
         pid = os.fork()
         if pid:
             with suppress(OSError):
-                os.setpgid(pid, pid)  # whoever of the two comes first
+                os.setpgid(pid, pid)  # parent and child both try; the first one wins
             return pid
         try:
             _lead_group(launcher)
@@ -151,13 +151,13 @@ class Forker:
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):  # there are none
-            # The process id stays taken until the group has been killed.
+            # The process id stays reserved until the group has been killed.
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 task = self.tasks.pop(found.si_pid, None)
                 if task is not None:
                     kill_group(found.si_pid)
                 _, status = os.waitpid(found.si_pid, 0)
-                if task is not None:  # else an orphan of one
+                if task is not None:  # else an orphan of a try
                     self._ended(task, status)
 
     def _ended(self, task: Forked, status: int) -> None:
@@ -187,7 +187,7 @@ class Forker:
                 kill_group(pid)
 
     def end(self) -> None:
-        """Kill all tasks, and what they have left behind in sessions of its own: that is ours."""
+        """Kill all tasks and the processes that they left in other sessions, which we inherit."""
         for pid in self.tasks:
             kill_group(pid)
         deadline = time.monotonic() + ENDING
@@ -202,7 +202,7 @@ class Forker:
 
 
 def crash_of(status: int, kernel: OomCounter) -> Crashed:
-    """Say how a process has ended that has left no other word, by its wait status."""
+    """Describe by its wait status how a process ended that reported no end."""
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         return Crashed(reason="Exited", message=f"exited with code {code} before it returned")
@@ -211,13 +211,15 @@ def crash_of(status: int, kernel: OomCounter) -> Crashed:
         message = "the kernel killed it because the container had no memory left"
         return Crashed(reason="OutOfMemory", message=message)
     known = number in set(signal.Signals)
-    name = signal.Signals(number).name if known else f"signal {number}"  # real-time ones have none
+    name = (
+        signal.Signals(number).name if known else f"signal {number}"
+    )  # real-time signals have no name
     return Crashed(reason="Signalled", message=f"killed by {name}")
 
 
 def _lead_group(launcher: int) -> None:
-    """Lead a group of our own, bound to the launcher's life."""
-    with suppress(OSError):  # we lead one already
+    """Lead our own process group, which dies with the launcher."""
+    with suppress(OSError):  # we already lead one
         os.setpgid(0, 0)
     signal_on_parent_death(signal.SIGKILL)
     if os.getppid() != launcher:  # it died before we asked
@@ -229,7 +231,7 @@ def _run(folder: Path) -> None:
 
 
 def run_alone() -> None:
-    """Be a try that could not be forked: `FOLDER LAUNCHER`, its pid. Does not return."""
+    """Run a try that could not be forked; arguments: `FOLDER LAUNCHER_PID`. Does not return."""
     _, folder, launcher = sys.argv[-3:]
     _lead_group(int(launcher))
     running.become("launcher")
@@ -239,7 +241,7 @@ def run_alone() -> None:
 
 
 def main() -> None:
-    """Be a launcher, whose rank holds the other end of the socket with the descriptor `FD`."""
+    """Run a launcher; argument: `FD`, our end of the socket to the rank."""
     rank = Connection(int(sys.argv[-1]))
     os.set_inheritable(rank.fileno(), False)  # noqa: FBT003
     signal_on_parent_death(signal.SIGTERM)
@@ -248,19 +250,19 @@ def main() -> None:
     with suppress(EOFError, OSError):  # the rank is gone
         _launch(rank, rank.recv())
     running.flush()
-    os._exit(0)  # what the program has registered for its exit is not ours
+    os._exit(0)  # skip the exit handlers that the program registered
 
 
 def _launch(rank: Connection, main: MainModule) -> None:
     try:
         with Watch() as watch:
             main_module.load(main)
-    except BaseException as error:  # noqa: BLE001 - SystemExit, too: of one that is not guarded
+    except BaseException as error:  # noqa: BLE001 - also SystemExit, of a program without a guard
         rank.send(Imported(f"{describe(type(error), error)}\n{traceback.format_exc()}"))
         return
     _line_by_line()
     gc.collect()
-    gc.freeze()  # a collection in a task would copy the pages that it shares with us
+    gc.freeze()  # else a collection in a task would copy the pages that it shares with us
     launcher = Forker(rank, main, watch.why_not_fork())
     if launcher.why_exec:
         sys.stderr.write(f"trainrun: {launcher.why_exec}\n")
@@ -278,7 +280,7 @@ def _launch(rank: Connection, main: MainModule) -> None:
 
 
 def _line_by_line() -> None:
-    """What a task has printed is there although it is killed."""
+    """Flush each line, so that a killed task's output is not lost."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
@@ -299,10 +301,10 @@ def groups() -> dict[int, list[int]]:
 
 
 def used_by(pids: list[int], limit: int) -> int:
-    """Return the bytes that these use: roughly while they are below the limit for sure."""
+    """Return the bytes that these processes use; a cheap upper bound if that is below the limit."""
     roughly = sum(map(_resident, pids))
-    # Where it has just ended, and before Linux 4.14, nobody knows the share of one.
-    return roughly if roughly <= limit else sum(memory_of(it) or _resident(it) for it in pids)
+    # The share is unknown for a process that has just ended, and before Linux 4.14.
+    return roughly if roughly <= limit else sum(memory_of(pid) or _resident(pid) for pid in pids)
 
 
 def _resident(pid: int) -> int:

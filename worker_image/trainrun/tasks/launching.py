@@ -1,7 +1,7 @@
-"""The rank's side of its launcher: start it, have tries run by it, hear how they end.
+"""The rank's side of its launcher: start it, send it tries, receive their ends.
 
-Layer: tasks, asyncio. The launcher is another program, started by exec, since this process may have
-threads. A launcher that dies takes its tasks along; the next try starts another one.
+Layer: tasks, asyncio. The launcher is started by exec, since this process may have threads. If a
+launcher dies, its tasks die with it; the next try starts another launcher.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from trainrun.tasks.records import Crashed, End, TaskRun
 
 LIBRARY = Path(__file__).parents[2]
 PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; from trainrun.tasks import launcher; {call}"
-"""Not by `-m`, which would put the working folder in front of the standard library."""
+"""Not `-m`, which would put the working folder before the standard library."""
 CLOSING = 5.0
-"""Seconds that a launcher has to end by itself, or to kill a try."""
+"""Seconds for a launcher to exit by itself, or to kill a try."""
 WITHHELD = {
     *(variables.SOCKET, variables.STAGING, variables.CONTROL, variables.STACKS, variables.PROCESS),
     *(variables.CHECKPOINT, variables.PLACE, variables.POSTS_URL, variables.POSTS_TOKEN),
     *ProcessPlace.read({}).write(),
 } - {variables.RUN, variables.RUN_ID, variables.ATTEMPT}
-"""Variables by which a task would speak for its rank, or join a process group of the ranks."""
+"""Variables with which a task could act as its rank or join the ranks' process group."""
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Unless the user says otherwise. Importing pyarrow would start a thread that tidies up memory."""
+"""Defaults. Importing pyarrow would otherwise start a thread that cleans up memory."""
 
 
 class LauncherFailed(TrainRunError):
@@ -43,13 +43,13 @@ class LauncherFailed(TrainRunError):
 
 
 def command(call: str, *arguments: str) -> list[str]:
-    """Return how this interpreter is started again, with its options, to make this call."""
+    """Return the command that runs this call in a new interpreter with the same options."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return [sys.executable, *flags, "-c", PROGRAM.format(call=call), str(LIBRARY), *arguments]
 
 
 def kill_group(pid: int) -> None:
-    """Kill what this process leads, if there is any of it."""
+    """Kill the process group that this process leads, if any is left."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -64,9 +64,9 @@ class Launcher:
         self._connection: Connection
         self._imported: asyncio.Future[None]
         self._ended: dict[TaskRun, asyncio.Future[Crashed | None]] = {}
-        """Of the tries that the launcher has to start."""
+        """Tries sent to the launcher."""
         self._pids: dict[TaskRun, int] = {}
-        """Of those that it has started."""
+        """Tries that it has started."""
 
     async def start(self) -> None:
         """Start it and wait until it has imported the program. Raises LauncherFailed."""
@@ -82,13 +82,13 @@ class Launcher:
     async def run(self, ready: ReadyTry) -> End:
         """Run a try and return how it has ended: results are in `ready.folder`, or inline.
 
-        Whoever cancels this kills the try. Raises LauncherFailed where a launcher has to be started
-        anew and cannot."""
+        Cancelling this kills the try. Raises LauncherFailed if a new launcher is needed and cannot
+        start."""
         run, options = ready.order.run, ready.order.options
         devices = tuple(self._free.pop(0) for _ in range(options.gpus))
         try:
             await self.start()
-            while self._process is None:  # it has died since
+            while self._process is None:  # it died meanwhile
                 await self.start()
             (ready.folder / running.CALL).write_bytes(pickle.dumps(ready, protocol=5))
             ended = self._ended[run] = asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ class Launcher:
                 await asyncio.wait([ended])
             except asyncio.CancelledError:
                 self._send(StopTask(run=run))
-                await asyncio.wait([ended], timeout=CLOSING)  # it has the GPUs until then
+                await asyncio.wait([ended], timeout=CLOSING)  # it holds the GPUs until then
                 raise
             end: End = ended.result() or pickle.loads((ready.folder / running.END).read_bytes())
             return end
@@ -106,9 +106,11 @@ class Launcher:
             self._free += devices
 
     async def close(self) -> None:
-        """Kill what runs, and end the launcher."""
+        """Kill the running tries and stop the launcher."""
         if self._process is not None:
-            self._send(None)  # the end of the stream may stay unseen: our children hold it, too
+            self._send(
+                None
+            )  # closing the stream may go unnoticed, since our children hold it as well
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, CLOSING)
             self._over()
@@ -116,7 +118,8 @@ class Launcher:
     def _start(self) -> None:
         ours, theirs = Pipe()
         with theirs:
-            # By this thread, which lives as long as the launcher: its end would be the launcher's.
+            # In this thread, which outlives the launcher: the launcher dies with the thread that
+            # started it.
             self._process = subprocess.Popen(
                 command("launcher.main()", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
@@ -127,15 +130,15 @@ class Launcher:
         self._connection = ours
         self._send(main_module.describe())
         loop = asyncio.get_running_loop()
-        loop.add_reader(ours.fileno(), self._hear)
+        loop.add_reader(ours.fileno(), self._receive)
         self._imported = loop.create_future()
 
     def _send(self, message: object) -> None:
         if self._process is not None:
-            with suppress(OSError):  # it is gone: `_hear` sees that, too
+            with suppress(OSError):  # it is gone, which `_receive` also notices
                 self._connection.send(message)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             message: Imported | TryStarted | TryEnded = self._connection.recv()
         except (EOFError, OSError):
@@ -155,13 +158,13 @@ class Launcher:
         if self._imported.done():
             return
         if failed:
-            said = f"the process that starts tasks cannot import the program: {failed}"
-            self._imported.set_exception(LauncherFailed(said))
+            why = f"the process that starts tasks cannot import the program: {failed}"
+            self._imported.set_exception(LauncherFailed(why))
         else:
             self._imported.set_result(None)
 
     def _over(self) -> None:
-        """The launcher is gone or has to go, and with it all its tasks."""
+        """End the launcher, if it is not gone yet, and all its tasks."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -170,9 +173,11 @@ class Launcher:
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.1)
         process.kill()
-        how = f"the process that starts tasks has ended with code {process.wait()}"
+        how = f"the process that starts tasks exited with code {process.wait()}"
         self._is_imported(how)
-        for pid in self._pids.values():  # what tasks have started; they have died with the launcher
+        for (
+            pid
+        ) in self._pids.values():  # processes that tasks started; the tasks died with the launcher
             kill_group(pid)
         self._pids.clear()
         for ended in self._ended.values():

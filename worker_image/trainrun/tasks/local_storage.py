@@ -1,7 +1,6 @@
-"""The log and the results of a program of tasks in a folder of this machine.
+"""Task storage outside a run: a folder of this machine.
 
-Layer: tasks; the only module here that imports `trainrun.checkpoint`. Where an agent is, it is not
-imported.
+Layer: tasks; the only module here that imports `trainrun.checkpoint`. Not imported under an agent.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ PATIENCE = 1.0
 
 
 class LocalTaskStorage(TaskFolder):
-    """A `TaskStorage` in a folder, which is made where there is none. One program at a time has it,
-    until it is closed or its process ends."""
+    """A `TaskStorage` in a folder, created if missing. One program at a time owns it, until it is
+    closed or its process ends."""
 
     anew = "start the program again"
 
@@ -33,14 +32,14 @@ class LocalTaskStorage(TaskFolder):
         folder.mkdir(exist_ok=True)
         self._lock_file = (folder / "program.lock").open("a+")
         try:
-            # The kernel releases it when its holder dies. The log decides all the same.
+            # The kernel releases the lock when its holder dies. The log still decides.
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock_file.seek(0)
             pid = self._lock_file.read()
             self._lock_file.close()
             raise LogTaken(
-                f"process {pid or '(just starting)'} runs the tasks of {folder}: wait for it, or "
+                f"process {pid or '(just starting)'} runs the tasks of {folder}. Wait for it, or "
                 f"stop it with `kill {pid or 'PID'}`"
             ) from None
         self._lock_file.truncate(0)
@@ -48,6 +47,6 @@ class LocalTaskStorage(TaskFolder):
         self._lock_file.flush()
 
     def close(self) -> None:
-        """Let the next program have it."""
+        """Release the folder to the next program."""
         self._lock_file.truncate(0)
         self._lock_file.close()

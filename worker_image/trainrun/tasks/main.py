@@ -1,6 +1,6 @@
-"""`tasks.run`: the driver and a worker beside `main` in rank 0, a worker in every other rank.
+"""`tasks.run`: rank 0 runs `main`, the driver and a worker; every other rank runs a worker.
 
-Layer: tasks, the shell. Without an agent there is rank 0 alone, and the log is in a folder.
+Layer: tasks, the shell. Without an agent there is only rank 0, and the log is in a folder.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from trainrun.tasks.worker import Worker, cpus_of, devices_of
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds after which a store that has no object is asked again."""
+"""Seconds before a store that reports an object as missing is asked again."""
 AT_HAND = 1.0
 """The same for a folder."""
 REPORT_EVERY = 0.2
 LINE_EVERY = 10.0
-"""Seconds between two lines for people."""
+"""Seconds between two progress lines."""
 
 
 def run(
@@ -56,21 +56,21 @@ def run(
     max_reconstructions: int = 3,
     storage: str | os.PathLike[str] | None = None,
 ) -> T:
-    """Run `main`, which calls tasks, and return what it returns.
+    """Run `main`, which calls tasks, and return its result.
 
-    In a run rank 0 runs it; every other rank runs tasks and exits in here. What is done is in the
-    log, so the same program that is started again goes on where it was.
+    In a run, rank 0 runs `main`; every other rank runs tasks and exits inside this call. Finished
+    tasks are in the log, so starting the same program again continues where it stopped.
 
     Args:
-        main: Takes no arguments, and must make the same calls whenever it runs.
-        lineage: "off": a result that is lost is not made again.
-        lineage_limit: Bytes of arguments that are kept to make lost results again; the oldest
-            finished calls are forgotten beyond it.
-        max_reconstructions: Times that a lost result is made again, where its task says nothing.
-        storage: The folder of log and results outside of a run; `.trainrun/tasks/<program>` in the
-            working folder if left out. In a run they are in the run's storage.
+        main: Takes no arguments and must make the same calls every time it runs.
+        lineage: "off": lost results are not rebuilt.
+        lineage_limit: Bytes of arguments kept for rebuilds; above it the oldest finished calls
+            are dropped.
+        max_reconstructions: How often a lost result is rebuilt, unless its task sets a limit.
+        storage: The folder for log and results outside a run; default `.trainrun/tasks/<program>`
+            in the working folder. In a run they are in the run's storage.
 
-    Raises InvalidSpec, TaskLogDamaged, LogTaken outside of a run, and whatever `main` raises.
+    Raises InvalidSpec, TaskLogDamaged, LogTaken outside a run, and whatever `main` raises.
     """
     limits = {"lineage_limit": lineage_limit, "max_reconstructions": max_reconstructions}
     options = changed(ProgramOptions(), "tasks.run", {"lineage": lineage, **limits})
@@ -88,13 +88,13 @@ def run(
 
 @dataclass(frozen=True)
 class _Home:
-    """Where this process is."""
+    """Where this process runs, and where it keeps things."""
 
     place: ProcessPlace
     storage: Path | None
-    """The folder of log and results; None: in a run, whose agent has them."""
+    """The folder for log and results; None in a run, where the agent has them."""
     cache: Path
-    """A folder of this machine alone."""
+    """A folder on this machine's own disk."""
 
     @staticmethod
     def find(storage: str | os.PathLike[str] | None) -> _Home:
@@ -107,7 +107,7 @@ class _Home:
 
     @property
     def inside(self) -> bool:
-        """In a run."""
+        """Whether this process belongs to a run."""
         return self.storage is None
 
     @contextlib.contextmanager
@@ -134,8 +134,8 @@ class _Home:
 
 
 async def _work(home: _Home) -> None:
-    """In every rank but the first: run tasks until the driver says Leave."""
-    # The driver says when to go. Not SIG_IGN, which the tasks' processes would inherit.
+    """In every rank but 0: run tasks until the driver sends Leave."""
+    # The driver decides when to leave. Not SIG_IGN, which the tasks' processes would inherit.
     signal.signal(signal.SIGTERM, lambda *_: None)
     key = await asyncio.to_thread(attempt_key)
     place = home.place
@@ -144,7 +144,7 @@ async def _work(home: _Home) -> None:
 
 
 class _Running:
-    """The driver and a worker, in a thread beside `main`."""
+    """The driver and a worker, in a second thread next to `main`."""
 
     def __init__(self, home: _Home, options: ProgramOptions) -> None:
         self._home = home
@@ -182,13 +182,13 @@ class _Running:
             raise self._verdict(self._driver.error)
         if self._home.inside and isinstance(raised, OfTask):
             raise FatalError(
-                f"{raised}\nThe log keeps this end, so no restart helps; "
-                "`trainrun tasks rebuild --failed` lets failed tasks be tried anew"
+                f"{raised}\nThe log keeps this result, so a restart does not help. "
+                "Run `trainrun tasks rebuild --failed` to try failed tasks again"
             ) from raised
 
     def _on_term(self, _signum: int, _frame: FrameType | None) -> None:
-        """A notice: no new task starts, and we go once those that run have ended. The second time
-        it is the driver, which is over."""
+        """SIGTERM. The first one is a notice: start no new task, leave once the running ones have
+        ended. The second one comes from `_drive`, when the driver is over."""
         if self._driver.error is not None:
             raise self._verdict(self._driver.error)
         if self._driver.over:
@@ -196,7 +196,7 @@ class _Running:
         self._loop.call_soon_threadsafe(self._driver.leave)
 
     def _verdict(self, error: BaseException) -> BaseException:
-        """What the run is to make of it."""
+        """The error to raise, so that a run reacts correctly."""
         if isinstance(error, LogTaken) and self._home.inside:
             return RetryError(f"{error}")
         if isinstance(error, TaskLogDamaged) and self._home.inside:
@@ -247,8 +247,8 @@ class _Running:
 
 
 async def run_and_report(driver: Driver, *, in_run: bool) -> None:
-    """Let it turn until it is over, and tell its counts meanwhile: each finished task is a step of
-    the run; outside of one they are a line on stderr now and then."""
+    """Run the driver until it is over and report its counts: in a run each finished task is a step;
+    outside a run a line goes to stderr every `LINE_EVERY` seconds."""
     turning = asyncio.create_task(driver.run())
     shown: Counts | None = None
     while not turning.done():
@@ -259,7 +259,7 @@ async def run_and_report(driver: Driver, *, in_run: bool) -> None:
             if in_run:
                 _report(counts, driver.replayed.done)
             else:
-                with contextlib.suppress(OSError):  # nobody reads it any more
+                with contextlib.suppress(OSError):  # the reader is gone
                     sys.stderr.write(f"{_line(counts)}\n")
     await turning
 
@@ -273,12 +273,12 @@ def _line(counts: Counts) -> str:
         "retries": counts.retried,
         "rebuilt": counts.rebuilt,
     }
-    said = [f"{counts.done} of {counts.total} done"]
-    said += [f"{number} {what}" for what, number in others.items() if number]
-    return f"tasks: {', '.join(said)}"
+    parts = [f"{counts.done} of {counts.total} done"]
+    parts += [f"{number} {what}" for what, number in others.items() if number]
+    return f"tasks: {', '.join(parts)}"
 
 
 def _report(counts: Counts, step: int) -> None:
-    told = {f"tasks_{name}": number for name, number in asdict(counts).items()}
-    del told["tasks_waiting"]
-    reporting.report(told, step=step)
+    metrics = {f"tasks_{name}": number for name, number in asdict(counts).items()}
+    del metrics["tasks_waiting"]
+    reporting.report(metrics, step=step)

@@ -1,7 +1,7 @@
-"""The program's main module, imported by another process; and whether that one may fork then.
+"""Import the program's main module in another process, and decide whether that process may fork.
 
-Layer: tasks. As multiprocessing's spawn does it, but not by its functions: they fix the start
-method of the program's own processes, and leave `python -m package` out.
+Layer: tasks. It does what multiprocessing's spawn does, but not with its functions: those fix the
+start method of the program's own processes and do not support `python -m package`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class MainModule:
     """What another process needs to import it."""
 
     name: str
-    """Of a program that was started by `python -m name`; else empty."""
+    """For a program started with `python -m name`; else empty."""
     path: str
-    """Its file; empty: there is none, as with `python -c`."""
+    """Its file; empty if there is none, as with `python -c`."""
     sys_path: tuple[str, ...]
     argv: tuple[str, ...]
     folder: str
     """The working folder."""
     pid: int
-    """Of the process that has described it."""
+    """Process id of the process that described it."""
 
 
 def describe() -> MainModule:
-    """Describe that of this process."""
+    """Describe the main module of this process."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)
@@ -48,7 +48,7 @@ def describe() -> MainModule:
 
 
 def load(main: MainModule) -> None:
-    """Make it this process's, without what it guards by `if __name__ == "__main__"`.
+    """Import it as this process's main module, without its `if __name__ == "__main__"` part.
 
     Raises whatever its import raises."""
     os.chdir(main.folder)
@@ -61,20 +61,20 @@ def load(main: MainModule) -> None:
     else:
         content = runpy.run_path(main.path, run_name="__mp_main__")
     module.__dict__.update(content)
-    for value in content.values():  # what is pickled here is read where it is `__main__`'s
+    for value in content.values():  # pickles made here are read where the module is `__main__`
         if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__mp_main__":
             value.__module__ = "__main__"
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
 class Watch:
-    """Looks on while a program is imported. At best it knows which module has started a thread."""
+    """Watches the import of a program, to name the module that starts a thread."""
 
     def __init__(self) -> None:
         self._culprits = dict.fromkeys(threads(), "")
-        """By thread."""
+        """Module by thread."""
         self._importing = ""
-        """The module that was looked for last."""
+        """The module being imported."""
 
     def __enter__(self) -> Watch:
         sys.meta_path.insert(0, self)
@@ -86,7 +86,7 @@ class Watch:
         self._look()
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Find nothing, but look: called before each import."""
+        """Called before each import: find nothing, but look for new threads."""
         self._look()
         self._importing = name
 
@@ -95,19 +95,19 @@ class Watch:
             self._culprits.setdefault(thread, self._importing)
 
     def why_not_fork(self) -> str:
-        """Return why this process must not fork; empty: it may."""
+        """Return why this process must not fork; empty if it may."""
         if gpus := _open_gpus():
-            what = f"the program has opened a GPU ({gpus})"
+            what = f"importing the program opened a GPU ({gpus})"
         else:
             _settle()
             here = threads()
             if len(here) == 1:
                 return ""
             culprits = sorted({self._culprits.get(thread, "") for thread in here} - {""})
-            what = f"{' and '.join(culprits) or 'a module'} has started threads"
+            what = f"importing {' and '.join(culprits) or 'a module'} started threads"
         return (
-            f"{what} when it was imported, so tasks cannot be forked: each task starts an "
-            "interpreter and imports the program, which takes longer. Do that within functions"
+            f"{what}, so tasks cannot be forked: each one starts a new interpreter, which takes "
+            "longer. Do this inside functions instead"
         )
 
 
@@ -117,10 +117,10 @@ def threads() -> list[str]:
 
 
 def _settle() -> None:
-    """Fork once, for nothing: OpenBLAS ends its threads before a fork, and starts them when they
-    are needed. Without it whoever imports numpy would have threads."""
+    """Fork once without need: OpenBLAS ends its threads before a fork and restarts them on demand.
+    Otherwise every program that imports numpy would have threads."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Python 3.12: that there are threads
+        warnings.simplefilter("ignore")  # Python 3.12 warns about threads
         pid = os.fork()
     if pid == 0:
         os._exit(0)

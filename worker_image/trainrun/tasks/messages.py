@@ -1,9 +1,9 @@
-"""What a driver and its workers tell each other; and what a worker and its launcher do.
+"""Messages between a driver and its workers, and between a worker and its launcher.
 
-Layer: tasks. Pickled: over the wire, and read only from a peer that has proven that it knows the
-attempt's key; to and from the launcher over a socket that both have from the start, while arguments
-and results go by files of the try's folder. Level-triggered where something may be lost: a worker
-repeats an end until the driver has heard it.
+Layer: tasks. Messages are pickled. Over the network they are read only from a peer that has proven
+the attempt's key; the launcher uses a socket pair, with arguments and results in files of the try's
+folder. Level-triggered where a message may be lost: a worker repeats an end until the driver has
+acknowledged it.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ class Input:
     key: str
     index: int
     object: str
-    """Its name in the keep; empty where it is inline."""
+    """Its stored name; empty if it is inline."""
     output: Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTask:
-    """Run this."""
+    """Run this try."""
 
     run: TaskRun
     function: str
     """`module:qualname`; the module of the program itself is `__main__`."""
     arguments: bytes
-    """A pickle of `(args, kwargs)`, in which each reference is an `ObjectRef`."""
+    """A pickle of `(args, kwargs)`; references are `ObjectRef`s."""
     options: TaskOptions
     inputs: tuple[Input, ...] = ()
-    """Of each reference that stands in the arguments."""
+    """One for each reference in the arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask:
-    """End this, and say Stopped of it; to the launcher: kill it."""
+    """End this try and report Stopped; to the launcher: kill it."""
 
     run: TaskRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """This end stands in the log: forget it."""
+    """This end is in the log: forget it."""
 
     run: TaskRun
 
@@ -70,14 +70,14 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The first message of a connection, also of one that is made anew after a blip."""
+    """The first message of every connection, including reconnections."""
 
     worker: int
     """Its rank."""
     cpus: float
     gpus: int
     running: tuple[TaskRun, ...] = ()
-    """Those that still run, or whose end was not heard."""
+    """Tries that still run or whose end was not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """The answer to Leave, and the last message: the hub keeps it to itself."""
+    """The answer to Leave, and the last message; the hub does not pass it on."""
 
 
 ToWorker = StartTask | StopTask | Acknowledged | Bring | Leave
@@ -107,7 +107,7 @@ ToDriver = Joined | Ended | Brought
 
 @dataclass(frozen=True, slots=True)
 class ReadyTry:
-    """A try whose inputs are here: what stands in the folder's file `call`."""
+    """A try whose inputs are on this node: the content of the folder's file `call`."""
 
     order: StartTask
     """Without its inputs."""
@@ -115,12 +115,12 @@ class ReadyTry:
     """By key and index of each reference: the pickle, a file with it, or the directory of a
     `Folder`; read-only."""
     folder: Path
-    """Its own, empty: result number I that is not inline is left as the file `I`."""
+    """Its own empty folder. Result I, unless inline, becomes the file `I`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTry:
-    """To the launcher: run what stands in the folder's file `call`."""
+    """To the launcher: run the folder's file `call`."""
 
     run: TaskRun
     folder: Path
@@ -131,14 +131,14 @@ class StartTry:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """From the launcher: it is ready; or why it cannot import the program, and ends."""
+    """From the launcher: it is ready, or why it cannot import the program and exits."""
 
     failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TryStarted:
-    """From the launcher: its process, which leads a group of its own."""
+    """From the launcher: the try's process, which leads its own group."""
 
     run: TaskRun
     pid: int
@@ -146,8 +146,8 @@ class TryStarted:
 
 @dataclass(frozen=True, slots=True)
 class TryEnded:
-    """From the launcher: its process is gone, and what it has started has been killed."""
+    """From the launcher: the try's process is gone and its children are killed."""
 
     run: TaskRun
     crash: Crashed | None
-    """None: the folder's file `end` says how it went."""
+    """None: the folder's file `end` has the outcome."""

@@ -17,15 +17,15 @@ Need = tuple[float, int]
 
 @dataclass(slots=True)
 class WorkerRoom:
-    """Of one worker: all of it, and what is free."""
+    """One worker's capacity, in all and free."""
 
     size: Need
     free: Need
     here: bool = True
-    """Its connection stands."""
+    """Its connection is up."""
 
     def could(self, need: Need) -> bool:
-        """Whether the task fits when nothing else runs there."""
+        """Whether the task fits an empty worker."""
         return _within(need, self.size)
 
     def fits(self, need: Need) -> bool:
@@ -33,54 +33,54 @@ class WorkerRoom:
         return self.here and _within(need, self.free)
 
     def spares(self, need: Need, kept: Need) -> bool:
-        """Whether the task, where it fits, takes nothing of what is kept free."""
+        """Whether the task, if it fits, leaves `kept` free."""
         each = zip(self.free, need, kept, strict=True)
         return all(not needed or free - needed >= keep for free, needed, keep in each)
 
     def take(self, need: Need, sign: int = 1) -> None:
-        """Occupy this, or give it back with -1. Rounded, since tenths of a CPU add up badly."""
+        """Occupy this need, or release it with -1. Rounded, since tenths of a CPU do not add up."""
         cpus, gpus = self.free
         self.free = round(cpus - sign * need[0], 6), gpus - sign * need[1]
 
 
 class Places:
-    """Workers, what runs there, and the tasks that may start, oldest first.
+    """Workers, the tries that run there, and the tasks that may start, oldest first.
 
-    Tasks of equal needs stand in one queue, so a full house costs a look at each queue's head.
+    Tasks with equal needs share a queue, so if all workers are full only the heads are looked at.
     """
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
-        """Workers that will join; before they have, no task is said to fit nowhere."""
+        """Workers that will join. Until they have, no task counts as too large for all of them."""
         self.rooms: dict[int, WorkerRoom] = {}
         self.runs: dict[TaskRun, tuple[int, Need]] = {}
         self._queues: dict[Need, list[tuple[int, str]]] = {}
         self._reserved: tuple[str, int] = ("", -1)
-        """The oldest task that did not fit, and the worker that is kept free for it."""
+        """The oldest task that did not fit, and the worker reserved for it."""
 
     def joined(self, worker: int, cpus: float, gpus: int) -> None:
-        """A worker is here, maybe again."""
+        """A worker connected, possibly again."""
         self.rooms[worker] = room = WorkerRoom((cpus, gpus), (cpus, gpus))
         for where, need in self.runs.values():
             if where == worker:
                 room.take(need)
 
     def away(self, worker: int) -> None:
-        """Its connection is lost; what runs there keeps its place."""
+        """The worker's connection is lost; its tries keep their places."""
         if worker in self.rooms:
             self.rooms[worker].here = False
 
     def here(self, worker: int) -> bool:
-        """Whether something can be sent there now."""
+        """Whether the worker is connected."""
         return worker in self.rooms and self.rooms[worker].here
 
     def take(self, run: TaskRun, worker: int, need: Need) -> None:
-        """This try occupies its place from now on."""
+        """Occupy a place for this try."""
         self.runs[run] = worker, need
         self.rooms[worker].take(need)
 
     def free(self, run: TaskRun) -> None:
-        """This try is over; twice is fine."""
+        """Release the place of this try; may be repeated."""
         if run in self.runs:
             worker, need = self.runs.pop(run)
             self.rooms[worker].take(need, -1)
@@ -92,11 +92,11 @@ class Places:
     def place(
         self, alive: Callable[[str], bool], start: Callable[[str, int | None, Need], None]
     ) -> None:
-        """Start each task that fits, oldest first, on its worker, where `start` calls `take`.
+        """Start each task that fits, oldest first; `start` must call `take`.
 
-        Those that are not `alive` are dropped; None as worker: no worker is big enough. The oldest
-        that does not fit now keeps a worker free from younger ones: always the same one, so that
-        it gets its turn."""
+        Drops tasks that are not `alive`. `start` gets None as worker if no worker is large enough.
+        The oldest task that does not fit now reserves one worker, always the same one, so that
+        younger tasks cannot starve it."""
         heads = sorted((*queue[0], need) for need, queue in self._queues.items() if queue)
         reserved, kept = ("", -1), (0.0, 0)
         while heads:
@@ -104,7 +104,7 @@ class Places:
             if alive(key):
                 worker = self._roomiest(need, reserved[1], kept)
                 if worker is None and not self._hopeless(need):
-                    # All tasks of these needs wait; younger ones with other needs may fit.
+                    # All tasks with these needs wait; younger ones with other needs may fit.
                     if not reserved[0]:
                         reserved, kept = (key, self._reserve(key, need)), need
                     continue

@@ -1,6 +1,6 @@
-"""The face of the driver in the thread of `main`, and in any other one.
+"""The driver as `main` and other threads of the program see it.
 
-Layer: tasks. Values are read and written here, in the caller's thread: their pickles are the
+Layer: tasks. Values are pickled and unpickled here, in the caller's thread, since that runs the
 user's code.
 """
 
@@ -32,11 +32,12 @@ from trainrun.tasks.task_storage import RetryingTaskStorage
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Results that `get` downloads at a time."""
+"""Parallel downloads of `get`."""
 
 
 class Program:
-    """What `tasks.get` and its siblings ask. Any thread may; KeyboardInterrupt ends a wait."""
+    """Answers `tasks.get` and its siblings. Any thread may call it; KeyboardInterrupt ends a
+    wait."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Program:
         self._calls: deque[Call] = deque()
 
     def call(self, call: Call) -> None:
-        """Take a call; an equal one that is done already is not run again."""
+        """Accept a call; an equal call that is done is not run again."""
         self._calls.append(call)
-        if len(self._calls) == 1:  # else the loop is woken already: that costs most
+        if len(self._calls) == 1:  # else the loop is already woken, which is the expensive part
             self._loop.call_soon_threadsafe(self._take_calls)
 
     def _take_calls(self) -> None:
@@ -65,22 +66,22 @@ class Program:
             self._calls.popleft()
 
     def get(self, refs: tuple[ObjectRef, ...], timeout: float | None) -> list[Any]:
-        """The values. Raises the first error as soon as it is known, and GetTimeoutError."""
+        """The values. Raises the first error at once, and GetTimeoutError."""
         place = Path(tempfile.mkdtemp(dir=self._place))
         found = self._ask(self._fetched(refs, timeout, place))
         loaded = [values.load_value(path or values.inline_of(output)) for output, path in found]
         if all(output.kind == "Value" for output, _ in found):
-            remove_directory(place)  # the cache keeps a Folder for as long as there is a link
+            remove_directory(place)  # the cache keeps a Folder as long as a link to it exists
         return loaded
 
     def wait(
         self, refs: tuple[ObjectRef, ...], num_returns: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """Those whose outcome is known, at most `num_returns`, and the others, in their order."""
-        return self._ask(self._known(refs, num_returns, timeout))
+        """The references with an outcome, at most `num_returns`, and the others, in order."""
+        return self._ask(self._divided(refs, num_returns, timeout))
 
     def put(self, key: str, value: object) -> None:
-        """Store a value under this key, if it is not there."""
+        """Store a value under this key unless it is there."""
         if self._ask(self._is_stored(key)):
             return
         with tempfile.TemporaryDirectory(dir=self._place) as place:
@@ -94,7 +95,7 @@ class Program:
         self._loop.call_soon_threadsafe(self._driver.given, key, output)
 
     def cancel(self, ref: ObjectRef) -> None:
-        """Stop its task, or never start it."""
+        """Stop its task, or do not start it."""
         self._loop.call_soon_threadsafe(self._driver.cancel, ref.key)
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
@@ -102,33 +103,33 @@ class Program:
         try:
             return answer.result()
         except TrainRunError as error:
-            # Its message says what happened; where in here it went through helps nobody.
+            # The message says what happened; the frames in here do not help.
             raise error.with_traceback(None) from error.__cause__
         except BaseException:
             answer.cancel()
             raise
 
-    async def _known(
+    async def _divided(
         self, refs: tuple[ObjectRef, ...], number: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        # Another class than TimeoutError before Python 3.11.
+        # Not the same class as TimeoutError before Python 3.11.
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._driver.wait([ref.key for ref in refs], number), timeout)
         outcomes = [self._driver.engine.outcome(ref.key) for ref in refs]
-        # Values before errors: whoever waits for the first and cancels the rest finds the cancelled
-        # ones known at once when the program is started again.
-        places = [at for at, it in enumerate(outcomes) if isinstance(it, Ready)]
-        places += [at for at, it in enumerate(outcomes) if isinstance(it, Broken)]
+        # Values before errors: a program that waits for the first result and cancels the rest gets
+        # the cancelled ones at once when it is started again.
+        places = [at for at, outcome in enumerate(outcomes) if isinstance(outcome, Ready)]
+        places += [at for at, outcome in enumerate(outcomes) if isinstance(outcome, Broken)]
         chosen = set(places[:number])
-        known = [ref for at, ref in enumerate(refs) if at in chosen]
-        return known, [ref for at, ref in enumerate(refs) if at not in chosen]
+        ended = [ref for at, ref in enumerate(refs) if at in chosen]
+        return ended, [ref for at, ref in enumerate(refs) if at not in chosen]
 
     async def _is_stored(self, key: str) -> bool:
         found = self._driver.engine.output_of(key, 0)
         if found is None:
             return False
         name, output = found
-        # A value that was lost since it was put is at hand again.
+        # This also stores again a value that was lost since it was put.
         return bool(output.inline) or (
             await self._storage(self._storage.storage.sizes, [name]) == [output.size]
         )
@@ -142,8 +143,8 @@ class Program:
             waiting = [ref for ref in refs if self._driver.engine.outcome(ref.key) is None]
             raise GetTimeoutError(
                 f"{len(waiting)} of {len(refs)} results are not there after {timeout:g} s, "
-                f"{waiting[0] if waiting else refs[0]!r} among them; "
-                "ask again, with a longer timeout or without one"
+                f"for example {waiting[0] if waiting else refs[0]!r}. "
+                "Call get again, with a longer timeout or without one"
             ) from None
 
     async def _fetched_sometime(
@@ -160,7 +161,7 @@ class Program:
         return [found[ref] for ref in refs]
 
     async def _fetched_one(self, ref: ObjectRef, place: Path) -> tuple[Output, Path | None]:
-        """Until it is read: what is missing or damaged is looked for, and made again."""
+        """Download one result. If it is missing or damaged, wait for its search and rebuild."""
         while True:
             await self._driver.wait([ref.key], 1)
             result = self._result(ref)
@@ -178,7 +179,7 @@ class Program:
                 await self._driver.missing(ref.key, ref.index, damaged=damaged)
 
     def _result(self, ref: ObjectRef) -> tuple[str, Output] | None:
-        """Its name and content; None: it is being made again. Raises what has become of it."""
+        """Its stored name and content; None while it is rebuilt. Raises its error."""
         outcome = self._driver.engine.outcome(ref.key)
         if isinstance(outcome, Broken):
             raise raisable(outcome)
@@ -186,8 +187,8 @@ class Program:
 
 
 def raisable(broken: Broken) -> Exception:
-    """The error as `get` raises it: one of its own for each time, and a TaskError that is also an
-    instance of the class of the exception that the task has raised."""
+    """A new error for `get` to raise. A TaskError is also an instance of the class of the exception
+    that the task raised."""
     error = broken.error
     if not isinstance(error, TaskError):
         return copy.copy(error).with_traceback(None)
@@ -202,7 +203,7 @@ def raisable(broken: Broken) -> Exception:
 def _unpickled(pickled: str) -> BaseException | None:
     try:
         cause = pickle.loads(base64.b64decode(pickled)) if pickled else None
-    except Exception:  # noqa: BLE001 - of the user's class, in this process
+    except Exception:  # noqa: BLE001 - unpickling runs the user's class
         return None
     return cause if isinstance(cause, BaseException) else None
 
@@ -221,7 +222,7 @@ def _as_both(raised: TaskError, cause: Exception) -> Exception:
 
 def _both(cause: type[Exception]) -> type[TaskError]:
     fields = {
-        "__init__": lambda *_: None,  # the class's own takes we do not know what
+        "__init__": lambda *_: None,  # the arguments of the class's own are unknown
         "__str__": lambda self: str(self.args[0]),
         "__module__": "trainrun.tasks",
     }

@@ -1,8 +1,8 @@
-"""What stands in the log of a program of tasks, in batches, each written once, in one total order.
+"""Records of the log of a program of tasks, written once in batches, in one total order.
 
-Layer: tasks, pure. Invariant: a record precedes its effect, so whoever reads the log knows every
-try that may have begun, and budgets are exact whatever dies. Every end of a try without a result or
-a recorded exception is the system's: exit code 0 is one of them, as in Ray.
+Layer: tasks, pure. Invariant: a record precedes its effect, so the log shows every try that may
+have started, and retry budgets stay exact whatever dies. An end without a result or a recorded
+exception is a system failure, exit code 0 included, as in Ray.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ class TaskRun:
 
     key: str
     generation: int = 1
-    """Of its results: one more for each rebuild."""
+    """Generation of its results; grows with each rebuild."""
     number: int = 1
-    """Of the try, over all generations; only grows."""
+    """Number of the try over all generations; only grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One result: where it is and what it holds."""
+    """One result: its content and where it is."""
 
     digest: str
     """sha256 of the object's bytes, as hex."""
     size: int
     """Bytes of the object."""
     kind: Literal["Value", "Folder"] = "Value"
-    """`Folder`: a tar of it, always the same for the same files."""
+    """`Folder`: a tar, the same bytes for the same files."""
     inline: str = ""
-    """The pickle itself, base64, where it is small; then there is no object."""
+    """A small result's pickle, base64; then there is no object."""
     kept: Literal["Store", "Node"] = "Store"
-    """`Node`: only in the caches of the worker that made it."""
+    """`Node`: only in the cache of the node that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """It has returned, and all its results are where they belong."""
+    """The function returned and all its results are stored."""
 
     outputs: tuple[Output, ...]
     seconds: float
@@ -48,41 +48,41 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashed:
-    """Its process has ended without a result: by a signal, an exit code, or for want of memory."""
+    """Its process ended without a result: by a signal, an exit code, or out of memory."""
 
     reason: Literal["Exited", "Signalled", "OutOfMemory", "TimedOut"]
     message: str
-    """For people: `killed by SIGSEGV`, `exited with code 0 before it returned`."""
+    """For users: `killed by SIGSEGV`, `exited with code 0 before it returned`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """It has raised an exception, or its result cannot be pickled."""
+    """The function raised an exception, or its result cannot be pickled."""
 
     error: str
     """`ValueError: no such shard`."""
     traceback: str
     pickled: str = ""
-    """The exception, base64; empty where it cannot be pickled."""
+    """The exception, pickled, base64; empty if it cannot be pickled."""
     retriable: bool = False
-    """It is listed by `retry_exceptions`."""
+    """`retry_exceptions` lists it."""
     cancelled: bool = False
     """It was a KeyboardInterrupt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputMissing:
-    """It was never begun: a result that it takes could not be read."""
+    """The function was not called: one of its inputs could not be read."""
 
     key: str
     index: int
     why: Literal["Absent", "Damaged"]
-    """Absent: the store says that it is not there. Damaged: its digest is wrong."""
+    """Absent: the store does not have it. Damaged: its digest is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """It was ended because we said so: cancelled, or the worker leaves."""
+    """The driver ended the try: it was cancelled, or the worker leaves."""
 
 
 End = Finished | Crashed | Raised | InputMissing | Stopped
@@ -90,33 +90,33 @@ End = Finished | Crashed | Raised | InputMissing | Stopped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """A driver takes the program up. What ran under the one before runs no more."""
+    """A driver starts or continues the program. Tries of the previous driver no longer run."""
 
     session: str
-    """Unlike that of every other driver."""
+    """Unique to this driver."""
     attempt: int = 0
-    """Of the run; 0: outside of one."""
+    """The run's attempt; 0 outside a run."""
     lost: tuple[int, ...] = ()
-    """Workers that were lost when the driver before ended: their tries cost a retry."""
+    """Workers lost with the previous driver: their tries cost a retry."""
     kind: Literal["Began"] = "Began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatched:
-    """A try goes to a worker."""
+    """A try is sent to a worker."""
 
     key: str
     generation: int
     number: int
     worker: int
     function: str = ""
-    """`module:qualname`, with the first try alone; so are the next three."""
+    """`module:qualname`. Set only for the first try, like the next three fields."""
     arguments: str = ""
-    """In short, for people."""
+    """In short, for messages."""
     parents: tuple[str, ...] = ()
-    """Keys of the results that it takes."""
+    """Keys of its inputs."""
     code: str = ""
-    """Digest of the module's file, to name done tasks whose module has changed since."""
+    """Digest of the module's code, to find done tasks whose code has changed since."""
     kind: Literal["Dispatched"] = "Dispatched"
 
 
@@ -127,14 +127,14 @@ FailedReason = Literal[
     "TimedOut",
     "Raised",
     "WorkerLost",
-    "InputMissing",  # never counted, like the next
+    "InputMissing",  # never counted; neither is the next
     "Stopped",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A try has ended badly."""
+    """A try ended without a result."""
 
     key: str
     number: int
@@ -143,17 +143,17 @@ class Failed:
     counted: bool = True
     """It costs a retry."""
     final: bool = False
-    """There is none left, or it is not retried."""
+    """No retry is left, or the failure is not retried."""
     traceback: str = ""
-    """Of an exception that is final."""
+    """Only of a final exception."""
     error: str = ""
-    """The exception itself, pickled, base64; with a final one alone."""
+    """The exception, pickled, base64; only if it is final."""
     kind: Literal["Failed"] = "Failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """All results of a generation are there: the commit."""
+    """The commit: all results of a generation are stored."""
 
     key: str
     generation: int
@@ -166,7 +166,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A value of `put`: a leaf, which nobody can make again."""
+    """A value of `put`, which no task can rebuild."""
 
     key: str
     output: Output
@@ -175,19 +175,19 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild:
-    """A result of this key is lost and wanted: its task runs again."""
+    """A result of this key is lost and needed, so its task runs again."""
 
     key: str
     generation: int
     """The new one."""
     why: str
-    """For people: which object, and what is wrong with it."""
+    """For users: which object, and what is wrong with it."""
     kind: Literal["Rebuild"] = "Rebuild"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A rebuild gave another content than before."""
+    """A rebuild gave different content than before."""
 
     key: str
     generation: int
@@ -197,7 +197,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """Nobody wants it any more: `tasks.cancel`, or a KeyboardInterrupt in it."""
+    """Cancelled, by `tasks.cancel` or by a KeyboardInterrupt in the task."""
 
     key: str
     kind: Literal["Cancelled"] = "Cancelled"
@@ -205,7 +205,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Somebody wants it to be tried anew with fresh budgets: a failed or a cancelled one."""
+    """A failed or cancelled task is to be tried again, with fresh budgets."""
 
     key: str
     kind: Literal["Reset"] = "Reset"
@@ -213,7 +213,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The program has ended by itself."""
+    """The program ended by itself."""
 
     outcome: Literal["Returned", "Raised"]
     kind: Literal["Over"] = "Over"
@@ -224,11 +224,11 @@ Record = Began | Dispatched | Failed | Done | Given | Rebuild | Changed | Cancel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one object of the log holds."""
+    """The content of one object of the log."""
 
     session: str
-    """Who wrote it: see `Began.session`; `cli` for a person's command."""
+    """Its writer: see `Began.session`; `cli` for a user's command."""
     records: tuple[Record, ...]
     time: float = 0.0
-    """Seconds since the epoch on the writer's clock; for people alone."""
+    """Seconds since the epoch on the writer's clock; only for display."""
     version: int = 1

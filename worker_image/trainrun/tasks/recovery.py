@@ -1,7 +1,7 @@
-"""Lost results: what is looked for, what is made again, and what cannot be.
+"""Lost results: which to search for, which to rebuild, and which cannot be rebuilt.
 
-Layer: tasks, pure. Whether something is rebuilt depends on what is lost and on who waits now; it is
-found out anew whenever one of them may have changed.
+Layer: tasks, pure. A rebuild depends on what is lost and on who waits now, so it is decided again
+whenever one of them may have changed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Recovery:
         self._state = state
         self._options = options
         self._asked: dict[ObjectRef, set[str]] = {}
-        """Looks under way, and the lost keys whose rebuild is considered after the answer."""
+        """Running searches, and the lost keys whose rebuild is decided after the answer."""
         self._seen: set[ObjectRef] = set()
-        """Found by such a look."""
+        """Found by such a search."""
         self._given_up: set[str] = set()
         """Keys with lost results that cannot be rebuilt."""
         self._argument_sizes: OrderedDict[str, int] = OrderedDict()
@@ -33,12 +33,12 @@ class Recovery:
         self._bytes = 0
 
     def wanted(self, key: str) -> None:
-        """One more waits for this key."""
+        """A waiter was added for this key."""
         if key in self._given_up:
             self._state.broken.pop(key, None)
 
     def lost(self, ref: ObjectRef, why: str) -> None:
-        """Nobody has it."""
+        """This result is lost."""
         state = self._state
         self._answered(ref)
         if not state.stored(ref):
@@ -50,7 +50,7 @@ class Recovery:
         state.dirty[ref.key] = None
 
     def present(self, ref: ObjectRef) -> None:
-        """It is there."""
+        """This result exists."""
         state = self._state
         if self._answered(ref) and ref not in state.off:
             self._seen.add(ref)
@@ -61,14 +61,14 @@ class Recovery:
             self.again(ref.key)
 
     def again(self, key: str) -> None:
-        """This key is as good as new: what could not be rebuilt for want of it may be now."""
+        """This key can run again, so keys that could not be rebuilt without it are tried again."""
         keys, self._given_up = self._given_up | {key}, set()
         for its in sorted(keys):
             self._state.settle(its, None)
             self._state.dirty[its] = None
 
     def missing(self, ref: ObjectRef) -> None:
-        """A worker could not read it: it is looked for before anybody else tries."""
+        """A worker could not read this result: search for it before another reader tries."""
         state = self._state
         if state.there(ref) and state.stored(ref):
             state.flip(ref, there=False)
@@ -77,7 +77,7 @@ class Recovery:
             self._look(ref)
 
     def finished(self, task: Task) -> None:
-        """It has its results: its arguments are kept for rebuilds, within the limit."""
+        """The task has its results. Its arguments are kept for rebuilds, up to the limit."""
         self._argument_sizes[task.call.key] = size = len(task.call.arguments)
         self._bytes += size
         while self._bytes > self._options.lineage_limit:
@@ -87,11 +87,11 @@ class Recovery:
             oldest.evicted, oldest.call = True, replace(oldest.call, arguments=b"")
 
     def _in_use(self, key: str) -> None:
-        """It runs again: its arguments are not forgotten meanwhile."""
+        """The key runs again: keep its arguments meanwhile."""
         self._bytes -= self._argument_sizes.pop(key, 0)
 
     def rebuilding(self, key: str) -> None:
-        """The log says that this key is made again: what is known of its results is over."""
+        """The log has a rebuild of this key: forget what was found out about its old results."""
         state = self._state
         for ref in state.results(key):
             state.off.pop(ref, None)
@@ -99,11 +99,11 @@ class Recovery:
             self._seen.discard(ref)
         self._in_use(key)
         if key in state.tasks:
-            # What was seen was seen for this rebuild: the next one looks again.
+            # Those searches were for this rebuild; the next one searches again.
             self._seen.difference_update(state.tasks[key].call.inputs)
 
     def rebuilds(self, key: str) -> list[Rebuild]:
-        """Of this key, where a result of it is lost, somebody waits, and it may be made again."""
+        """The rebuilds of this key, if a result is lost, wanted, and may be rebuilt."""
         state = self._state
         lost = state.lost_refs(key)
         if not lost or key in state.broken or not state.waited_for(key, lost):
@@ -125,7 +125,7 @@ class Recovery:
         return Rebuild(key=key, generation=state.entry(key).generation + 1, why=why)
 
     def _with_ancestors(self, key: str) -> list[str] | Broken:
-        """This key and all that must run for it; none while one of their inputs is looked for."""
+        """This key and every task it needs to run; empty while an input is being searched for."""
         state = self._state
         members: dict[str, None] = {}
         todo, unanswered = [key], list[ObjectRef]()
@@ -147,14 +147,14 @@ class Recovery:
                     self._look(ref)
                     unanswered.append(ref)
         if unanswered:
-            # Not after each answer, for a call may take ten thousand results: in whatever order
-            # they are answered, half of them have been when the middle one is.
+            # Not after each answer, since a call may take ten thousand results. When the middle one
+            # is answered, about half of them are.
             self._asked[unanswered[len(unanswered) // 2]].add(key)
             return []
         return list(members)
 
     def _reason(self, entry: Entry, task: Task | None) -> LostReason | None:
-        """Why this task may not run once more."""
+        """Why this task may not run again; None if it may."""
         if entry.given:
             return "Put"
         if task is None:

@@ -1,6 +1,6 @@
-"""What the log says of each key: a fold over its records, in their order.
+"""The state of each key, replayed from the records of the log in order.
 
-Layer: tasks, pure. Cheap for each record, and small for each key: a program has 100,000 of them.
+Layer: tasks, pure. Cheap per record and small per key: a program may have 100,000 keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainrun.tasks.records import (
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of one key."""
+    """One key."""
 
     key: str
     function: str = ""
@@ -35,52 +35,52 @@ class Entry:
     parents: tuple[str, ...] = ()
     generation: int = 1
     number: int = 0
-    """Of its newest try."""
+    """Number of its newest try."""
     worker: int = -1
-    """Where its newest try went."""
+    """Worker of its newest try."""
     open: bool = False
-    """That try has no end in the log."""
+    """The log has no end of that try."""
     spent: int = 0
-    """Tries of this generation that failed and were counted."""
+    """Counted failures in this generation."""
     misread: int = 0
     """Tries of this generation that could not read an input."""
     due: bool = False
     """The next try is a retry."""
     retries: int = 0
-    """Of all generations."""
+    """In all generations."""
     rebuilds: int = 0
     done: bool = False
     """Its current generation is committed."""
     outputs: tuple[Output, ...] = ()
-    """Of its newest committed generation."""
+    """Results of its newest committed generation."""
     made: int = 0
-    """The try that made them."""
+    """The try that produced them."""
     seconds: float = 0.0
-    """That its newest successful try took."""
+    """Duration of its newest successful try."""
     final: Failed | None = None
-    """Why it has failed for good."""
+    """Why it failed for good."""
     cancelled: bool = False
     changed: bool = False
-    """The rebuild that is its current generation gave another content."""
+    """The rebuild of the current generation gave different content."""
     given: bool = False
 
     @property
     def settled(self) -> bool:
-        """No further try is due unless a result is lost."""
+        """Needs no further try unless a result is lost."""
         return self.done or self.cancelled or self.final is not None
 
 
 class ReplayedState:
-    """All keys of a log."""
+    """Every key of a log."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.entries: dict[str, Entry] = {}
         self.attempt = 0
-        """Of the newest driver."""
+        """Attempt of the newest driver."""
         self.over = False
-        """That one ended by itself."""
+        """The newest driver ended by itself."""
         self.done = 0
-        """Keys of tasks that were ever committed."""
+        """How many tasks were ever committed."""
         self.retried = 0
         self.rebuilt = 0
         self._open: set[str] = set()
@@ -138,7 +138,7 @@ class ReplayedState:
         if record.number == 1:
             entry.function, entry.code = self._text(record.function), self._text(record.code)
             entry.arguments = record.arguments
-            # The text of a key is kept once, however many records name it.
+            # Store the text of each key once, however many records name it.
             known = self.entries
             entry.parents = tuple(known[p].key if p in known else p for p in record.parents)
 
@@ -150,7 +150,7 @@ class ReplayedState:
 
     def _rebuild(self, record: Rebuild) -> None:
         entry = self._entry(record.key)
-        if record.generation > entry.generation:  # else a person has asked for the same one
+        if record.generation > entry.generation:  # else a user has asked for the same rebuild
             entry.generation = record.generation
             entry.rebuilds += 1
             self.rebuilt += 1

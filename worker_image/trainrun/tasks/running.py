@@ -1,7 +1,7 @@
 """One try of a task in a process of its own: unpickle, call, pickle the results into files.
 
-Layer: tasks. Its last word is the file `end` of the try's folder. Without one the process has
-crashed, whatever its exit code is.
+Layer: tasks. It reports its outcome in the file `end` of the try's folder. Without that file the
+process has crashed, whatever its exit code.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from trainrun.tasks.records import Finished, Output, Raised
 from trainrun.tasks.values import Folder, Unpicklable
 
 CALL, END, BEGUN = "call", "end", "begun"
-"""Files of a try's folder: what is called; how it has ended; when it was called."""
+"""Files of a try's folder: the call, its outcome, and when it was called."""
 KEPT_TRACEBACK = 16 << 10
-"""Characters of a traceback's end that are kept."""
+"""Characters kept of the end of a traceback."""
 
 Role = Literal["program", "launcher", "task"]
 
 
 _role: Role = "program"
 _folder: Path | None = None
-"""Of the try that runs in this process."""
+"""Folder of the try that runs in this process."""
 _given_out: set[Path] = set()
 
 
 def role() -> Role:
-    """What this process is. Functions are called in `task`; a `launcher` only forks these."""
+    """The role of this process. A `task` calls functions; a `launcher` only forks tasks."""
     return _role
 
 
 def become(new: Role) -> None:
-    """Say what this process is from now on."""
+    """Set the role of this process."""
     global _role  # noqa: PLW0603 - of the process
     _role = new
 
 
 def output_directory() -> Folder:
-    """Return a new, empty folder for a task to fill and return. It must not be changed later."""
+    """Return a new, empty folder for a task to fill and return. Do not change it afterwards."""
     made = Folder(tempfile.mkdtemp(prefix="output-", dir=_folder))
     made.chmod(0o755)
     _given_out.add(Path(made))
@@ -61,7 +61,7 @@ def output_directory() -> Folder:
 
 
 def run(ready: ReadyTry) -> None:
-    """Run a try in this process, which is its own, and end the process."""
+    """Run a try in this process, then end the process."""
     global _folder  # noqa: PLW0603 - of the process
     become("task")
     _folder = ready.folder
@@ -76,11 +76,11 @@ def run(ready: ReadyTry) -> None:
         traceback.print_exc()
     finally:
         flush()
-        os._exit(code)  # what the launcher has registered for its exit is not ours
+        os._exit(code)  # skip the exit handlers that the launcher registered
 
 
 def flush() -> None:
-    """Write out what was printed, as far as anybody reads it."""
+    """Flush the output, if it still has a reader."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -93,7 +93,7 @@ def _outcome(ready: ReadyTry) -> Finished | Raised:
         value_of = cache(lambda *name: values.load_value(ready.values[name]))
         args, kwargs = values.load_arguments(ready.order.arguments, value_of)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come again
-        return raised(error, before="it cannot be called in a process of its own: ")
+        return raised(error, before="it cannot be called in its own process: ")
     begun = time.monotonic()
     try:
         result = function(*args, **kwargs)
@@ -116,7 +116,7 @@ def find(function: str) -> Callable[..., object]:
         found = getattr(found, part, None)
     if found is None:
         raise LookupError(
-            f"{module} has no {name} when a task imports it: define it at the top of a module"
+            f"{module} has no {name} when a task imports it. Define it at the top of a module"
         )
     plain: Callable[..., object] = getattr(found, "__wrapped__", found)
     return plain
@@ -126,8 +126,8 @@ def _keep(ready: ReadyTry, result: object) -> tuple[Output, ...]:
     number = ready.order.options.num_returns
     results = (result,) if number == 1 else result
     if not isinstance(results, (tuple, list)) or len(results) != number:
-        said = len(results) if isinstance(results, (tuple, list)) else type(result).__qualname__
-        raise Unpicklable(f"the task has num_returns={number}, and has returned {said}")
+        given = len(results) if isinstance(results, (tuple, list)) else type(result).__qualname__
+        raise Unpicklable(f"the task has num_returns={number}, but returned {given}")
     return tuple(_keep_one(ready.folder / str(index), one) for index, one in enumerate(results))
 
 
@@ -137,14 +137,14 @@ def _keep_one(path: Path, result: object) -> Output:
     try:
         return values.keep_value(result, path)
     except Unpicklable as error:
-        raise Unpicklable(f"its result {path.name} cannot be kept: {error}") from error.__cause__
+        raise Unpicklable(f"its result {path.name} cannot be stored: {error}") from error.__cause__
 
 
 def raised(error: BaseException, retried: RetryExceptions = False, *, before: str = "") -> Raised:
     """Describe an exception for the log."""
     where = error.__traceback__
     while where is not None and where.tb_frame.f_code.co_filename == __file__:
-        where = where.tb_next  # our own lines help nobody
+        where = where.tb_next  # skip our own frames
     lines = "".join(traceback.format_exception(type(error), error, where or error.__traceback__))
     return Raised(
         error=before + describe(type(error), error),
@@ -184,7 +184,7 @@ def _write_end(folder: Path, end: Finished | Raised) -> None:
 
 
 def _exit_code(error: SystemExit) -> int:
-    """As Python itself does it."""
+    """The exit code that Python itself would use."""
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
     sys.stderr.write(f"{error.code}\n")
@@ -192,7 +192,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _reseed() -> None:
-    """A forked process would draw the numbers that its siblings draw; `random` sees to itself."""
+    """Else a forked process draws the same numbers as its siblings. `random` reseeds itself."""
     numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     with suppress(Exception):
         if numpy_random is not None:

@@ -1,8 +1,8 @@
-"""The log and the results of a program of tasks: what keeps them must do, and how a driver asks it.
+"""Task storage: what must store the log and the results of a program, and how a driver calls it.
 
-Layer: tasks. Under an agent that place is the agent, which alone knows the store; elsewhere a
-folder. Names of objects are relative to `tasks/objects/`. One driver writes a log: whoever finds
-another driver's batch at its own position has lost the program to that one.
+Layer: tasks. Inside a run the agent is the storage, since only the agent knows the store; outside,
+it is a folder. Names of objects are relative to `tasks/objects/`. One driver writes a log: a driver
+that finds another driver's batch at its own position has lost the program to that driver.
 """
 
 from __future__ import annotations
@@ -23,50 +23,51 @@ from trainrun.tasks.values import digest_of
 LOG = logging.getLogger("trainrun.tasks")
 
 FOLDER = Path(".trainrun/tasks")
-"""Of the logs of programs outside of a run, below the working folder."""
+"""Where programs outside a run keep their logs, below the working folder."""
 BY_HAND = "cli"
-"""`Batch.session` of a person's command, which may come between the batches of a driver."""
-AWAY = "%s does not answer (%s). Running tasks go on, and no new one starts until it does"
+"""`Batch.session` of a user's command, which may land between a driver's batches."""
+AWAY = "%s does not answer (%s). Running tasks continue; no new task starts until it answers"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-"""Seconds between two tries of a store that does not answer."""
+"""First and longest pause in seconds before a store that does not answer is asked again."""
 
 T = TypeVar("T")
 
 
 class TaskStorage(Protocol):
-    """Calls may be made from several threads, and take as long as a store takes.
+    """Several threads may call it; a call takes as long as the store does.
 
-    Each raises StoreError where the store does not do it; nothing is known then.
+    Every call raises StoreError if the store fails; the outcome is then unknown.
     """
 
     @property
     def uri(self) -> str:
-        """Address of `tasks/`, for people."""
+        """Address of `tasks/`, for messages."""
 
     def read(self, after: int) -> list[bytes]:
-        """All batches of the log behind this position, in order. The first has position 1.
+        """All batches of the log after this position, in order. Positions start at 1.
 
-        Raises TaskLogDamaged where one is missing or damaged."""
+        Raises TaskLogDamaged if one is missing or damaged."""
 
     def append(self, position: int, batch: bytes) -> bool:
-        """Write the batch at this position; False: another one stands there."""
+        """Write the batch at this position. False: another batch is already there."""
 
     def upload(self, path: Path, name: str) -> None:
-        """Store this file. One that is there already is replaced."""
+        """Store this file, replacing an existing object."""
 
     def download(self, name: str, path: Path) -> None:
-        """Bring an object to a new file. Raises ObjectNotFound. Its digest is the caller's
-        business, and so is what is left of the file where this fails."""
+        """Download an object to a new file. Raises ObjectNotFound. The caller checks the digest,
+        and removes what a failed download leaves."""
 
     def sizes(self, names: list[str]) -> list[int | None]:
-        """Bytes of each object; None: it is not there."""
+        """Size in bytes of each object; None if it does not exist."""
 
     def set_aside(self, name: str) -> None:
         """Move a damaged object to `tasks/damaged/`."""
 
 
 def digest_in(storage: TaskStorage, name: str, file: Path) -> str:
-    """sha256 of the object as the keep has it now; empty: it has none. `file` is used meanwhile."""
+    """sha256 of the stored object; empty if it does not exist. Downloads to `file`, then deletes
+    it."""
     try:
         storage.download(name, file)
         return digest_of(file)
@@ -77,7 +78,7 @@ def digest_in(storage: TaskStorage, name: str, file: Path) -> str:
 
 
 def to_bytes(batch: Batch) -> bytes:
-    """What the log holds of it."""
+    """The batch as the log stores it."""
     return json.dumps(wire.encode(batch), separators=(",", ":")).encode()
 
 
@@ -87,18 +88,18 @@ def from_bytes(data: bytes) -> Batch:
 
 
 class RetryingTaskStorage:
-    """A Keep for asyncio: it asks again until the store answers."""
+    """A TaskStorage for asyncio that retries until the store answers."""
 
     def __init__(
         self, storage: TaskStorage, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
     ) -> None:
-        """`threads` calls a function elsewhere, and waits for it."""
+        """`threads` runs a function in another thread and awaits it."""
         self.storage = storage
         self._threads = threads
         self._warned = False
 
     async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a method of the Keep. Raises ObjectNotFound, and what is no StoreError."""
+        """Call a method of the storage. Raises ObjectNotFound, and every error but StoreError."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -117,7 +118,7 @@ class RetryingTaskStorage:
 
 
 class TaskLog:
-    """Reads all of it once, then appends."""
+    """The log of a program: read once, then appended to."""
 
     def __init__(
         self, storage: RetryingTaskStorage, session: str, clock: Callable[[], float]
@@ -129,16 +130,16 @@ class TaskLog:
         self._begun = False
 
     async def read(self) -> list[Record]:
-        """All that it says. Raises TaskLogDamaged."""
+        """Every record. Raises TaskLogDamaged."""
         found = await self._storage(self._storage.storage.read, 0)
         self._position = len(found)
         return [record for data in found for record in from_bytes(data).records]
 
     async def append(self, records: tuple[Record, ...]) -> list[Record]:
-        """Append a batch; returns what was written before it: of people's commands, and,
-        before the first one of ours, of the driver before.
+        """Append a batch. Returns the records that others wrote before it: users' commands and,
+        before our first batch, those of the previous driver.
 
-        Raises LogTaken where another driver has written; then this batch is not in the log.
+        Raises LogTaken if another driver has written; then this batch is not in the log.
         """
         data = to_bytes(Batch(session=self.session, records=records, time=self._clock()))
         between: list[Record] = []
@@ -146,11 +147,11 @@ class TaskLog:
             found = await self._storage(self._storage.storage.read, self._position)
             for there in found:
                 self._position += 1
-                if there == data:  # it was written, and the answer to that was lost
+                if there == data:  # we wrote it, and the answer was lost
                     self._begun = True
                     return between
                 between += self._of_others(there).records
-            if not found:  # some stores show a new object late
+            if not found:  # some stores list a new object late
                 await asyncio.sleep(FIRST_PAUSE)
         self._position += 1
         self._begun = True
@@ -158,8 +159,8 @@ class TaskLog:
 
     def _of_others(self, data: bytes) -> Batch:
         batch = from_bytes(data)
-        # The last batch of the driver before may arrive after its death.
+        # The last batch of the previous driver may arrive after its death.
         if self._begun and batch.session != BY_HAND:
             uri = self._storage.storage.uri
-            raise LogTaken(f"another driver has taken over the tasks in {uri}; this one ends")
+            raise LogTaken(f"another driver has taken over the tasks in {uri}, so this one stops")
         return batch

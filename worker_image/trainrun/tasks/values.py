@@ -1,8 +1,8 @@
-"""Values as objects: pickled into a file or, small, into the record; folders as a tar.
+"""Values as objects: pickled into a file or, if small, into the record; folders become a tar.
 
-Layer: tasks. Arguments are packed with the references in them; the task's process puts values in
-their place. Whoever fetches an object compares its digest with the log's before it is read here.
-In a task the program's module is `__mp_main__`; elsewhere that is another name of `__main__`.
+Layer: tasks. Arguments are pickled with the references in them; the task's process replaces these
+by values. The caller checks an object's digest against the log before it is read here. In a task
+the program's module is `__mp_main__`; elsewhere that is an alias of `__main__`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from trainrun.tasks.calls import ObjectRef
 from trainrun.tasks.records import Output
 
 INLINE = 64 << 10
-"""Bytes of a pickle up to which it stands in the record itself."""
+"""Pickles up to this many bytes are stored in the record."""
 PROTOCOL = 5
 CHUNK = 1 << 20
 _SHOWN, _SHOWN_EACH = 160, 60
-"""Characters of a call, and of one of its arguments."""
+"""Characters shown of a call and of one argument."""
 MOST_ARGUMENTS = 64 << 20
-"""Bytes of the arguments of one call."""
+"""Limit in bytes for the arguments of one call."""
 
 sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
 
@@ -47,30 +47,29 @@ sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
 class File:
     """A file for tasks to read: `tokenize.remote(tasks.File("shards/0001.jsonl"))`.
 
-    A call with another address or version of it is another call. The task reads it where it runs:
-    every node must have a local file under the same path.
+    Another address or version makes another call. The task reads the file where it runs, so every
+    node must have a local file under the same path.
     """
 
     uri: str
     """A path, `file:///path`, or the address of an object in a store, such as `s3://bucket/key`."""
     version: str = ""
-    """What tells its content from another content under this address. Default for a local file: its
-    size and the time of its last change. An object in a store needs it: its ETag, its version's id,
-    or a digest."""
+    """Identifies the content under this address. Default for a local file: its size and
+    modification time. Required for an object in a store: its ETag, version id, or a digest."""
 
     def __post_init__(self) -> None:
-        """Look at a local file. Raises InvalidSpec where there is none."""
+        """Check a local file. Raises InvalidSpec if it does not exist."""
         if self.version:
             return
         try:
             found = self.path.stat()
         except OSError as error:
-            raise InvalidSpec(f"tasks.File: cannot look at {self.uri}: {error.strerror}") from error
+            raise InvalidSpec(f"tasks.File: cannot read {self.uri}: {error.strerror}") from error
         object.__setattr__(self, "version", f"{found.st_size}-{found.st_mtime_ns}")
 
     @property
     def path(self) -> Path:
-        """Where a local file is. Raises InvalidSpec for an object in a store."""
+        """Path of a local file. Raises InvalidSpec for an object in a store."""
         parts = urlsplit(self.uri)
         if parts.scheme == "file":
             return Path(unquote(parts.path))
@@ -87,12 +86,12 @@ class Unpicklable(TrainRunError, TypeError):
 
 
 class Folder(type(Path())):  # type: ignore[misc]  # the class of this system's paths
-    """A folder of files that a task returns. Do not change it afterwards: others read the same."""
+    """A folder of files that a task returns. Do not change it afterwards: other tasks read it."""
 
     __module__ = "trainrun.tasks"
 
     def __reduce__(self) -> tuple[type[Path], tuple[str]]:
-        """A path like any other, for the processes that a task starts itself."""
+        """Pickle as a plain path, for processes that a task starts."""
         return Path, (str(self),)
 
 
@@ -100,14 +99,14 @@ class _ValuePickler(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, Folder):
             raise Unpicklable(
-                f"the folder {value} is part of another value: other nodes do not have it. "
+                f"the folder {value} is part of another value, so other nodes would not get it. "
                 "Return the folder by itself, as one of the results"
             )
         return NotImplemented
 
 
 class _Digested:
-    """A file that knows the digest of what is written to it."""
+    """A file that computes the digest of what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -121,16 +120,16 @@ class _Digested:
 
 
 def keep_value(value: object, path: Path) -> Output:
-    """Pickle a value: into `path` where it is larger than INLINE, else into the Output itself.
+    """Pickle a value: into the Output up to INLINE bytes, else into `path`.
 
-    Raises Unpicklable, and OSError where the disk is full."""
+    Raises Unpicklable, and OSError if the disk is full."""
     with path.open("wb") as file:
         written = _Digested(file)
         try:
             _ValuePickler(written, protocol=PROTOCOL).dump(value)
         except (OSError, MemoryError, Unpicklable):
             raise
-        except Exception as error:  # __reduce__ may raise whatever it likes
+        except Exception as error:  # __reduce__ may raise anything
             raise Unpicklable(
                 f"a value of type {type(value).__qualname__} cannot be pickled: "
                 f"{describe(type(error), error)}"
@@ -143,7 +142,7 @@ def keep_value(value: object, path: Path) -> Output:
 
 
 def inline_of(output: Output) -> bytes:
-    """Return the pickle that stands in the record."""
+    """Return the pickle stored in the record."""
     return base64.b64decode(output.inline)
 
 
@@ -160,7 +159,7 @@ def load_value(data: bytes | Path) -> object:
 def load_arguments(
     data: bytes, value_of: Callable[[str, int], object]
 ) -> tuple[tuple[object, ...], Mapping[str, object]]:
-    """Unpickle `(args, kwargs)` with the value in the place of each reference, however deep."""
+    """Unpickle `(args, kwargs)`, replacing each reference at any depth by its value."""
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> object:
@@ -181,12 +180,12 @@ def digest_of(path: Path) -> str:
 
 
 def keep_folder(folder: Path, path: Path) -> Output:
-    """Pack a folder into the tar `path`: the same bytes for the same files, on every node.
+    """Pack a folder into the tar `path`, with the same bytes for the same files on every node.
 
-    Raises Unpicklable where it holds what no other node could have: a socket, a link out of it."""
+    Raises Unpicklable for what other nodes cannot have: a socket, a link out of the folder."""
     with path.open("wb") as file:
         written = _Digested(file)
-        # A stream is only ever written to.
+        # A stream is never read or seeked.
         with tarfile.open(fileobj=written, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
             for entry in sorted(folder.rglob("*")):
                 info = _member(folder, entry)
@@ -210,15 +209,15 @@ def _member(folder: Path, entry: Path) -> tarfile.TarInfo:
         info.type, info.linkname = tarfile.SYMTYPE, str(entry.readlink())
         target = Path(os.path.normpath(Path(info.name).parent / info.linkname))
         if target.is_absolute() or target.parts[:1] == ("..",):
-            raise Unpicklable(f"{entry} is a link out of the folder: other nodes do not have it")
+            raise Unpicklable(f"{entry} is a link out of the folder, which other nodes do not have")
     else:
         raise Unpicklable(f"{entry} is neither a file, a folder nor a link")
     return info
 
 
 def restore_folder(tar: Path, folder: Path) -> None:
-    """Unpack what `keep_folder` has packed into a new folder. Its files are read-only: all tasks of
-    the node share them; folders stay writable, so that a person can remove them."""
+    """Unpack a tar of `keep_folder` into a new folder. Files are read-only, since all tasks of the
+    node share them; folders stay writable, so that a user can remove them."""
     folder.mkdir(parents=True)
     with tarfile.open(tar, "r:") as packed:
         for info in packed:
@@ -235,7 +234,7 @@ def restore_folder(tar: Path, folder: Path) -> None:
 
 
 def dumps(value: object) -> tuple[bytes, tuple[ObjectRef, ...]]:
-    """A pickle of this, and each reference in it once, in their order. Raises what pickle does."""
+    """A pickle of the value, and each reference in it once, in order. Raises what pickle raises."""
     file = io.BytesIO()
     pickler = _ArgumentPickler(file)
     pickler.dump(value)
@@ -245,7 +244,7 @@ def dumps(value: object) -> tuple[bytes, tuple[ObjectRef, ...]]:
 def packed(function: str, bound: inspect.BoundArguments) -> tuple[bytes, tuple[ObjectRef, ...]]:
     """A pickle of `(args, kwargs)`, and the references in it.
 
-    Raises InvalidSpec where an argument cannot be pickled, with its name.
+    Raises InvalidSpec, which names the argument, if one cannot be pickled.
     """
     try:
         data, refs = dumps((bound.args, bound.kwargs))
@@ -253,41 +252,40 @@ def packed(function: str, bound: inspect.BoundArguments) -> tuple[bytes, tuple[O
         raise InvalidSpec(_unpicklable(function, bound, error)) from error
     if len(data) > MOST_ARGUMENTS:
         raise InvalidSpec(
-            f"the arguments of {function} take {len(data) >> 20} MiB; at most"
-            f" {MOST_ARGUMENTS >> 20} MiB go with a call. Pass large values as references:"
-            " tasks.put(value)"
+            f"the arguments of {function} take {len(data):,} bytes, and the limit is"
+            f" {MOST_ARGUMENTS:,}. Pass large values as references: tasks.put(value)"
         )
     return data, refs
 
 
 def encoded_argument(of: str, value: object, unstable: set[str]) -> bytes:
-    """The value as it stands in a key; see `keys.encoded`. Raises InvalidSpec, which names it."""
+    """The value as part of a key; see `keys.encoded`. Raises InvalidSpec, which names it."""
     try:
         return keys.encoded(value, unstable)
     except Exception as error:
         why = "it contains itself" if isinstance(error, RecursionError) else _described(error)
-        raise InvalidSpec(f"no key can be made of {of}: {why}. Pass plain data") from error
+        raise InvalidSpec(f"{of} cannot be part of a key: {why}. Pass plain data") from error
 
 
 def shown(function: str, bound: inspect.BoundArguments) -> str:
     """The call in short, for people: `tokenize('s3://a/0001')`; secrets are hidden."""
     named = (f"{name}={_SHORT.repr(value)}" for name, value in bound.arguments.items())
-    # The name of a parameter may say that it holds a secret. Arrays have a repr of several lines.
+    # The parameter's name may mark a secret. An array's repr has several lines.
     given = (" ".join(masked(text).partition("=")[2].split()) for text in named)
-    told = ", ".join(shortened(text, _SHOWN_EACH) for text in given)
-    return f"{function}({shortened(told, _SHOWN)})"
+    arguments = ", ".join(shortened(text, _SHOWN_EACH) for text in given)
+    return f"{function}({shortened(arguments, _SHOWN)})"
 
 
 def _unpicklable(function: str, bound: inspect.BoundArguments, error: Exception) -> str:
     for name, value in bound.arguments.items():
         try:
             dumps(value)
-        except Unpicklable as its:
-            return f"the argument {name} of {function}: {its}. Pass the task's reference instead"
-        except Exception as its:  # noqa: BLE001 - whatever its own code raises
+        except Unpicklable as why:
+            return f"the argument {name} of {function}: {why}. Pass the task's reference instead"
+        except Exception as why:  # noqa: BLE001 - the value's own code may raise anything
             return (
-                f"the argument {name} of {function} cannot be pickled: {_described(its)}."
-                " Pass what it is made from, and make it inside of the task"
+                f"the argument {name} of {function} cannot be pickled: {_described(why)}."
+                " Pass what it is made from, and create it inside the task"
             )
     return f"the arguments of {function} cannot be pickled: {_described(error)}"
 

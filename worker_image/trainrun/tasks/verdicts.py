@@ -1,4 +1,4 @@
-"""What the end of a try means: its records; and in words, why there is no result.
+"""Turns the end of a try into records, and explains why there is no result.
 
 Layer: tasks, pure.
 """
@@ -43,7 +43,7 @@ _REMEDIES = {
 }
 _LOST: dict[LostReason, tuple[str, str]] = {
     "Put": (
-        "it was given by tasks.put, so no task makes it",
+        "it comes from tasks.put, so no task makes it",
         "Make the value in a task instead: the result of a task can be rebuilt",
     ),
     "Unknown": (
@@ -52,7 +52,7 @@ _LOST: dict[LostReason, tuple[str, str]] = {
     ),
     "LineageDisabled": ("lineage is off", 'Use tasks.run(..., lineage="on")'),
     "LineageEvicted": (
-        "its arguments were forgotten to stay below lineage_limit",
+        "its arguments were dropped to stay below lineage_limit",
         "Raise lineage_limit in tasks.run, and start the program again",
     ),
     "RetriesDisabled": ("it has max_retries=0", "Set max_retries to 1 or more"),
@@ -62,23 +62,23 @@ _LOST: dict[LostReason, tuple[str, str]] = {
     ),
     "Cancelled": ("it was cancelled", _BY_HAND),
     "OutputChanged": (
-        'its rebuild gave another content while on_change is "fail"',
+        'its rebuild gave different content and on_change is "fail"',
         'Make the function deterministic, or set on_change="accept"',
     ),
 }
 
 MISREAD = 3
-"""Tries for each input that may find it missing before they cost a retry. Each may be lost; one
-that is there whenever it is looked for is a fault of the worker, and would be tried for ever."""
+"""Tries per input that may miss it before they cost a retry. Every input may get lost once; one
+that each search finds points to a fault of the worker and would be retried without end."""
 
 
 def name_of(shown: str, key: str) -> str:
-    """A call, as messages name it."""
+    """The name of a call in messages."""
     return f"{shown} (key {key[:12]})"
 
 
 def judge(call: Call, entry: Entry, worker: int, run: TaskRun, end: End) -> tuple[Record, ...]:
-    """The records of this end of the current try."""
+    """The records for this end of the current try."""
     match end:
         case Finished():
             done = Done(
@@ -100,7 +100,7 @@ def judge(call: Call, entry: Entry, worker: int, run: TaskRun, end: End) -> tupl
             missing = f"result {end.index} of {end.key[:12]} is {end.why.lower()}"
             if entry.misread < MISREAD * len(call.inputs):
                 return (_failed(call, entry, "InputMissing", missing),)
-            where = f"{missing} for worker {worker}, though it was found each time"
+            where = f"{missing} for worker {worker}, although each search found it"
             return (_counted(call, entry, "InputMissing", where),)
         case Stopped():
             return (_failed(call, entry, "Stopped", "stopped before it ended"),)
@@ -116,7 +116,7 @@ def overspent(call: Call, entry: Entry) -> Failed | None:
 
 
 def error_of(failed: Failed) -> TaskError | WorkerCrashedError:
-    """What a reader of a task that has failed for good gets."""
+    """The error for readers of a task that failed for good."""
     if failed.reason == "Raised":
         return TaskError(f"{failed.message}\n\n{failed.traceback}".rstrip(), key=failed.key)
     made = {"OutOfMemory": OutOfMemoryError, "TimedOut": TaskTimeout}
@@ -124,23 +124,23 @@ def error_of(failed: Failed) -> TaskError | WorkerCrashedError:
 
 
 def cancelled_error(name: str, key: str) -> TaskCancelledError:
-    """What a reader of a cancelled task gets."""
+    """The error for readers of a cancelled task."""
     remedy = _BY_HAND.format(key=key[:12])
     return TaskCancelledError(f"{name} was cancelled. {remedy}.", key=key)
 
 
 def lost_error(reason: LostReason, key: str, name: str, wanted: str = "") -> ObjectLostError:
-    """Of a key that cannot be made again; `wanted`: the name of another one, which needs it."""
+    """The error for a key that cannot be rebuilt; `wanted`: name of the call that needs it."""
     because, remedy = _LOST[reason]
     if wanted:
-        text = f"{wanted} cannot be rebuilt: the result of {name} is lost, too, and {because}"
+        text = f"{wanted} cannot be rebuilt: the result of {name} is also lost, and {because}"
     else:
         text = f"The result of {name} is lost, and {because}"
     return ObjectLostError(f"{text}. {remedy.format(key=key[:12])}.", key=key, reason=reason)
 
 
 def unschedulable(call: Call, sizes: set[tuple[float, int]]) -> TaskUnschedulableError:
-    """What a reader gets of a task that is too large for each of the workers."""
+    """The error for readers of a task that is too large for every worker."""
     name = name_of(call.shown or call.function, call.key)
     needs = f"cpus={call.options.cpus:g}, gpus={call.options.gpus}"
     have = ", ".join(sorted(f"{cpus:g} CPUs and {gpus} GPUs" for cpus, gpus in sizes))
@@ -151,14 +151,14 @@ def unschedulable(call: Call, sizes: set[tuple[float, int]]) -> TaskUnschedulabl
 
 
 def _changed(entry: Entry, run: TaskRun, end: Finished) -> list[Changed]:
-    """Before Done, so that whoever folds Done knows it already."""
+    """Placed before Done, so that it is known when Done is applied."""
     pairs = enumerate(zip(entry.outputs, end.outputs, strict=False))
     others = [index for index, (old, new) in pairs if old.digest != new.digest]
     return [Changed(key=run.key, generation=run.generation, index=index) for index in others[:1]]
 
 
 def _counted(call: Call, entry: Entry, reason: FailedReason, what: str) -> Failed:
-    """A try that costs a retry, where one is left."""
+    """The record of a try that costs a retry, if one is left."""
     final = 0 <= call.options.max_retries <= entry.spent
     otherwise = "See its output, and raise max_retries if another try may succeed"
     remedy = _REMEDIES.get(reason, otherwise) if final else "It runs again"
@@ -177,7 +177,7 @@ def _raised(call: Call, entry: Entry, end: Raised) -> Failed:
 
 
 def _failed(call: Call, entry: Entry, reason: FailedReason, message: str) -> Failed:
-    """A try that costs nothing."""
+    """The record of a try that costs nothing."""
     key, number = call.key, entry.number
     return Failed(key=key, number=number, reason=reason, message=message, counted=False)
 

@@ -1,10 +1,9 @@
-"""Connections between the driver and its workers: over TCP, or by a pair of sockets in one process.
+"""Connections between the driver and its workers: TCP, or a socket pair in one process.
 
-Layer: tasks. Only two that know the attempt's key talk, and nobody else: first each proves that
-it knows the key, over both sides' fresh nonces and with its role, so that no answer can be replayed
-or sent back; that takes 132 bytes. Then frames: a length, an HMAC-SHA256 over direction, number and
-content with a key of this session alone, the content. A message is unpickled after all its frames
-were proven. Nothing is encrypted.
+Layer: tasks. Both sides must know the attempt's key. In the handshake (132 bytes) each side proves
+it with an HMAC over both fresh nonces and its role, so no proof can be replayed or reflected. Then
+come frames: length, HMAC-SHA256 over direction, number and content with a session key, content. A
+message is unpickled only after all its frames are verified. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import struct
 from typing import Any, Literal
 
 HANDSHAKE = 5.0
-"""Seconds in which the other side must have proven itself."""
+"""Seconds for the handshake."""
 
 MAGIC = b"TRT1"
 NONCE = 32
 PROOF = hashlib.sha256().digest_size
 FRAME = 1 << 20
-"""Bytes of a frame's content, at most; larger messages take several."""
+"""Limit in bytes for a frame's content; larger messages take several frames."""
 
 MORE, LAST = b"\x01", b"\x00"
-"""The first byte of a frame's content: whether the message goes on in the next one."""
+"""First byte of a frame's content: whether another frame of the message follows."""
 
 Role = Literal["driver", "worker"]
 
@@ -37,7 +36,7 @@ _COUNT = struct.Struct(">Q")
 
 
 class LinkLost(Exception):
-    """The connection is over; the other end may live."""
+    """The connection is lost; the other side may be alive."""
 
 
 class LinkRefused(LinkLost):
@@ -45,7 +44,7 @@ class LinkRefused(LinkLost):
 
 
 async def pair() -> tuple[Link, Link]:
-    """Return the driver's and the worker's end of a link in one event loop."""
+    """Return both ends of a link in one event loop: the driver's and the worker's."""
     key, ends = secrets.token_bytes(NONCE), socket.socketpair()
     for end in ends:
         end.settimeout(0)
@@ -53,9 +52,9 @@ async def pair() -> tuple[Link, Link]:
 
 
 async def greet(sock: socket.socket, key: bytes, role: Role) -> Link:
-    """Shake hands over a connected, non-blocking socket; the link owns it then.
+    """Do the handshake over a connected, non-blocking socket, which the link then owns.
 
-    Raises LinkRefused, also after `HANDSHAKE` seconds, and closes it then.
+    Raises LinkRefused and closes the socket if it fails or takes over `HANDSHAKE` seconds.
     """
     shake = _as_driver if role == "driver" else _as_worker
     reader, writer = await asyncio.open_connection(sock=sock)
@@ -72,7 +71,7 @@ async def greet(sock: socket.socket, key: bytes, role: Role) -> Link:
 
 
 async def dial(host: str, port: int, key: bytes) -> Link:
-    """Reach the driver. Raises OSError and LinkLost."""
+    """Connect to the driver. Raises OSError and LinkLost."""
     sock = await asyncio.to_thread(socket.create_connection, (host, port), HANDSHAKE)
     sock.settimeout(0)
     return await greet(sock, key, "worker")
@@ -86,7 +85,7 @@ async def _as_driver(
     answer = await reader.readexactly(NONCE + PROOF)
     nonces = ours + answer[:NONCE]
     if not hmac.compare_digest(answer[NONCE:], _proof(key, "worker", nonces)):
-        raise LinkRefused("a stranger: it does not know the key of this attempt")
+        raise LinkRefused("the client does not know the key of this attempt")
     writer.write(_proof(key, "driver", nonces))
     return _proof(key, "session", nonces)
 
@@ -96,13 +95,13 @@ async def _as_worker(
 ) -> bytes:
     hello = await reader.readexactly(len(MAGIC) + NONCE)
     if not hello.startswith(MAGIC):
-        raise LinkRefused("not a driver of tasks, or one of another version")
+        raise LinkRefused("the peer is not a driver of tasks, or has another version")
     ours = secrets.token_bytes(NONCE)
     nonces = hello[len(MAGIC) :] + ours
     writer.write(ours + _proof(key, "worker", nonces))
     answer = await reader.readexactly(PROOF)
     if not hmac.compare_digest(answer, _proof(key, "driver", nonces)):
-        raise LinkRefused("not our driver: it does not know the key of this attempt")
+        raise LinkRefused("the driver does not know the key of this attempt")
     return _proof(key, "session", nonces)
 
 
@@ -111,7 +110,7 @@ def _proof(key: bytes, purpose: str, nonces: bytes) -> bytes:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice within half a minute that the other machine has gone without a word."""
+    """Detect within half a minute that the other machine disappeared."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
@@ -120,7 +119,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 class FrameHmac:
-    """One direction of a session: makes and opens frames, each once and in order."""
+    """Signs or verifies the frames of one direction, each once and in order."""
 
     def __init__(self, session: bytes, sender: Role) -> None:
         self._session = session
@@ -128,25 +127,25 @@ class FrameHmac:
         self._count = 0
 
     def proof(self, content: bytes) -> bytes:
-        """Of the next frame."""
+        """HMAC of the next frame."""
         number = _COUNT.pack(self._count)
         self._count += 1
         return hmac.digest(self._session, self._sender + number + content, "sha256")
 
 
-def frames(message: bytes, seal: FrameHmac) -> bytes:
-    """Return a message as it goes over the wire."""
+def frames(message: bytes, signer: FrameHmac) -> bytes:
+    """Return the frames of a message."""
     written = bytearray()
     for start in range(0, max(1, len(message)), FRAME - 1):
         piece = message[start : start + FRAME - 1]
         content = (MORE if start + len(piece) < len(message) else LAST) + piece
-        written += _LENGTH.pack(len(content)) + seal.proof(content) + content
+        written += _LENGTH.pack(len(content)) + signer.proof(content) + content
     return bytes(written)
 
 
-async def read_message(reader: asyncio.StreamReader, seal: FrameHmac) -> bytes:
-    """Read the frames of one message. Raises LinkRefused where one is not what the other side sent,
-    and asyncio.IncompleteReadError."""
+async def read_message(reader: asyncio.StreamReader, signer: FrameHmac) -> bytes:
+    """Read the frames of one message. Raises LinkRefused if a frame fails verification, and
+    asyncio.IncompleteReadError."""
     message = bytearray()
     while True:
         head = await reader.readexactly(_LENGTH.size + PROOF)
@@ -154,16 +153,16 @@ async def read_message(reader: asyncio.StreamReader, seal: FrameHmac) -> bytes:
         if not 0 < length <= FRAME:
             raise LinkRefused(f"a frame of {length} bytes")
         content = await reader.readexactly(length)
-        if not hmac.compare_digest(head[_LENGTH.size :], seal.proof(content)):
-            raise LinkRefused("a frame was changed, repeated or left out on its way")
+        if not hmac.compare_digest(head[_LENGTH.size :], signer.proof(content)):
+            raise LinkRefused("a frame was changed, repeated or left out in transit")
         message += content[1:]
         if content[:1] == LAST:
             return bytes(message)
 
 
 class Link:
-    """A connection whose other end has proven itself. Messages arrive in order, each once, until
-    the link is lost."""
+    """A connection after its handshake. Messages arrive in order, each once, until the link is
+    lost."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class Link:
         self._into = FrameHmac(session, "worker" if role == "driver" else "driver")
 
     def send(self, message: object, /) -> None:
-        """Send without waiting. A lost link drops the message; `receive` says so."""
+        """Send without waiting. A lost link drops the message, and `receive` raises LinkLost."""
         if not self._writer.is_closing():
             self._writer.write(frames(pickle.dumps(message, protocol=5), self._out))
 
@@ -191,5 +190,5 @@ class Link:
         return pickle.loads(message)
 
     def close(self) -> None:
-        """Lose the link, at both ends; what was sent goes out first."""
+        """Close the link after sending what is buffered."""
         self._writer.close()

@@ -1,8 +1,8 @@
-"""A worker: runs the tries that the driver sends, and tells their ends until they are heard.
+"""A worker: runs the tries that the driver sends, and repeats their ends until acknowledged.
 
-Layer: tasks. What it has begun does not depend on the connection: tries go on without one, and
-their ends wait. Only the agent ends a worker before the driver says Leave, and it takes the tries
-with it. While the store is away results wait here; each keeps its place, so that none is added.
+Layer: tasks. Tries do not depend on the connection: they continue without one, and their ends wait.
+Before the driver sends Leave only the agent ends a worker, and its tries with it. While the store
+is down, results wait here; each one keeps its place, so no further try starts.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ LOG = logging.getLogger("trainrun.tasks")
 
 CGROUP = Path("/sys/fs/cgroup")
 TRANSFERS = 16
-"""Downloads and uploads of a worker at once."""
+"""Parallel downloads and uploads of a worker."""
 
 FULL = 3
-"""Times in a row that the disk may be full before the try fails."""
+"""The try fails when the disk is full more often than this in a row."""
 
 STORE_AGAIN = (0.5, 10.0)
-"""First and longest pause in seconds while the store is away."""
+"""First and longest pause in seconds while the store is down."""
 CONNECT_AGAIN = (0.1, 5.0)
-"""The same while the driver cannot be reached."""
+"""The same while the driver is unreachable."""
 QUIET = 30.0
-"""Seconds without a driver after which that is logged, and between two lines of that kind, or of
-the store that is away."""
+"""Seconds without a driver before that is logged, and between two such log lines; also between
+two lines about a store that is down."""
 
 T = TypeVar("T")
 
 
 def cpus_of(place: ProcessPlace, environ: Mapping[str, str]) -> float:
-    """This process's share of the container's or the machine's CPUs, at least one.
+    """This process's share of the container's or machine's CPUs, at least one.
 
-    Raises ValueError where `TRAINRUN_TASKS_CPUS` is not a number above 0.
+    Raises ValueError if `TRAINRUN_TASKS_CPUS` is not a number above 0.
     """
     given = environ.get(variables.TASKS_CPUS)
     if given:
@@ -77,14 +77,14 @@ def cpus_of(place: ProcessPlace, environ: Mapping[str, str]) -> float:
                 f"{variables.TASKS_CPUS} is {given!r}; set it to a number above 0, such as 4"
             )
         return float(given)
-    # Where rank 0 is reached by loopback all workers share this machine.
+    # If rank 0 has a loopback address, all workers share this machine.
     sharing = place.world_size if place.master_addr in LOOPBACK else place.local_world_size
     allowed = min(len(os.sched_getaffinity(0)), _quota(CGROUP))
     return max(1.0, allowed / sharing)
 
 
 def _quota(cgroup: Path) -> float:
-    """CPUs that the container's cgroup allows, of version 2 or 1."""
+    """CPUs that the container's cgroup (version 2 or 1) allows."""
     try:
         limit, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -97,11 +97,11 @@ def _quota(cgroup: Path) -> float:
 
 
 def devices_of(place: ProcessPlace, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Its share of the GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    """This process's share of the GPUs, as CUDA_VISIBLE_DEVICES names them."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").iterdir())
-        names = [str(number) for number in sorted(int(it[1]) for it in numbers if it)]
+        names = [str(number) for number in sorted(int(match[1]) for match in numbers if match)]
     else:
         names = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
     return tuple(names[place.local_rank :: place.local_world_size])
@@ -122,7 +122,7 @@ class _Missing(Exception):
 
 @dataclass
 class Worker:
-    """Lives in one event loop, and serves one link at a time."""
+    """Belongs to one event loop; serves one link at a time."""
 
     number: int
     """Its rank."""
@@ -141,7 +141,7 @@ class Worker:
         self._threads = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="transfer")
 
     async def stay(self, connect: Callable[[], Awaitable[Link]]) -> None:
-        """Serve, and connect again whenever the connection is lost, until Leave."""
+        """Serve until Leave, reconnecting whenever the connection is lost."""
         backoff, clock = Backoff(*CONNECT_AGAIN), asyncio.get_running_loop().time
         quiet_until = clock() + QUIET
         while True:
@@ -161,7 +161,8 @@ class Worker:
             await asyncio.sleep(backoff.next())
 
     async def serve(self, link: Link) -> bool:
-        """Do what comes over this link; True: Leave has come; False: the link was lost."""
+        """Handle the messages of this link. Returns True after Leave, False if the link was
+        lost."""
         self._link = link
         link.send(
             Joined(
@@ -171,9 +172,9 @@ class Worker:
                 running=tuple(self._tries),
             )
         )
-        for run, known in self._tries.items():
-            if known.end is not None:
-                link.send(Ended(run=run, end=known.end))
+        for run, one in self._tries.items():
+            if one.end is not None:
+                link.send(Ended(run=run, end=one.end))
         try:
             while not isinstance(message := await link.receive(), Leave):
                 self._take(message)
@@ -186,8 +187,8 @@ class Worker:
         return True
 
     async def close(self) -> None:
-        """Give up what still runs here."""
-        works = [it.work for it in self._tries.values()] + [*self._bringing]
+        """Cancel everything that still runs."""
+        works = [one.work for one in self._tries.values()] + [*self._bringing]
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
@@ -197,17 +198,17 @@ class Worker:
     def _take(self, message: StartTask | StopTask | Acknowledged | Bring) -> None:
         match message:
             case StartTask(run=run):
-                # One that is here already was sent again: its end comes, or was told by serve.
+                # A known try was sent twice; its end follows, or `serve` has sent it.
                 if run not in self._tries:
                     begun = self._tries[run] = _Try(message)
-                    begun.work = asyncio.create_task(self._see_through(begun))
+                    begun.work = asyncio.create_task(self._run_try(begun))
             case StopTask(run=run):
-                known = self._tries.get(run)
-                if known is None:
+                found = self._tries.get(run)
+                if found is None:
                     self._send(Ended(run=run, end=Stopped()))
-                elif known.end is None and not known.stopped:
-                    known.stopped = True
-                    known.work.cancel()
+                elif found.end is None and not found.stopped:
+                    found.stopped = True
+                    found.work.cancel()
             case Acknowledged(run=run):
                 if run in self._tries and self._tries[run].end is not None:
                     del self._tries[run]
@@ -220,21 +221,21 @@ class Worker:
         if self._link is not None:
             self._link.send(message)
 
-    async def _see_through(self, known: _Try) -> None:
-        run = known.order.run
+    async def _run_try(self, one: _Try) -> None:
+        run = one.order.run
         folder = self._place / f"{run.key}-{run.number}"
         try:
-            known.end = await self._end_of(known.order, folder)
+            one.end = await self._end_of(one.order, folder)
         except _Missing as missing:
-            known.end = missing.end
+            one.end = missing.end
         except asyncio.CancelledError:
-            if not known.stopped:
+            if not one.stopped:
                 raise
-            known.end = Stopped()
-        except Exception as error:  # a try without an end would wait for ever
+            one.end = Stopped()
+        except Exception as error:  # else the driver would wait forever
             LOG.warning("task %s: the worker could not run it", run.key, exc_info=True)
-            known.end = Crashed(reason="Exited", message=f"worker {self.number}: {error}")
-        self._send(Ended(run=run, end=known.end))
+            one.end = Crashed(reason="Exited", message=f"worker {self.number}: {error}")
+        self._send(Ended(run=run, end=one.end))
         await self._in_thread(remove_directory, folder)
 
     async def _end_of(self, order: StartTask, folder: Path) -> End:
@@ -256,7 +257,7 @@ class Worker:
     async def _fetch_all(
         self, inputs: Sequence[Input], place: Path
     ) -> dict[tuple[str, int], Path | bytes]:
-        fetches = [asyncio.create_task(self._fetch(it, place)) for it in inputs]
+        fetches = [asyncio.create_task(self._fetch(given, place)) for given in inputs]
         try:
             return dict(await asyncio.gather(*fetches))
         finally:
@@ -298,7 +299,7 @@ class Worker:
         self._send(Brought(object=asked.object, there=there))
 
     async def _patiently(self, call: Callable[..., T], *args: object) -> T:
-        """In a thread, again and again while the store is away, or until the disk has room."""
+        """Call in a thread; retry while the store is down or the disk is full."""
         backoff, full = Backoff(*STORE_AGAIN), 0
         while True:
             try:
@@ -306,8 +307,8 @@ class Worker:
             except ObjectNotFound:
                 raise
             except (StoreError, TaskLogDamaged, AgentLost) as error:
-                # The driver knows what the second means; with the agent this process will end.
-                self._say_that_it_waits(error)
+                # The driver handles TaskLogDamaged; after AgentLost this process will end.
+                self._log_wait(error)
             except OSError as error:
                 full += 1
                 if error.errno not in NO_ROOM or full > FULL:
@@ -316,7 +317,7 @@ class Worker:
                 await self._in_thread(shrink)
             await asyncio.sleep(backoff.next())
 
-    def _say_that_it_waits(self, error: Exception) -> None:
+    def _log_wait(self, error: Exception) -> None:
         now = asyncio.get_running_loop().time()
         if now > self._quiet_until:
             self._quiet_until = now + QUIET
