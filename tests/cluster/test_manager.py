@@ -303,7 +303,7 @@ def test_a_list_that_is_late_does_not_take_a_run_from_us() -> None:
 def test_a_run_that_another_installation_led_in_the_backup_is_let_go() -> None:
     office = Office()
     office.sees(held("ours/k1", version=900))
-    office.watch.learn(held("theirs/k1", version=80), known=900)
+    office.watch.learn(held("theirs/k1", version=80), previous=900)
     assert list(office.manager.states()) == []
 
 

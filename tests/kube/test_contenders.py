@@ -10,7 +10,7 @@ from tests.kube.waiting import until
 from trainrun_operator.kube.lease import (
     ANNOTATION,
     DURATION,
-    MOST,
+    MAX_ADDRESSES,
     Lease,
     addresses_in,
     boot_time,
@@ -45,7 +45,7 @@ def test_those_that_came_first_are_forgotten_first() -> None:
     lease = with_holder(EMPTY, "holder:1")
     for number in range(20):
         lease = with_contender(lease, f"10.0.0.{number}:1")
-    assert len(addresses_in(lease)) == MOST
+    assert len(addresses_in(lease)) == MAX_ADDRESSES
     assert addresses_in(lease)[:2] == ("holder:1", "10.0.0.19:1")
 
 

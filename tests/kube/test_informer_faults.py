@@ -230,7 +230,7 @@ async def test_a_list_that_is_refused_is_told_once_and_a_refusal_is_heard(
     now = 1000.0
     asked = len(fake.of("list"))
     await until(lambda: len(fake.of("list")) > asked + 3)
-    assert informer.last_heard() == 0.0
+    assert informer.silent_for() == 0.0
     assert len([it for it in caplog.records if "is forbidden" in it.message]) == 1
 
     fake.refuses = set()
@@ -279,15 +279,15 @@ async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
     task = asyncio.create_task(informer.run())
     await until(informer.synced.is_set)
     now = 1000.0
-    assert informer.last_heard() == 0.0, "nothing is to be heard before it follows"
+    assert informer.silent_for() == 0.0, "nothing is to be heard before it follows"
 
     informer.follow()
     await until(lambda: fake.watching)
     now = 1060.0
-    assert informer.last_heard() == 60.0
+    assert informer.silent_for() == 60.0
 
     await fake.bookmark(150)
-    await until(lambda: informer.last_heard() == 0.0)
+    await until(lambda: informer.silent_for() == 0.0)
 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -23,7 +23,7 @@ from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
 from trainrun_operator.core.run.planner import decide
-from trainrun_operator.kube.errors import PASSING
+from trainrun_operator.kube.errors import TRANSIENT
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
@@ -212,7 +212,7 @@ class RunManager:
             name=f"{namespace}/{name}",
             retell=RETOLD_WITHIN,
             on_pass=self._metrics.passed,
-            passing=PASSING,
+            passing=TRANSIENT,
             on_mishap=self._metrics.mishap,
         )
 

@@ -314,7 +314,7 @@ class Operator:
 
     def trouble(self) -> str:
         """What is wrong with this process, in words; empty: nothing."""
-        silent = [i for i in self._pods.informers if i.synced.is_set() and i.last_heard() > SILENCE]
+        silent = [i for i in self._pods.informers if i.synced.is_set() and i.silent_for() > SILENCE]
         return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
 
     def _unready(self) -> str:

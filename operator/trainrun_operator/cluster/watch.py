@@ -21,7 +21,13 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.core.sweep.boundary import TrialRun
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.informer import EVERYWHERE, Informer, ListState, ToldInformer, settled
+from trainrun_operator.kube.informer import (
+    EVERYWHERE,
+    Informer,
+    ListState,
+    SharedWatchInformer,
+    settled,
+)
 from trainrun_operator.worlds.kubernetes.sweep_objects import TrialObject, light, trial_object
 
 Raw = dict[str, Any]
@@ -51,14 +57,14 @@ class RunWatch:
         was deleted."""
         self._seen = seen
         self._gone = gone
-        self.on_trial: Callable[[TrialObject | None, TrialObject | None], None] = _nobody
+        self.on_trial: Callable[[TrialObject | None, TrialObject | None], None] = _no_sweeps
         """Gets what a sweep has to know of a run, before and after."""
         self._places = {
-            namespace: ToldInformer[RunMark](
+            namespace: SharedWatchInformer[RunMark](
                 api,
                 path=TRAINRUN.path(namespace),
                 params={},
-                project=self._look_at,
+                project=self._project,
                 # Not the name: news of who had it before may come late, and must end.
                 key=lambda mark: mark.uid,
                 on_change=self._changed,
@@ -93,19 +99,19 @@ class RunWatch:
     def changed(self, kind: str, raw: Raw) -> None:
         """The watch saw this object; `kind` is ADDED, MODIFIED or DELETED."""
         if (place := self._place(raw["metadata"]["namespace"])) is not None:
-            place.told(kind, raw)
+            place.on_event(kind, raw)
 
     def watched(self, path: str, *, good: bool) -> None:
         """A watch of this path has begun, or could not: what has changed since the one before may
         be lost, and a backup may have been restored."""
         for place in self._places.values():
             if path.endswith(place.listing.path):  # a proxy may have a prefix
-                place.watched(good=good)
+                place.on_watch(good=good)
 
-    def learn(self, raw: Raw, known: int = 0) -> None:
-        """What the API server has answered; `known` as for informers."""
+    def learn(self, raw: Raw, previous: int = 0) -> None:
+        """What the API server has answered; `previous` as for informers."""
         if (place := self._place(raw["metadata"]["namespace"])) is not None:
-            place.learn(raw, known=known)
+            place.learn(raw, previous=previous)
 
     def forget(self, namespace: str, uid: str) -> None:
         """The API server says that this run is gone."""
@@ -130,22 +136,22 @@ class RunWatch:
             await settled(self.listings)
             self.listed.set()
 
-    def _place(self, namespace: str) -> ToldInformer[RunMark] | None:
+    def _place(self, namespace: str) -> SharedWatchInformer[RunMark] | None:
         return self._places.get(namespace) or self._places.get(EVERYWHERE)
 
-    def _look_at(self, raw: Raw) -> RunMark:
+    def _project(self, raw: Raw) -> RunMark:
         self._seen(raw)
         return RunMark(uid=raw["metadata"]["uid"], trial=trial_object(raw))
 
     def _changed(self, before: RunMark | None, after: RunMark | None) -> None:
-        trials = tuple(None if it is None else it.trial for it in (before, after))
+        trials = tuple(None if mark is None else mark.trial for mark in (before, after))
         if trials[0] != trials[1]:
             self.on_trial(*trials)
         if before is not None and after is None:
             self._gone(before.uid)
 
 
-def _nobody(_before: object, _after: object) -> None:
+def _no_sweeps(_before: object, _after: object) -> None:
     """Where there are no sweeps."""
 
 
@@ -198,7 +204,7 @@ class SweepIndex:
 
     def runs(self, sweep_uid: str) -> tuple[TrialRun, ...]:
         """The runs of this sweep's trials."""
-        return tuple(it.run for it in self._by_sweep.get(sweep_uid, {}).values())
+        return tuple(trial.run for trial in self._by_sweep.get(sweep_uid, {}).values())
 
     def learn_sweep(self, raw: Raw) -> None:
         """Take what the API server answered to a write."""
@@ -219,7 +225,7 @@ class SweepIndex:
                 self._by_sweep.pop(before.sweep_uid, None)
         if after is not None:
             self._by_sweep[after.sweep_uid][after.run.uid] = after
-        for uid in {it.sweep_uid for it in (before, after) if it is not None}:
+        for uid in {trial.sweep_uid for trial in (before, after) if trial is not None}:
             self._on_trial(uid)
 
 

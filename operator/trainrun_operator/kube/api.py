@@ -43,7 +43,7 @@ REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 70.0
 """Seconds without a byte after which a watch is dead: bookmarks come about once a minute."""
 
-GOODBYE = 0.05
+CLOSE_PAUSE = 0.05
 
 WRITES_IN_FLIGHT = 32
 
@@ -69,7 +69,7 @@ MANAGER = "trainrun-operator"
 """Who has set a field, in managedFields; and who asks, in the API server's audit log."""
 
 
-def nobody_minds() -> None:
+def no_guard() -> None:
     """The default of `guard`."""
 
 
@@ -87,7 +87,7 @@ class ApiRequest:
     """How long it may take."""
     body: object = None
     """As JSON; None: there is none."""
-    guard: Callable[[], None] = nobody_minds
+    guard: Callable[[], None] = no_guard
     """Called whenever it is about to be sent; raises if it must not be any more."""
     content: str = JSON
     """Media type of the body."""
@@ -119,8 +119,8 @@ class KubeApi:
         """Gets verb and HTTP code of each call."""
         self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._reloading = asyncio.Lock()
-        self._away_since: float | None = None
-        self._back_at = -inf
+        self._down_since: float | None = None
+        self._up_again_at = -inf
 
     @classmethod
     async def connect(cls) -> KubeApi:
@@ -141,15 +141,15 @@ class KubeApi:
         """End all connections."""
         await self._rest.close()
         # Those that were cut in the middle of a call still say goodbye; aiohttp does not wait.
-        await asyncio.sleep(GOODBYE)
+        await asyncio.sleep(CLOSE_PAUSE)
 
     @property
     def since_outage(self) -> float:
         """Seconds since the API server is back; 0 while it is away, inf if it never was."""
         now = time.monotonic()
-        if self._away_since is not None and now - self._away_since >= OUTAGE:
+        if self._down_since is not None and now - self._down_since >= OUTAGE:
             return 0.0
-        return now - self._back_at
+        return now - self._up_again_at
 
     # ------------------------------------------------------------------------------- calls
 
@@ -199,7 +199,7 @@ class KubeApi:
         *,
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
-        guard: Callable[[], None] = nobody_minds,
+        guard: Callable[[], None] = no_guard,
     ) -> Object:
         """Create an object. `urgent`: does not wait until other writes are done; `guard` is called
         whenever it is about to be sent, and raises if it must not be any more."""
@@ -213,7 +213,7 @@ class KubeApi:
         *,
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
-        guard: Callable[[], None] = nobody_minds,
+        guard: Callable[[], None] = no_guard,
     ) -> Object:
         """Replace an object; with a resourceVersion in it, only that version of it. `urgent` and
         `guard` as in `post`."""
@@ -231,7 +231,7 @@ class KubeApi:
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
-        guard: Callable[[], None] = nobody_minds,
+        guard: Callable[[], None] = no_guard,
     ) -> Object:
         """Delete an object; the answer is the object as it leaves, or a Status once it is gone.
         `guard` as in `post`."""
@@ -330,11 +330,11 @@ class KubeApi:
     def _note(self, *, good: bool) -> None:
         now = time.monotonic()
         if not good:
-            self._away_since = now if self._away_since is None else self._away_since
-        elif self._away_since is not None:
-            if now - self._away_since >= OUTAGE:
-                self._back_at = now
-            self._away_since = None
+            self._down_since = now if self._down_since is None else self._down_since
+        elif self._down_since is not None:
+            if now - self._down_since >= OUTAGE:
+                self._up_again_at = now
+            self._down_since = None
 
     async def _other_token(self, refused: str | None) -> bool:
         """Whether there is another token than the one that was refused."""
@@ -354,7 +354,7 @@ def _write(
     *,
     manager: str = "",
     timeout: float = REQUEST_TIMEOUT,
-    guard: Callable[[], None] = nobody_minds,
+    guard: Callable[[], None] = no_guard,
 ) -> ApiRequest:
     return ApiRequest(
         verb=verb,

@@ -78,17 +78,17 @@ class Cache(Generic[T]):
 
     def take(self, entry: Entry[T]) -> None:
         """It is there; nothing where there are newer news by now."""
-        known = self._entries.get(entry.key)
-        newest = -1 if known is None else known.version
+        cached = self._entries.get(entry.key)
+        newest = -1 if cached is None else cached.version
         if entry.version <= max(newest, self._deleted.get(entry.uid, -1)):
             return
-        if known is not None and known.uid != entry.uid:
-            self.remove(known.uid)  # a new object of the same name: two changes, not one
-            known = None
+        if cached is not None and cached.uid != entry.uid:
+            self.remove(cached.uid)  # a new object of the same name: two changes, not one
+            cached = None
         self._entries[entry.key] = entry
         self._items[entry.key] = entry.item
         self._keys[entry.uid] = entry.key
-        before = None if known is None else known.item
+        before = None if cached is None else cached.item
         if before != entry.item:
             self.on_change(before, entry.item)
 
@@ -97,8 +97,8 @@ class Cache(Generic[T]):
         self._deleted[uid] = version
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.pop(next(iter(self._deleted)))
-        if (known := self._of(uid)) is not None:
-            self._drop(known)
+        if (cached := self._of(uid)) is not None:
+            self._drop(cached)
 
     def listed(self, versions: Mapping[str, int], *, version: int) -> bool:
         """These, by uid, were the versions of all objects of ours in a list that was complete at
@@ -108,19 +108,19 @@ class Cache(Generic[T]):
         (`etcdutl snapshot restore --bump-revision`), and has to be looked at once more: a list is
         the truth up to its version, also where it shows what is older than what we had.
         """
-        for known in list(self._entries.values()):
-            if known.version <= version and known.uid not in versions:
-                self.remove(known.uid, version=version)
+        for cached in list(self._entries.values()):
+            if cached.version <= version and cached.uid not in versions:
+                self.remove(cached.uid, version=version)
         restored = [uid for uid, shown in versions.items() if shown < self._newest(uid) <= version]
         for uid in restored:
-            self.believe(uid)
+            self.trust_next(uid)
         return bool(restored)
 
-    def believe(self, uid: str) -> None:
+    def trust_next(self, uid: str) -> None:
         """What comes next of this object is the truth, whatever its version."""
         self._deleted.pop(uid, None)
-        if (known := self._of(uid)) is not None:
-            self._entries[known.key] = replace(known, version=-1)
+        if (cached := self._of(uid)) is not None:
+            self._entries[cached.key] = replace(cached, version=-1)
 
     def start_over(self) -> None:
         """Versions count from the beginning: the cluster was restored from a backup."""
@@ -130,8 +130,8 @@ class Cache(Generic[T]):
 
     def _newest(self, uid: str) -> int:
         """The version of the newest news of this object."""
-        known = self._of(uid)
-        return max(-1 if known is None else known.version, self._deleted.get(uid, -1))
+        cached = self._of(uid)
+        return max(-1 if cached is None else cached.version, self._deleted.get(uid, -1))
 
     def _of(self, uid: str) -> Entry[T] | None:
         return self._entries.get(self._keys.get(uid, ""))

@@ -64,7 +64,7 @@ class Unavailable(KubeError):
     """
 
 
-PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
+TRANSIENT = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
 """What calls may meet while others write, or while the API server is away or has just begun."""
 
 

@@ -153,9 +153,9 @@ def _event(
     metadata = about["metadata"]
     # Its name says when it happened and what it tells: written twice, it is refused the second
     # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
-    told = "\0".join((metadata["uid"], kind, reason, message, time.astimezone(UTC).isoformat()))
+    content = "\0".join((metadata["uid"], kind, reason, message, time.astimezone(UTC).isoformat()))
     microseconds = round(time.timestamp() * 1e6)
-    name = f"{metadata['name']}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    name = f"{metadata['name']}.{microseconds:x}.{hashlib.sha256(content.encode()).hexdigest()[:8]}"
     moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",

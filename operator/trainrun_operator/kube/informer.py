@@ -67,11 +67,11 @@ class ListState:
 
     def read(self) -> None:
         """It has been read as a whole."""
-        self.heard()
+        self.succeeded()
         self.synced.set()
         self.settled.set()
 
-    def heard(self) -> None:
+    def succeeded(self) -> None:
         """There is news of what it shows."""
         if self.trouble:
             _log.info("%s can be read again", self.path)
@@ -123,13 +123,15 @@ class Informer(Generic[T]):
         self._params = dict(params)
         self._clock = clock
         self._cache = Cache(
-            project=_projecting(project, path), key=key, on_change=_telling(on_change, path)
+            project=_guarded_projection(project, path),
+            key=key,
+            on_change=_guarded_listener(on_change, path),
         )
         self._version = 0
         """Where in the history we are."""
         self._list_is_due = True
         self._followed = asyncio.Event()
-        self._listed_at = self._heard_at = clock()
+        self._listed_at = self._last_news_at = clock()
         self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
         self.listing = ListState(path)
         self.synced = self.listing.synced
@@ -139,31 +141,31 @@ class Informer(Generic[T]):
         """One object."""
         return self._cache.items.get(key)
 
-    def learn(self, raw: dict[str, Any], *, known: int = 0) -> bool:
+    def learn(self, raw: dict[str, Any], *, previous: int = 0) -> bool:
         """What the API server answered enters the cache at once; says whether it is one of ours.
-        `known`: the version that we had when it was asked for; an older one is from a backup."""
+        `previous`: the version that we had when it was asked for; an older one is from a backup."""
         uid, version = identity(raw)
-        if version < known:
-            self._cache.believe(uid)
+        if version < previous:
+            self._cache.trust_next(uid)
         return self._cache.put(raw)
 
     def forget(self, uid: str) -> None:
         """The API server says that this object is gone; another one of its name may live."""
         self._cache.remove(uid)
 
-    def last_heard(self) -> float:
+    def silent_for(self) -> float:
         """Seconds since an event, a bookmark, a list or a refusal; up to 70 are normal in a quiet
         cluster.
 
         0 before `follow`: there is nothing to be heard.
         """
-        return self._clock() - self._heard_at if self._followed.is_set() else 0.0
+        return self._clock() - self._last_news_at if self._followed.is_set() else 0.0
 
     def follow(self) -> None:
         """From now on see every change, after a fresh list."""
         self.listing.start_over()
         self._list_is_due = True
-        self._heard_at = self._clock()
+        self._last_news_at = self._clock()
         self._followed.set()
 
     async def run(self) -> None:
@@ -185,7 +187,7 @@ class Informer(Generic[T]):
                 # After some failures we no longer insist on our place in the history.
                 self._list_is_due |= self.listing.failures >= PATIENCE
                 if isinstance(error, (Forbidden, NotFound)):
-                    self._heard_at = self._clock()  # the API server is there: it has answered
+                    self._last_news_at = self._clock()  # the API server is there: it has answered
             except Exception as error:  # noqa: BLE001 - whatever it is, we must not go blind
                 _log.exception("%s: listing again", self._path)
                 self.listing.failed(error)
@@ -205,7 +207,7 @@ class Informer(Generic[T]):
         for entry in news:
             self._cache.take(entry)
         self._version, self._listed_at, self._list_is_due = version, self._clock(), False
-        self._heard()
+        self._note_news()
         self.listing.read()
 
     async def _list(self) -> tuple[int, dict[str, int], list[Entry[T]]]:
@@ -249,15 +251,15 @@ class Informer(Generic[T]):
             case _:
                 pass  # Of a BOOKMARK only the version counts: all before it has been told.
         self._version = version
-        self._heard()
+        self._note_news()
 
-    def _heard(self) -> None:
-        self._heard_at = self._clock()
-        self.listing.heard()
+    def _note_news(self) -> None:
+        self._last_news_at = self._clock()
+        self.listing.succeeded()
         self._backoff.reset()
 
 
-class ToldInformer(Informer[T]):
+class SharedWatchInformer(Informer[T]):
     """Whose watch is somebody else's, who passes on what it tells. Here lists are read alone: soon
     after each begin of that watch, and again and again where it does not begin.
 
@@ -274,7 +276,7 @@ class ToldInformer(Informer[T]):
         self._soon, self._fresh = asyncio.Event(), asyncio.Event()
         super().follow()
 
-    def told(self, kind: str, raw: dict[str, Any]) -> None:
+    def on_event(self, kind: str, raw: dict[str, Any]) -> None:
         """The watch says so: ADDED, MODIFIED or DELETED."""
         if kind == "DELETED":
             uid, version = identity(raw)
@@ -282,7 +284,7 @@ class ToldInformer(Informer[T]):
         else:
             self._cache.put(raw)
 
-    def watched(self, *, good: bool) -> None:
+    def on_watch(self, *, good: bool) -> None:
         """That watch has begun, or could not: what has changed before is told by nobody."""
         self._watched_until = self._clock() + WATCHED if good else 0.0
         self._soon.set()
@@ -311,7 +313,7 @@ class ToldInformer(Informer[T]):
         self._list_is_due = True
 
 
-def _projecting(
+def _guarded_projection(
     project: Callable[[dict[str, Any]], T | None], path: str
 ) -> Callable[[dict[str, Any]], T | None]:
     """An object that cannot be read must not hide all others."""
@@ -326,7 +328,7 @@ def _projecting(
     return guarded
 
 
-def _telling(
+def _guarded_listener(
     on_change: Callable[[T | None, T | None], None], path: str
 ) -> Callable[[T | None, T | None], None]:
     """A listener that fails must not stop the watch: the operator would go blind."""

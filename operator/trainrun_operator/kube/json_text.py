@@ -23,7 +23,7 @@ reads this one refuses it."""
 TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
 """The rest of a string, perhaps without its end. It never goes back, for which one state would be
 kept for each of a million escapes."""
-GOES_ON = re.compile(TEXT, re.DOTALL)
+STRING_REST = re.compile(TEXT, re.DOTALL)
 TOKEN = re.compile(rb'"' + TEXT + rb"|[\[\]{}]", re.DOTALL)
 """A string, the last one perhaps without its end; or a bracket outside of any."""
 
@@ -71,7 +71,7 @@ class Items:
         """Of the newest field of the list itself."""
         self._inside = False
         """Between the brackets of `items`."""
-        self._around: list[bytes] = []
+        self._envelope: list[bytes] = []
         """The list without its objects."""
 
     def feed(self, part: bytes) -> Iterator[bytes]:
@@ -79,7 +79,7 @@ class Items:
         text, begin = self._text + part, 0
         end, at = len(text), self._at
         if self._open:
-            rest = GOES_ON.match(text, at)
+            rest = STRING_REST.match(text, at)
             assert rest is not None, "it matches every text"
             at, self._open = rest.end(), not rest[1]
             if self._open:
@@ -99,7 +99,7 @@ class Items:
                         begin = token.start()
                     elif self._depth == 2 and token[0] == b"[" and self._name == b'"items"':
                         self._inside = True
-                        self._around.append(text[begin : token.end()])
+                        self._envelope.append(text[begin : token.end()])
                 case _:
                     self._depth -= 1
                     if self._inside and self._depth == 2:
@@ -111,7 +111,7 @@ class Items:
 
     def rest(self) -> Any:
         """The list without its objects, once all was fed. Raises ValueError if that is no JSON."""
-        return decoded(b"".join([*self._around, self._text]))
+        return decoded(b"".join([*self._envelope, self._text]))
 
 
 async def json_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:

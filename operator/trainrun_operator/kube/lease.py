@@ -7,7 +7,7 @@ lost for this process, also if it was only paused.
 
 It says where all contenders can be reached, too: who holds the Lease stands first, behind him who
 came later before who came earlier. Nobody takes back the address of a process that has died, so
-only MOST are kept; a process that is started again in its pod has the address that it had.
+only MAX_ADDRESSES are kept; a process that is started again in its pod has the address that it had.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Ku
 
 ANNOTATION = "trainrun.dev/operators"
 """`address:port` of each, separated by commas."""
-MOST = 6
+MAX_ADDRESSES = 6
 DURATION = 10.0
 """Seconds that others leave a Lease alone which is not renewed."""
 RENEW_TIMEOUT = 6.0
@@ -56,8 +56,8 @@ def with_holder(lease: Object, address: str) -> Object:
 
 def with_contender(lease: Object, address: str) -> Object:
     """The Lease with this contender in it; the same if it is there already."""
-    known = addresses_in(lease)
-    return lease if address in ("", *known) else _with(lease, (*known[:1], address, *known[1:]))
+    there = addresses_in(lease)
+    return lease if address in ("", *there) else _with(lease, (*there[:1], address, *there[1:]))
 
 
 def without_contender(lease: Object, address: str) -> Object:
@@ -66,12 +66,12 @@ def without_contender(lease: Object, address: str) -> Object:
 
 
 def _without(lease: Object, address: str) -> tuple[str, ...]:
-    return tuple(known for known in addresses_in(lease) if known != address)
+    return tuple(other for other in addresses_in(lease) if other != address)
 
 
-def _with(lease: Object, known: tuple[str, ...]) -> Object:
+def _with(lease: Object, addresses: tuple[str, ...]) -> Object:
     metadata = lease["metadata"]
-    text = ",".join(filter(None, known[:MOST]))
+    text = ",".join(filter(None, addresses[:MAX_ADDRESSES]))
     annotations = {**(metadata.get("annotations") or {}), ANNOTATION: text}
     return {**lease, "metadata": {**metadata, "annotations": annotations}}
 
@@ -134,7 +134,7 @@ class Lease:
             pause = RETRY * random.uniform(0.9, 1.1)
             try:
                 async with asyncio.timeout(RENEW_TIMEOUT):
-                    lease = await self._look()
+                    lease = await self._read()
                     # Not its version: that another contender comes is no renewal.
                     if lease is not None and lease.get("spec") != seen:
                         seen, seen_at = lease.get("spec"), self.clock()
@@ -181,7 +181,7 @@ class Lease:
         duration = spec.get("leaseDurationSeconds") or DURATION
         return not spec.get("holderIdentity") or unchanged_for >= duration
 
-    async def _look(self) -> Object | None:
+    async def _read(self) -> Object | None:
         try:
             self._seen = await self.api.get(f"{self._path}/{self.name}", timeout=RENEW_TIMEOUT)
         except NotFound:
@@ -217,7 +217,7 @@ class Lease:
             )
         else:
             self._held = await self._put(with_holder({**lease, "spec": spec}, self.address))
-            self.vacant_for = _unattended(lease)
+            self.vacant_for = _unrenewed_for(lease)
         self._renewed_at = started
 
     async def _renew_for_ever(self) -> None:
@@ -249,7 +249,7 @@ class Lease:
             return await self._put(change(self._held))
         except (Conflict, NotFound) as error:
             # Perhaps somebody changed a label, or an answer to us got lost: who holds it counts.
-            now = await self._look()
+            now = await self._read()
             if now is None or _claim(now) != self._claim:
                 who = (now and _claim(now)[0]) or "nobody"
                 raise LeaseLost(f"{self.identity} lost its Lease: {who} holds it now") from error
@@ -269,7 +269,7 @@ def _claim(lease: Object) -> tuple[str, str]:
     return spec.get("holderIdentity") or "", spec.get("acquireTime") or ""
 
 
-def _unattended(lease: Object) -> float:
+def _unrenewed_for(lease: Object) -> float:
     """Seconds since its holder last renewed it, by his wall clock and ours; 0: it has none."""
     spec = lease.get("spec", {})
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
