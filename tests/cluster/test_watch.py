@@ -83,7 +83,7 @@ async def test_an_api_server_that_is_away_is_asked_again_and_nothing_is_taken_fo
     async with relisting(watched):
         await watched.listed.wait()
 
-    assert "/trainruns cannot be read, and is tried again and again: the server is" in caplog.text
+    assert "/trainruns cannot be read; retrying: the server is" in caplog.text
     assert len(caplog.records) == 1, "said once"
     assert office.uids() == {"a"}
 

@@ -1,7 +1,7 @@
-"""The one gateway to the Kubernetes API: JSON objects in, JSON objects out.
+"""The client of the Kubernetes API: JSON objects in, JSON objects out.
 
 Layer: kube. Invariants: every call ends within its timeout; every failure is one of
-`errors`; at most WRITES_IN_FLIGHT writes are under way, so that a gang of a thousand pods does not
+`errors`; at most WRITES_IN_FLIGHT writes are in flight, so that a gang of a thousand pods does not
 look like an attack; 429 is obeyed, within bounds.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
 
 Object = dict[str, Any]
-"""A JSON object of the API, as it is."""
+"""A JSON object of the API, unchanged."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds."""
 
 REQUEST_TIMEOUT = 30.0
-"""Seconds for a whole call, waiting for other writes not included."""
+"""Seconds for a whole call, without the wait for other writes."""
 
 SILENCE_TIMEOUT = 70.0
 """Seconds without a byte after which a watch is dead: bookmarks come about once a minute."""
@@ -48,16 +48,16 @@ CLOSE_PAUSE = 0.05
 WRITES_IN_FLIGHT = 32
 
 PAGE = 20
-"""Objects per answer of a list: the API server, too, holds them all at once."""
+"""Objects per page of a list: the API server, too, holds a whole page in memory."""
 
 RETRIES = 4
-"""How often a call is repeated that was answered with 429."""
+"""How often a call is retried after a 429."""
 USUAL_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
-"""Seconds before such a repetition: without a Retry-After, and whatever that says."""
+"""Seconds before such a retry: the default without Retry-After, and the maximum."""
 
 OUTAGE = 5.0
-"""Seconds without a good answer that count as an outage of the API server."""
+"""Seconds without a good answer that make an outage of the API server."""
 
 UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
@@ -66,7 +66,7 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 MANAGER = "trainrun-operator"
-"""Who has set a field, in managedFields; and who asks, in the API server's audit log."""
+"""Our name in managedFields and in the API server's audit log."""
 
 
 def no_guard() -> None:
@@ -75,7 +75,7 @@ def no_guard() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """What is sent, as often as it takes."""
+    """One request; it may be sent several times."""
 
     verb: str
     """get, watch, post, put, patch or delete."""
@@ -86,15 +86,15 @@ class ApiRequest:
     limits: aiohttp.ClientTimeout
     """How long it may take."""
     body: object = None
-    """As JSON; None: there is none."""
+    """Sent as JSON; None: no body."""
     guard: Callable[[], None] = no_guard
-    """Called whenever it is about to be sent; raises if it must not be any more."""
+    """Called before each send; raises if the request must no longer be sent."""
     content: str = JSON
     """Media type of the body."""
 
     @property
     def method(self) -> str:
-        """Of HTTP."""
+        """The HTTP method."""
         return "get" if self.verb == "watch" else self.verb
 
     @property
@@ -105,18 +105,18 @@ class ApiRequest:
 
 
 def within(seconds: float) -> aiohttp.ClientTimeout:
-    """So long for the whole call."""
+    """The timeouts of a call that may take this many seconds in all."""
     return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
 
 
 class KubeApi:
-    """A connection to one cluster. For the event loop that made it."""
+    """A connection to one cluster. Use it only in the event loop that made it."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._rest = Transport(configuration)
         self.observe_call: Callable[[str, str], None] = lambda _verb, _code: None
-        """Gets verb and HTTP code of each call."""
+        """Called with the verb and the HTTP code of each call."""
         self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._reloading = asyncio.Lock()
         self._down_since: float | None = None
@@ -124,7 +124,7 @@ class KubeApi:
 
     @classmethod
     async def connect(cls) -> KubeApi:
-        """Read where the cluster is; nothing is sent yet. Raises NoCluster."""
+        """Read the cluster's configuration; sends nothing yet. Raises NoCluster."""
         return cls(await load_configuration())
 
     @classmethod
@@ -138,14 +138,14 @@ class KubeApi:
             await api.close()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._rest.close()
-        # Those that were cut in the middle of a call still say goodbye; aiohttp does not wait.
+        # Connections cut in the middle of a call still shut down; aiohttp does not wait for that.
         await asyncio.sleep(CLOSE_PAUSE)
 
     @property
     def since_outage(self) -> float:
-        """Seconds since the API server is back; 0 while it is away, inf if it never was."""
+        """Seconds since the last outage of the API server ended; 0 during one, inf if none yet."""
         now = time.monotonic()
         if self._down_since is not None and now - self._down_since >= OUTAGE:
             return 0.0
@@ -164,8 +164,9 @@ class KubeApi:
     async def each(
         self, path: str, take: Callable[[Object], None], *, params: Mapping[str, str] = {}
     ) -> int:
-        """Let `take` have each object of a list, all of the same moment; the next one is parsed
-        when it returns. Returns the list's resourceVersion. Raises Gone if it took too long.
+        """Call `take` with each object of a list, a snapshot of one moment; the next object is
+        parsed when `take` returns. Returns the list's resourceVersion. Raises Gone if it took too
+        long.
 
         The objects of a list lack apiVersion and kind.
         """
@@ -179,7 +180,7 @@ class KubeApi:
                 async for chunk in chunks:
                     for text in items.feed(chunk):
                         take(_json(request, text))
-                    await asyncio.sleep(0)  # a long list must not keep the rest waiting
+                    await asyncio.sleep(0)  # a long list must not block the event loop
             with _as_unavailable(request):
                 metadata = items.rest()["metadata"]
             if not (token := metadata.get("continue")):
@@ -187,7 +188,7 @@ class KubeApi:
             following["continue"] = token
 
     async def list_all(self, path: str, *, params: Mapping[str, str] = {}) -> list[Object]:
-        """All objects of a list that is known to be small."""
+        """All objects of a small list."""
         found: list[Object] = []
         await self.each(path, found.append, params=params)
         return found
@@ -201,8 +202,8 @@ class KubeApi:
         urgent: bool = False,
         guard: Callable[[], None] = no_guard,
     ) -> Object:
-        """Create an object. `urgent`: does not wait until other writes are done; `guard` is called
-        whenever it is about to be sent, and raises if it must not be any more."""
+        """Create an object. `urgent`: do not wait for other writes. `guard` is called before each
+        send and raises if the request must no longer be sent."""
         request = _write("post", path, body, timeout=timeout, guard=guard, manager=MANAGER)
         return await self._written(request, urgent=urgent)
 
@@ -215,15 +216,15 @@ class KubeApi:
         urgent: bool = False,
         guard: Callable[[], None] = no_guard,
     ) -> Object:
-        """Replace an object; with a resourceVersion in it, only that version of it. `urgent` and
+        """Replace an object; with a resourceVersion in the body, only that version. `urgent` and
         `guard` as in `post`."""
         request = _write("put", path, body, timeout=timeout, guard=guard, manager=MANAGER)
         return await self._written(request, urgent=urgent)
 
     async def patch(self, path: str, body: Mapping[str, Any], *, manager: str) -> Object:
         """Merge into an object (RFC 7386: lists are replaced, null deletes) as this field manager;
-        with a resourceVersion in it, only into that version. For what users do: the operator
-        itself writes whole objects."""
+        with a resourceVersion in the body, only into that version. For users' commands: the
+        operator itself writes whole objects."""
         return await self._written(_write("patch", path, body, manager=manager))
 
     async def delete(
@@ -233,8 +234,8 @@ class KubeApi:
         body: Mapping[str, Any] | None = None,
         guard: Callable[[], None] = no_guard,
     ) -> Object:
-        """Delete an object; the answer is the object as it leaves, or a Status once it is gone.
-        `guard` as in `post`."""
+        """Delete an object; returns the object as it is being deleted, or a Status once it is
+        gone. `guard` as in `post`."""
         return await self._written(_write("delete", path, body, guard=guard))
 
     async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[Object]:
@@ -254,11 +255,11 @@ class KubeApi:
                     yield event
 
     async def text_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[str]:
-        """An answer of lines, such as a container's log, each as it comes, without its end; until
-        the server ends it. Close it with `contextlib.aclosing`.
+        """The lines of an answer such as a container's log, as they arrive, without line ends,
+        until the server ends it. Close it with `contextlib.aclosing`.
 
-        Nothing may come for hours; TCP's own probes tell whether the other side is still there.
-        Raises Unavailable when the connection breaks.
+        It may be silent for hours; TCP keepalives notice a dead server. Raises Unavailable when the
+        connection breaks.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=None)
         request = ApiRequest(verb="get", path=path, params=params, limits=limits)
@@ -266,7 +267,7 @@ class KubeApi:
             async for line in text_lines(chunks):
                 yield line
 
-    # ------------------------------------------------------------------------- carrying out
+    # ------------------------------------------------------------------------------ sending
 
     async def _written(self, request: ApiRequest, *, urgent: bool = False) -> Object:
         async with nullcontext() if urgent else self._writes:
@@ -282,7 +283,7 @@ class KubeApi:
         return answer
 
     async def _chunks(self, request: ApiRequest) -> AsyncGenerator[bytes]:
-        """An answer's body as it comes. Raises KubeError."""
+        """An answer's body, chunk by chunk. Raises KubeError."""
         response = await self._answer(request)
         try:
             with _as_unavailable(request):
@@ -292,7 +293,7 @@ class KubeApi:
             _drop(response)
 
     async def _answer(self, request: ApiRequest) -> aiohttp.ClientResponse:
-        """An answer below 400, its body still to be read. Raises KubeError."""
+        """An answer with a status below 400, its body not yet read. Raises KubeError."""
         for tries_left in reversed(range(RETRIES + 1)):
             with _as_unavailable(request):
                 token = await bearer(self._configuration)
@@ -337,7 +338,7 @@ class KubeApi:
             self._down_since = None
 
     async def _other_token(self, refused: str | None) -> bool:
-        """Whether there is another token than the one that was refused."""
+        """Whether we now have another token than the refused one."""
         async with self._reloading:  # a plugin that makes tokens is started once, not per call
             try:
                 if await bearer(self._configuration) != refused:
@@ -368,8 +369,8 @@ def _write(
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:
-    """Be done with it. Read to its end, its connection is in the pool again; otherwise it is cut,
-    since a farewell by TLS would wait for a server that may be gone."""
+    """Finish with an answer. If it was read to its end, its connection is back in the pool;
+    otherwise cut it, since a TLS shutdown would wait for a server that may be gone."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
     response.close()
@@ -377,7 +378,7 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _as_unavailable(request: ApiRequest) -> Iterator[None]:
-    """No answer, half an answer, or one that is not the API server's."""
+    """Raise Unavailable for no answer, half an answer, or one that is not the API server's."""
     try:
         yield
     except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -392,6 +393,6 @@ def _json(request: ApiRequest, text: bytes) -> Object:
 
 
 def _pause(retry_after: str) -> float:
-    """Seconds; spread, so that many callers do not come back at once."""
+    """Seconds; with jitter, so that many callers do not retry at once."""
     asked = float(retry_after) if retry_after.isdigit() else USUAL_PAUSE
     return min(asked, LONGEST_PAUSE) * random.uniform(1.0, 1.2)

@@ -1,9 +1,9 @@
-"""What an informer knows: the newest projection of each object, and nothing older ever again.
+"""An informer's cache: the newest projection of each object, never replaced by an older one.
 
-Layer: kube; pure. Objects reach it on three ways that overtake each other: lists,
+Layer: kube; pure. Objects arrive in three ways that overtake each other: lists,
 watch events, and the answers to our own writes. Invariants: an older resourceVersion never replaces
-a newer one; what was deleted does not come back by an answer that is late; every difference is told
-once, a deletion that nobody saw included.
+a newer one; a late answer does not bring back a deleted object; every difference is reported
+once, including a deletion that the watch missed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 Raw = Mapping[str, Any]
 
 REMEMBERED_DELETIONS = 4096
-"""Deleted objects whose late answers are known as such; each costs about 200 bytes."""
+"""Deleted objects whose late answers are still recognized; each costs about 200 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class Entry(Generic[T]):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Cache(Generic[T]):
-    """Objects by key. `on_change` gets (before, after); None: it is not there."""
+    """Objects by key. `on_change` gets (before, after); None: no object."""
 
     project: Callable[[dict[str, Any]], T | None]
-    """What matters of an object; None: it is none of ours."""
+    """The part of an object to keep; None: the object is not ours."""
     key: Callable[[T], str]
     on_change: Callable[[T | None, T | None], None]
 
@@ -47,14 +47,14 @@ class Cache(Generic[T]):
         self._items: dict[str, T] = {}
         self._keys: dict[str, str] = {}
         self._deleted: dict[str, int] = {}
-        """uid -> the version at which it was gone; a newer one is an object that is ours again."""
+        """uid -> the version at which it was gone; a newer version is ours again."""
         self.items: Mapping[str, T] = MappingProxyType(self._items)
-        """Live; changes while one awaits."""
+        """A live view; it changes across awaits."""
 
     def put(self, raw: dict[str, Any]) -> bool:
-        """The object as it is, or was at its resourceVersion; False: it is none of ours."""
+        """Store the object at its resourceVersion; False: it is not ours."""
         if self.knows(raw):
-            return True  # the watch tells of our own writes, which their answers have told
+            return True  # the watch repeats our own writes, which their answers brought already
         if (entry := self.entry(raw)) is not None:
             self.take(entry)
             return True
@@ -64,12 +64,12 @@ class Cache(Generic[T]):
         return False
 
     def knows(self, raw: Raw) -> bool:
-        """Whether this version is no news: it is what we have, is older, or was before the end."""
+        """Whether this version is not new: we have it or a newer one, or it precedes a deletion."""
         uid, version = identity(raw)
         return version <= self._newest(uid)
 
     def entry(self, raw: dict[str, Any]) -> Entry[T] | None:
-        """The projection of an object that is news; None: it is none of ours."""
+        """The projection of a new version; None: the object is not ours."""
         item = self.project(raw)
         if item is None:
             return None
@@ -77,7 +77,7 @@ class Cache(Generic[T]):
         return Entry(key=self.key(item), uid=uid, version=version, item=item)
 
     def take(self, entry: Entry[T]) -> None:
-        """It is there; nothing where there are newer news by now."""
+        """Store this entry, unless a newer version is known by now."""
         cached = self._entries.get(entry.key)
         newest = -1 if cached is None else cached.version
         if entry.version <= max(newest, self._deleted.get(entry.uid, -1)):
@@ -93,7 +93,7 @@ class Cache(Generic[T]):
             self.on_change(before, entry.item)
 
     def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
-        """The object is gone, or none of ours any more, at this version; without one, for ever."""
+        """The object is gone, or no longer ours, at this version; by default for good."""
         self._deleted[uid] = version
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.pop(next(iter(self._deleted)))
@@ -101,12 +101,12 @@ class Cache(Generic[T]):
             self._drop(cached)
 
     def listed(self, versions: Mapping[str, int], *, version: int) -> bool:
-        """These, by uid, were the versions of all objects of ours in a list that was complete at
-        `version`. What it lacks is gone, unless that is newer.
+        """Compare with a complete list at `version`; `versions` holds our objects in it, by uid.
+        An object that the list lacks is gone, unless our version is newer.
 
-        Says whether one of them is from a backup that was restored under higher versions
-        (`etcdutl snapshot restore --bump-revision`), and has to be looked at once more: a list is
-        the truth up to its version, also where it shows what is older than what we had.
+        Returns whether an object comes from a backup that was restored under higher versions
+        (`etcdutl snapshot restore --bump-revision`) and must be read again: a list is correct
+        up to its version, even where it shows something older than what we had.
         """
         for cached in list(self._entries.values()):
             if cached.version <= version and cached.uid not in versions:
@@ -117,19 +117,19 @@ class Cache(Generic[T]):
         return bool(restored)
 
     def trust_next(self, uid: str) -> None:
-        """What comes next of this object is the truth, whatever its version."""
+        """Accept the next version of this object, whatever its number."""
         self._deleted.pop(uid, None)
         if (cached := self._of(uid)) is not None:
             self._entries[cached.key] = replace(cached, version=-1)
 
     def start_over(self) -> None:
-        """Versions count from the beginning: the cluster was restored from a backup."""
+        """Accept lower versions again: the cluster was restored from a backup."""
         self._deleted.clear()
         for key, entry in self._entries.items():
             self._entries[key] = replace(entry, version=-1)
 
     def _newest(self, uid: str) -> int:
-        """The version of the newest news of this object."""
+        """The newest version of this object that we know, deleted or not."""
         cached = self._of(uid)
         return max(-1 if cached is None else cached.version, self._deleted.get(uid, -1))
 

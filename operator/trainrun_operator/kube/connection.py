@@ -1,7 +1,7 @@
-"""Where the API server is, and who we are to it.
+"""The API server's address, and our credentials.
 
 Layer: kube; the one module that imports the client library. Invariant: credentials are
-read anew, so a rotated service account token never ends the operator.
+read again, so a rotated service account token never ends the operator.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kubernetes.aio.config.kube_config import list_kube_config_contexts, load_ku
 from trainrun_operator.kube.errors import NoCluster
 
 CONNECTIONS = 200
-"""Watches (one for pods and one for runs per namespace, if not of all), writes, and reads."""
+"""Watches (one for pods and one for runs per namespace, unless all are watched), writes, reads."""
 
 
 class Transport(RESTClientObject):  # type: ignore[misc]  # the library is not typed
-    """HTTP over connections that notice within half a minute when the other side lost power.
+    """HTTP over connections that notice within half a minute when the server lost power.
 
-    A watch is silent for long; without probes it would wait for a server that is gone.
+    A watch can be silent for a long time; without probes it would wait for a dead server.
     """
 
     def _create_connector(self) -> aiohttp.TCPConnector:
@@ -42,11 +42,11 @@ def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Seconds: probes after 10 of silence, every 5, three unanswered ones are the end...
+    # Seconds: probe after 10 of silence, then every 5; three unanswered probes end it ...
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    # ... and so are 25 in which something that we sent was not acknowledged (milliseconds).
+    # ... and so do 25 seconds (here in milliseconds) without an acknowledgement of sent data.
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000)
     return made
 
@@ -57,10 +57,10 @@ async def load_configuration() -> Configuration:
     Raises NoCluster.
     """
     configuration = Configuration()
-    # Proxies of the environment are for the internet; a proxy for the cluster stands in its
-    # kubeconfig. Looking for them (and for a .netrc) would cost a thread per request.
+    # The environment's proxies are for the internet; a cluster's proxy is in its kubeconfig.
+    # Looking for them (and for a .netrc) would cost a thread per request.
     configuration.client_session_kwargs = {"trust_env": False}
-    # Python 3.13 refuses certificates without key identifiers, which many a cluster's CA lacks.
+    # Python 3.13 refuses certificates without key identifiers; many clusters' CAs lack them.
     configuration.disable_strict_ssl_verification = True
     try:
         if "KUBECONFIG" not in os.environ and SERVICE_HOST_ENV_NAME in os.environ:
@@ -71,14 +71,14 @@ async def load_configuration() -> Configuration:
             )
     except (ConfigException, OSError) as error:
         raise NoCluster(
-            f"no cluster: {error}; run inside of one, or set KUBECONFIG to a file that names one"
+            f"no cluster: {error}; run inside a cluster, or set KUBECONFIG to a file that names one"
         ) from error
     return configuration
 
 
 def _kubeconfig() -> str:
-    """The path, or several with colons between them. Raises FileNotFoundError where none is there:
-    the client library warns of each, and then speaks of a file that is not valid."""
+    """The path, or several separated by colons. Raises FileNotFoundError if none exists: the
+    client library would warn of each and then report an invalid file."""
     paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not any(Path(path).exists() for path in paths.split(os.pathsep)):
         raise FileNotFoundError(f"{paths} does not exist")
@@ -86,7 +86,7 @@ def _kubeconfig() -> str:
 
 
 def usual_namespace() -> str:
-    """That of the kubeconfig's current context, as kubectl takes it; `default` where none says."""
+    """The namespace of the kubeconfig's current context, as for kubectl; else `default`."""
     try:
         _, current = list_kube_config_contexts(config_file=_kubeconfig())
     except (ConfigException, OSError):
@@ -95,7 +95,7 @@ def usual_namespace() -> str:
 
 
 async def reload_token(configuration: Configuration) -> bool:
-    """Read the credentials again; says whether the token is another one now."""
+    """Read the credentials again; returns whether the token changed."""
     before = configuration.api_key.get("BearerToken")
     try:
         fresh = await load_configuration()
@@ -107,9 +107,9 @@ async def reload_token(configuration: Configuration) -> bool:
 
 
 async def bearer(configuration: Configuration) -> str | None:
-    """The value of the Authorization header; None: we are known by a client certificate.
+    """The value of the Authorization header; None: we use a client certificate.
 
-    In a cluster the token file is read again once a minute. Raises OSError while it is missing.
+    In a cluster the token file is read once a minute. Raises OSError while it is missing.
     """
     try:
         token: str | None = await configuration.get_api_key_with_prefix("BearerToken")

@@ -1,7 +1,7 @@
-"""What the Kubernetes API can answer instead of doing what was asked.
+"""The errors that the Kubernetes API returns.
 
 Layer: kube. Callers decide by the class; the message is the API server's own, which
-names the object and the rule, so it can be shown to users as it is.
+names the object and the rule, so users can read it unchanged.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class NoCluster(TrainRunError):
 
 
 class KubeError(TrainRunError):
-    """A call did not do what was asked of it."""
+    """A call failed."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.status = status
-        """HTTP status; 0: there was no answer."""
+        """HTTP status; 0: no answer."""
         self.reason = reason
-        """The API's word for it: NotFound, AlreadyExists, Forbidden, Expired ..."""
+        """The API's reason: NotFound, AlreadyExists, Forbidden, Expired ..."""
 
 
 class NotFound(KubeError):
-    """404: no such object, or no such kind."""
+    """404: the object or the kind does not exist."""
 
 
 class Conflict(KubeError):
@@ -38,39 +38,39 @@ class Conflict(KubeError):
 
 
 class AlreadyExists(KubeError):
-    """409: there is an object of this name."""
+    """409: an object of this name exists."""
 
 
 class Forbidden(KubeError):
-    """403: a permission is missing, a quota is used up, or an admission rule says no."""
+    """403: a permission is missing, a quota is used up, or an admission rule refuses."""
 
 
 class Unauthorized(KubeError):
-    """401: our credentials are not accepted, also after they were read again."""
+    """401: our credentials are not accepted, even after reading them again."""
 
 
 class Invalid(KubeError):
-    """The request itself is wrong (400, 405, 413, 415, 422): the same one will never work."""
+    """The request itself is wrong (400, 405, 413, 415, 422): a retry will never work."""
 
 
 class Gone(KubeError):
-    """410: the history from this resourceVersion on is not kept any more: list again."""
+    """410: the history since this resourceVersion is no longer kept: list again."""
 
 
 class Unavailable(KubeError):
     """No answer, too many requests, or 5xx: the same call may work later.
 
-    Whether a write was carried out is unknown when there was no answer.
+    Without an answer it is unknown whether a write was done.
     """
 
 
 TRANSIENT = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
-"""What calls may meet while others write, or while the API server is away or has just begun."""
+"""What calls can run into while others write, or while the API server is down or starting."""
 
 
 def is_refusal(error: KubeError) -> bool:
-    """Whether the server has answered that this one object is not taken: by a quota, an admission
-    rule, a webhook that is away, a conflict. Other calls may do as ever."""
+    """Whether the server refused this one object: a quota, an admission rule, a webhook that is
+    down, a conflict. Other calls may still work."""
     answered = error.status != 0
     return answered and isinstance(error, Forbidden | Invalid | Conflict | Unavailable)
 
@@ -91,11 +91,11 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 }
 
 LONGEST_TEXT = 500
-"""Characters of an answer that is no Status object (a proxy's page)."""
+"""Characters kept of an answer that is not a Status object (a proxy's page)."""
 
 
 def error_of(status: int, body: bytes) -> KubeError:
-    """The error that an answer with this HTTP status stands for."""
+    """The error for an answer with this HTTP status."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -107,7 +107,7 @@ def error_of(status: int, body: bytes) -> KubeError:
 
 
 def error_of_status(answer: dict[str, Any]) -> KubeError:
-    """The error that a Status object stands for, as in the ERROR event of a watch."""
+    """The error for a Status object, as in the ERROR event of a watch."""
     status, reason = int(answer.get("code") or 0), str(answer.get("reason") or "")
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if reason == "AlreadyExists":

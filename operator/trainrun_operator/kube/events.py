@@ -1,7 +1,7 @@
-"""An object's history for people: core/v1 Events, as `kubectl describe` shows them.
+"""Kubernetes Events (core/v1), as `kubectl describe` shows them.
 
-Layer: kube. Invariants: recording never blocks and never fails; an event that was
-recorded twice, as by two leaders in turn, is written once; the order is kept.
+Layer: kube. Invariants: recording never blocks and never fails; an event recorded twice, as by
+two successive leaders, is written once; the order is kept.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from trainrun_operator.kube.errors import (
 COMPONENT = "trainrun-operator"
 
 QUEUE_LIMIT = 1000
-"""Events that wait for an API server that is away; beyond, the oldest are given up."""
+"""Events that wait while the API server is down; beyond this the oldest are dropped."""
 PATIENCE = 600.0
-"""Seconds after which an event is given up that could not be written."""
+"""Seconds after which an event that could not be written is dropped."""
 PATIENCE_IF_FORBIDDEN = 20.0
-"""The same where it was refused for want of a right: an API server that has just been started
-refuses everything until it has read the roles."""
+"""The same if permission was denied: an API server that has just started refuses everything until
+it has read the roles."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between two tries."""
 LONGEST_MESSAGE = 1024
@@ -57,11 +57,11 @@ class _Queued:
 
 
 class EventRecorder:
-    """Writes events one after the other; `run` it in a task of its own."""
+    """Writes events in order; `run` it in its own task."""
 
     def __init__(self, api: KubeApi, *, instance: str = "", optional: bool = False) -> None:
-        """`instance`: who writes them, the host's name by default; `optional`: the right to write
-        them may be missing, which is said once, and waited for once."""
+        """`instance`: the writer's name, by default the host's. `optional`: the permission to write
+        events may be missing; that is logged once, and only the first event waits for it."""
         self._api = api
         self._instance = instance or socket.gethostname()
         self._queue: deque[_Queued] = deque()
@@ -72,8 +72,8 @@ class EventRecorder:
         self._has_no_right = False
 
     def record(self, about: Raw, kind: str, reason: str, message: str, *, time: datetime) -> None:
-        """Take note; returns at once. `about` names an object, as it is read; `kind` is Normal or
-        Warning, `time` is in UTC."""
+        """Queue an event; returns at once. `about` is the object as it was read; `kind` is Normal
+        or Warning, `time` is in UTC."""
         if len(self._queue) >= QUEUE_LIMIT:
             self._queue.popleft()
             self._given_up += 1
@@ -85,14 +85,14 @@ class EventRecorder:
         self._more.set()
 
     async def run(self) -> None:
-        """Write what is recorded, for ever."""
+        """Write recorded events; never returns."""
         while True:
             await self._more.wait()
             self._more.clear()
             await self._write_all()
 
     async def flush(self, timeout: float = 2.0) -> None:
-        """Write everything now, in at most `timeout` seconds; `run` may have ended."""
+        """Write all queued events within `timeout` seconds; `run` may have ended."""
         try:
             async with asyncio.timeout(timeout):
                 await self._write_all()
@@ -104,7 +104,7 @@ class EventRecorder:
             while self._queue:
                 first = self._queue[0]
                 await self._write(first)
-                # Unless it has been given up meanwhile, because too many wait.
+                # It may have been dropped meanwhile, because too many wait.
                 if self._queue and self._queue[0] is first:
                     self._queue.popleft()
             if self._given_up:
@@ -124,7 +124,7 @@ class EventRecorder:
                     _log.warning("an event was dropped: %s", error)
                     return
             except KubeError as error:
-                # The namespace is going, or the event itself is wrong: it will stay so.
+                # The namespace is being deleted, or the event is wrong: a retry cannot help.
                 lasting = not isinstance(error, Forbidden) or "being terminated" in error.message
                 patience = 0.0 if self._has_no_right else PATIENCE_IF_FORBIDDEN
                 if lasting or loop.time() >= begun + patience:
@@ -142,8 +142,8 @@ class EventRecorder:
 
 
 def _namespace(about: Raw) -> str:
-    """Events about what has no namespace, as nodes, stand in this one, where `kubectl describe`
-    finds them."""
+    """Events about objects without a namespace, such as nodes, live in `default`, where
+    `kubectl describe` finds them."""
     return about["metadata"].get("namespace") or "default"
 
 
@@ -151,8 +151,8 @@ def _event(
     about: Raw, kind: str, reason: str, message: str, *, time: datetime, instance: str
 ) -> Object:
     metadata = about["metadata"]
-    # Its name says when it happened and what it tells: written twice, it is refused the second
-    # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
+    # The name holds the time and a digest of the content: a second write is refused, and lists by
+    # name, which `kubectl describe` shows, keep the order within a second.
     content = "\0".join((metadata["uid"], kind, reason, message, time.astimezone(UTC).isoformat()))
     microseconds = round(time.timestamp() * 1e6)
     name = f"{metadata['name']}.{microseconds:x}.{hashlib.sha256(content.encode()).hexdigest()[:8]}"

@@ -1,11 +1,10 @@
-"""A cache of projected objects that follows the API server: list, then watch, for ever.
+"""A cache of projected objects that follows the API server: list, then watch, forever.
 
-Layer: kube. Invariants: it never ends by an error; whatever happened while it could
-not see is told after the next list; it holds projections only, never whole objects. Until somebody
-needs to follow, it lists once: that shows that we may, and a watch for nobody would double what the
-API server has to send. A list that is refused (a namespace that is gone, a right or a kind that is
-missing) holds up only what depends on it. What is not listed is unknown: it is never taken for
-empty.
+Layer: kube. Invariants: no error ends it; changes that it missed are reported after the next list;
+it holds projections only, never whole objects. Until `follow` is called it lists only once: that
+proves the permission, and an unused watch would double what the API server has to send. A list that
+is refused (a missing namespace, permission or kind) blocks only what depends on it. What is not
+listed is unknown; it never counts as empty.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from trainrun_operator.kube.errors import Forbidden, Gone, KubeError, NotFound, 
 EVERYWHERE = ""
 """The namespace that stands for all."""
 PATIENCE = 3
-"""Failures in a row until a list counts as one that cannot be read: single ones pass by."""
+"""Failures in a row after which a list counts as unreadable; single ones do not matter."""
 LOOK_EVERY = 0.05
-"""Seconds between two looks, while nothing at all can be read."""
+"""Seconds between two checks, while nothing at all can be read."""
 WATCH_SECONDS = (240, 360)
-"""How long a watch is asked to last; spread, so that not all end together."""
+"""The requested length of a watch; random, so that not all end together."""
 RELIST_AFTER = 900.0
-"""Seconds after which the end of a watch leads to a list: whatever was missed heals by itself."""
+"""Seconds after which the end of a watch leads to a list, so that missed changes are found."""
 SOON = (0.5, 1.5)
-"""Seconds until a list that is asked for."""
+"""Seconds until a requested list."""
 WATCHED, UNWATCHED = 330.0, 60.0
-"""Seconds between two lists where another one watches: at most, since it begins anew before that;
-and where it does not."""
+"""Seconds between two lists: the maximum while the shared watch works (each start of it leads to a
+list earlier), and while it does not."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two tries."""
 
@@ -47,52 +46,52 @@ _log = logging.getLogger(__name__)
 
 
 class ListState:
-    """Of what lies under one path."""
+    """Whether the list under one path can be read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.trouble = ""
-        """Why it cannot be read, in the API server's words; empty: it can."""
+        """Why it cannot be read, in the API server's words; empty: it can be read."""
         self.failures = 0
         """In a row."""
         self.synced = asyncio.Event()
-        """It has been read."""
+        """Set once it has been read."""
         self.settled = asyncio.Event()
-        """It has been read, or is known to be in trouble."""
+        """Set once it has been read, or counts as unreadable."""
 
     def start_over(self) -> None:
-        """It has to be read anew."""
+        """It must be read again."""
         self.synced.clear()
         self.settled.clear()
 
     def read(self) -> None:
-        """It has been read as a whole."""
+        """The whole list has been read."""
         self.succeeded()
         self.synced.set()
         self.settled.set()
 
     def succeeded(self) -> None:
-        """There is news of what it shows."""
+        """The API server sent the list, an event or a bookmark."""
         if self.trouble:
             _log.info("%s can be read again", self.path)
         self.trouble, self.failures = "", 0
 
     def failed(self, error: Exception) -> None:
-        """It was tried in vain."""
+        """An attempt to read it failed."""
         self.failures += 1
         text = str(error) or type(error).__name__
         if self.failures < PATIENCE:
             _log.info("%s: %s", self.path, text)
             return
         if text != self.trouble:
-            _log.warning("%s cannot be read, and is tried again and again: %s", self.path, text)
+            _log.warning("%s cannot be read; retrying: %s", self.path, text)
         self.trouble = text
         self.settled.set()
 
 
 async def settled(listings: Collection[ListState]) -> None:
-    """Wait until each was read or is in trouble, and one at least was read: an API server that is
-    away is waited for."""
+    """Wait until each list was read or counts as unreadable, and at least one was read; so this
+    waits while the API server is down."""
     for listing in listings:
         await listing.settled.wait()
     while not any(listing.synced.is_set() for listing in listings):
@@ -100,10 +99,10 @@ async def settled(listings: Collection[ListState]) -> None:
 
 
 class Informer(Generic[T]):
-    """Follows the objects under one path. Not thread-safe: for the event loop's thread."""
+    """Follows the objects under one path. Not thread-safe: use it in the event loop's thread."""
 
     _at_once = False
-    """Whether the objects of a list are taken one by one, or all with its end."""
+    """True: store each object of a list as it arrives; False: all at its end."""
 
     def __init__(
         self,
@@ -116,8 +115,8 @@ class Informer(Generic[T]):
         on_change: Callable[[T | None, T | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`project` keeps what matters of an object (None: it is none of ours); `on_change` gets
-        (before, after) of every projection that differs, None where there is none."""
+        """`project` returns the part of an object to keep (None: it is not ours); `on_change` gets
+        (before, after) of every projection that differs; None: no object."""
         self._api = api
         self._path = path
         self._params = dict(params)
@@ -128,48 +127,49 @@ class Informer(Generic[T]):
             on_change=_guarded_listener(on_change, path),
         )
         self._version = 0
-        """Where in the history we are."""
+        """The resourceVersion that we have reached."""
         self._list_is_due = True
         self._followed = asyncio.Event()
         self._listed_at = self._last_news_at = clock()
         self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
         self.listing = ListState(path)
         self.synced = self.listing.synced
-        """Set once a list is in the cache: the first, and after `follow` a fresh one."""
+        """Set once a list is in the cache: the first one, and after `follow` a fresh one."""
 
     def get(self, key: str) -> T | None:
         """One object."""
         return self._cache.items.get(key)
 
     def learn(self, raw: dict[str, Any], *, previous: int = 0) -> bool:
-        """What the API server answered enters the cache at once; says whether it is one of ours.
-        `previous`: the version that we had when it was asked for; an older one is from a backup."""
+        """Store an answer of the API server at once; returns whether the object is ours.
+        `previous`: the version that we had at the time of the call; an older one is from a backup.
+        """
         uid, version = identity(raw)
         if version < previous:
             self._cache.trust_next(uid)
         return self._cache.put(raw)
 
     def forget(self, uid: str) -> None:
-        """The API server says that this object is gone; another one of its name may live."""
+        """The API server says that this object is gone; another of the same name may exist."""
         self._cache.remove(uid)
 
     def silent_for(self) -> float:
         """Seconds since an event, a bookmark, a list or a refusal; up to 70 are normal in a quiet
         cluster.
 
-        0 before `follow`: there is nothing to be heard.
+        0 before `follow`, when nothing is watched.
         """
         return self._clock() - self._last_news_at if self._followed.is_set() else 0.0
 
     def follow(self) -> None:
-        """From now on see every change, after a fresh list."""
+        """From now on report every change, after a fresh list."""
         self.listing.start_over()
         self._list_is_due = True
         self._last_news_at = self._clock()
         self._followed.set()
 
     async def run(self) -> None:
-        """List; once `follow` was called, follow for ever."""
+        """List once; after `follow`, list and watch forever."""
         while True:
             try:
                 if self._list_is_due:
@@ -180,15 +180,15 @@ class Informer(Generic[T]):
                 await self._watch()
                 self._list_is_due |= self._clock() - self._listed_at > RELIST_AFTER
             except Gone:
-                _log.info("%s: the history since our last look is gone, listing again", self._path)
+                _log.info("%s: the history since our last event is gone; listing again", self._path)
                 self._list_is_due = True
             except KubeError as error:
                 self.listing.failed(error)
-                # After some failures we no longer insist on our place in the history.
+                # After some failures give up our resourceVersion and list.
                 self._list_is_due |= self.listing.failures >= PATIENCE
                 if isinstance(error, (Forbidden, NotFound)):
-                    self._last_news_at = self._clock()  # the API server is there: it has answered
-            except Exception as error:  # noqa: BLE001 - whatever it is, we must not go blind
+                    self._last_news_at = self._clock()  # the API server is up: it has answered
+            except Exception as error:  # noqa: BLE001 - no error may end the watch
                 _log.exception("%s: listing again", self._path)
                 self.listing.failed(error)
                 self._list_is_due = True
@@ -200,7 +200,7 @@ class Informer(Generic[T]):
         version, versions, news = await self._list()
         restored = version < watched
         if restored:
-            _log.warning("%s: versions went back: was a backup restored?", self._path)
+            _log.warning("%s: versions decreased: was a backup restored?", self._path)
             self._cache.start_over()
         if self._cache.listed(versions, version=version) or restored:
             _, _, news = await self._list()
@@ -211,7 +211,7 @@ class Informer(Generic[T]):
         self.listing.read()
 
     async def _list(self) -> tuple[int, dict[str, int], list[Entry[T]]]:
-        """The version of a list, those of the objects of ours in it by uid, and what is news."""
+        """Read a list: its version, the versions of our objects in it by uid, and new entries."""
         versions, news = dict[str, int](), list[Entry[T]]()
 
         def take(raw: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ class Informer(Generic[T]):
         return await self._api.each(self._path, take, params=self._params), versions, news
 
     async def _watch(self) -> None:
-        """Until the server ends it. Raises KubeError."""
+        """Watch until the server ends it. Raises KubeError."""
         params = {
             **self._params,
             "resourceVersion": str(self._version),
@@ -249,7 +249,7 @@ class Informer(Generic[T]):
             case "DELETED":
                 self._cache.remove(raw["metadata"]["uid"], version=version)
             case _:
-                pass  # Of a BOOKMARK only the version counts: all before it has been told.
+                pass  # A BOOKMARK only brings a version: we have received everything before it.
         self._version = version
         self._note_news()
 
@@ -260,10 +260,10 @@ class Informer(Generic[T]):
 
 
 class SharedWatchInformer(Informer[T]):
-    """Whose watch is somebody else's, who passes on what it tells. Here lists are read alone: soon
-    after each begin of that watch, and again and again where it does not begin.
+    """An informer whose watch another client runs; that client passes on the events. The informer
+    itself only lists: soon after each start of that watch, and every UNWATCHED s while it fails.
 
-    What a list shows is projected and taken as it comes: each version once, and never an older one.
+    It projects and stores each object of a list as it arrives: each version once, never an older.
     """
 
     _at_once = True
@@ -272,12 +272,12 @@ class SharedWatchInformer(Informer[T]):
     _fresh: asyncio.Event
 
     def follow(self) -> None:
-        """From now on list again and again, after a fresh list."""
+        """From now on list repeatedly, starting with a fresh list."""
         self._soon, self._fresh = asyncio.Event(), asyncio.Event()
         super().follow()
 
     def on_event(self, kind: str, raw: dict[str, Any]) -> None:
-        """The watch says so: ADDED, MODIFIED or DELETED."""
+        """The shared watch brought this event: ADDED, MODIFIED or DELETED."""
         if kind == "DELETED":
             uid, version = identity(raw)
             self._cache.remove(uid, version=version)
@@ -285,21 +285,21 @@ class SharedWatchInformer(Informer[T]):
             self._cache.put(raw)
 
     def on_watch(self, *, good: bool) -> None:
-        """That watch has begun, or could not: what has changed before is told by nobody."""
+        """The shared watch has started, or could not; it does not report earlier changes."""
         self._watched_until = self._clock() + WATCHED if good else 0.0
         self._soon.set()
 
     def renew(self) -> None:
-        """What is in the cache may be old: see `fresh`."""
+        """The cache may be stale: see `fresh`."""
         self._fresh = asyncio.Event()
         self._soon.set()
 
     async def fresh(self) -> None:
-        """Wait for a list that was begun after `renew`, however long."""
+        """Wait for a list that started after `renew`, without a timeout."""
         await self._fresh.wait()
 
     async def relist(self) -> None:
-        """Raises KubeError."""
+        """List, then mark it fresh. Raises KubeError."""
         fresh = self._fresh
         await super().relist()
         fresh.set()
@@ -316,12 +316,12 @@ class SharedWatchInformer(Informer[T]):
 def _guarded_projection(
     project: Callable[[dict[str, Any]], T | None], path: str
 ) -> Callable[[dict[str, Any]], T | None]:
-    """An object that cannot be read must not hide all others."""
+    """`project`, guarded: one unreadable object must not hide all others."""
 
     def guarded(raw: dict[str, Any]) -> T | None:
         try:
             return project(raw)
-        except Exception:  # noqa: BLE001 - whatever is wrong with it, the others are to be seen
+        except Exception:  # noqa: BLE001 - see above
             _log.exception("%s: %s cannot be read", path, raw.get("metadata", {}).get("name"))
             return None
 
@@ -331,7 +331,7 @@ def _guarded_projection(
 def _guarded_listener(
     on_change: Callable[[T | None, T | None], None], path: str
 ) -> Callable[[T | None, T | None], None]:
-    """A listener that fails must not stop the watch: the operator would go blind."""
+    """`on_change`, guarded: a listener that fails must not stop the watch."""
 
     def guarded(before: T | None, after: T | None) -> None:
         try:

@@ -1,11 +1,11 @@
-"""JSON text of the API server: however deep, one object of a list after the other, line by line.
+"""Streaming parser for the API server's JSON: any depth, one list item at a time, line by line.
 
-Layer: kube, leaf. The API server takes objects of 10,000 levels where a schema is open.
-Python's parser gives up before, and with that one object a whole list, or watch, could not be read.
-A page of twenty objects is thirty megabytes if their users want that, and some ten times as much
-once it is parsed: so one object is parsed at a time, while the text still comes in. A line of a
-watch is one event and may be of any length (a pod can have more than 128 kB, where aiohttp's own
-reader of lines gives up); an unfinished line at its end is no event.
+Layer: kube, leaf. The API server accepts objects of 10,000 levels where a schema is open.
+Python's parser fails earlier, and one such object would make a whole list or watch unreadable.
+A page of twenty objects can be thirty megabytes, and some ten times as much once parsed: so one
+object is parsed at a time, while the text still arrives. A line of a watch is one event of any
+length (a pod can exceed 128 kB, where aiohttp's own line reader fails); an unfinished line at the
+end is not an event.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 DEEPEST = 300
-"""Levels that are kept of what has too many: more than any object that can be used, so that whoever
-reads this one refuses it."""
+"""Levels kept of a value with too many: more than any usable object has, so that the reader of this
+one refuses it."""
 
 TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
-"""The rest of a string, perhaps without its end. It never goes back, for which one state would be
-kept for each of a million escapes."""
+"""The rest of a string, perhaps without its end. It never backtracks: that would keep a state for
+each of a million escapes."""
 STRING_REST = re.compile(TEXT, re.DOTALL)
 TOKEN = re.compile(rb'"' + TEXT + rb"|[\[\]{}]", re.DOTALL)
-"""A string, the last one perhaps without its end; or a bracket outside of any."""
+"""A string, the last one perhaps without its end; or a bracket outside all strings."""
 
 
 def decoded(text: bytes) -> Any:
-    """The value; where it has too many levels for the parser, its deep parts are empty.
+    """The value; if it has too many levels for the parser, its deep parts are empty.
 
-    Raises ValueError for what is no JSON.
+    Raises ValueError if the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -40,7 +40,7 @@ def decoded(text: bytes) -> Any:
 
 
 def _shallow(text: bytes) -> bytes:
-    """The same without what lies inside of DEEPEST mappings and lists."""
+    """The text without everything deeper than DEEPEST levels."""
     kept: list[bytes] = []
     depth = begin = 0
     for token in TOKEN.finditer(text):
@@ -57,25 +57,25 @@ def _shallow(text: bytes) -> bytes:
 
 
 class Items:
-    """Takes the text of a list in parts of any size."""
+    """Splits the text of a list into objects; takes it in parts of any size."""
 
     def __init__(self) -> None:
         self._text = b""
-        """What is not dealt with yet: at most one object, and the newest part."""
+        """Unfinished text: at most one object, and the newest part."""
         self._at = 0
-        """How far that was looked at."""
+        """The position in `_text` up to which it was scanned."""
         self._open = False
-        """Whether that is within a string."""
+        """Whether that position is within a string."""
         self._depth = 0
         self._name = b""
-        """Of the newest field of the list itself."""
+        """The newest field name of the list itself."""
         self._inside = False
-        """Between the brackets of `items`."""
+        """Whether we are between the brackets of `items`."""
         self._envelope: list[bytes] = []
         """The list without its objects."""
 
     def feed(self, part: bytes) -> Iterator[bytes]:
-        """The text of each object that is whole now."""
+        """The text of each object that is now complete."""
         text, begin = self._text + part, 0
         end, at = len(text), self._at
         if self._open:
@@ -110,12 +110,12 @@ class Items:
         self._text, self._at = text[begin:], end - begin
 
     def rest(self) -> Any:
-        """The list without its objects, once all was fed. Raises ValueError if that is no JSON."""
+        """The list without its objects, after the last part. Raises ValueError if not JSON."""
         return decoded(b"".join([*self._envelope, self._text]))
 
 
 async def json_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:
-    """Every whole line as JSON. Raises ValueError for a line that is none."""
+    """Every complete line as JSON. Raises ValueError for a line that is not JSON."""
     parts: list[bytes] = []
     async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
@@ -125,12 +125,12 @@ async def json_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, A
             if line.strip():
                 yield decoded(line)
         parts.append(rest)
-        # A flood of events must not keep the rest of the operator waiting.
+        # A flood of events must not block the rest of the operator.
         await asyncio.sleep(0)
 
 
 async def text_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str]:
-    """Every line without its end, an unfinished one at the end too."""
+    """Every line without its line end, including an unfinished last one."""
     rest = b""
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

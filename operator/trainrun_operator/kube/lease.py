@@ -1,13 +1,13 @@
 """Leadership: one Lease that one process holds at a time.
 
-Layer: kube. Invariants: nobody's wall clock is believed: a follower takes the Lease
-when it has not seen it change for its whole duration, a leader stops when it could not renew it for
-RENEW_TIMEOUT, which is shorter by more than any write takes to arrive; a Lease that was lost stays
-lost for this process, also if it was only paused.
+Layer: kube. Invariants: no wall clock is trusted: a follower takes the Lease
+when it has not seen it change for its whole duration; a leader stops when it could not renew it for
+RENEW_TIMEOUT, which is shorter by more than any write takes to arrive; a lost Lease stays lost for
+this process, even if the process was only paused.
 
-It says where all contenders can be reached, too: who holds the Lease stands first, behind him who
-came later before who came earlier. Nobody takes back the address of a process that has died, so
-only MAX_ADDRESSES are kept; a process that is started again in its pod has the address that it had.
+The Lease also lists the addresses of all contenders: the holder first, then the newest before the
+older. A dead process does not remove its address, so only MAX_ADDRESSES are kept; a process that
+restarts in its pod has the same address.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 
 ANNOTATION = "trainrun.dev/operators"
-"""`address:port` of each, separated by commas."""
+"""`address:port` of each contender, separated by commas."""
 MAX_ADDRESSES = 6
 DURATION = 10.0
-"""Seconds that others leave a Lease alone which is not renewed."""
+"""Seconds without a renewal after which others may take a Lease."""
 RENEW_TIMEOUT = 6.0
 """Seconds without a renewal after which its holder stops acting."""
 RETRY = 1.0
-"""Seconds between two looks at somebody else's Lease, and after a renewal that failed."""
+"""Seconds between two reads of another holder's Lease, and after a failed renewal."""
 RENEW_EVERY = 2.0
 
 _PLACE = re.compile(r"[\w.:\[\]-]{1,80}", re.ASCII)
-"""Whoever may write the Lease may write anything."""
+"""A valid address: any process with write access to the Lease could put anything there."""
 
 _log = logging.getLogger(__name__)
 
 
 def addresses_in(lease: Object) -> tuple[str, ...]:
-    """The holder's first, as far as they are known."""
+    """The known addresses, the holder's first."""
     text = (lease.get("metadata", {}).get("annotations") or {}).get(ANNOTATION, "")
     return tuple(filter(_PLACE.fullmatch, text.split(",")))
 
 
 def with_holder(lease: Object, address: str) -> Object:
-    """The Lease once this contender has taken it."""
+    """The Lease after this contender has taken it."""
     return _with(lease, (address, *_without(lease, address)))
 
 
 def with_contender(lease: Object, address: str) -> Object:
-    """The Lease with this contender in it; the same if it is there already."""
+    """The Lease with this contender in it; unchanged if it is there already."""
     there = addresses_in(lease)
     return lease if address in ("", *there) else _with(lease, (*there[:1], address, *there[1:]))
 
@@ -81,41 +81,41 @@ class LeaseLost(TrainRunError):
 
 
 def boot_time() -> float:
-    """Seconds since boot. Unlike time.monotonic() it goes on while the machine is suspended."""
+    """Seconds since boot. Unlike time.monotonic() it counts while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Lease:
-    """A Lease object, from one contender's point of view."""
+    """A Lease object, as one contender sees it."""
 
     api: KubeApi
     namespace: str
     name: str
     identity: str
-    """Tells people who leads."""
+    """The holder's name, shown to users."""
     address: str = ""
-    """Where others reach us; empty: nowhere."""
+    """Our address for others; empty: none."""
     clock: Callable[[], float] = boot_time
 
     def __post_init__(self) -> None:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._claim = ("", "")
-        """What tells our tenure from any other, also from that of a process of the same name."""
+        """Identifies our tenure, even against that of a process of the same name."""
         self._held: Object | None = None
-        """The Lease as we wrote it last; None: it is not ours."""
+        """The Lease as we last wrote it; None: it is not ours."""
         self._seen: Object = {}
-        """The Lease as we read or wrote it last, whoever holds it."""
+        """The Lease as we last read or wrote it, with any holder."""
         self.vacant_for = 0.0
-        """Seconds that nobody had renewed it when we took it, by two wall clocks: good for a guess
-        only. 0: it had been released, or is new."""
+        """Seconds since the last renewal when we took it, by two wall clocks: only an estimate.
+        0: it had been released, or is new."""
         self._renewed_at = 0.0
         self._lost = False
         self.refusal = ""
-        """Why we may not take it, in the API server's words; empty: we may."""
+        """Why we may not take it, in the API server's words; empty: we may take it."""
 
     def is_valid(self) -> bool:
-        """Whether nobody else can be leading at this moment. Ask before every write."""
+        """Whether we lead, so that no other process can. Check before every write."""
         if self._held is None or self._lost:
             return False
         self._lost = self.clock() >= self._renewed_at + RENEW_TIMEOUT
@@ -123,11 +123,11 @@ class Lease:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where its contenders can be reached, the holder first, as far as we have seen."""
+        """The contenders' addresses as we last saw them, the holder's first."""
         return addresses_in(self._seen)
 
     async def acquire(self) -> None:
-        """Return once we hold it; waits as long as somebody else renews it."""
+        """Return once we hold it; waits while another process renews it."""
         seen: Object | None = None
         seen_at = 0.0
         while True:
@@ -135,7 +135,7 @@ class Lease:
             try:
                 async with asyncio.timeout(RENEW_TIMEOUT):
                     lease = await self._read()
-                    # Not its version: that another contender comes is no renewal.
+                    # Not the version: a new contender changes that, too, and is no renewal.
                     if lease is not None and lease.get("spec") != seen:
                         seen, seen_at = lease.get("spec"), self.clock()
                     if lease is None or self._is_free(lease, self.clock() - seen_at):
@@ -154,7 +154,7 @@ class Lease:
             await asyncio.sleep(pause)
 
     async def keep(self) -> None:
-        """Renew it for ever. Raises LeaseLost, and not later than it may be lost."""
+        """Renew it forever. Raises LeaseLost before another process can hold it."""
         try:
             await self._renew_for_ever()
         except LeaseLost:
@@ -162,7 +162,7 @@ class Lease:
             raise
 
     async def release(self) -> None:
-        """Let another one lead at once, if we still do; otherwise it does nothing."""
+        """If we lead, let another process lead at once; otherwise do nothing."""
         if self._held is None:
             return
         try:
@@ -176,7 +176,7 @@ class Lease:
 
     def _is_free(self, lease: Object, unchanged_for: float) -> bool:
         if _claim(lease) == self._claim:
-            return True  # we took it, and the answer got lost
+            return True  # we took it, but the answer got lost
         spec = lease.get("spec", {})
         duration = spec.get("leaseDurationSeconds") or DURATION
         return not spec.get("holderIdentity") or unchanged_for >= duration
@@ -189,7 +189,7 @@ class Lease:
         return self._seen
 
     async def _join(self, lease: Object) -> None:
-        """Let others know where we are, once."""
+        """Add our address, once."""
         joined = with_contender(lease, self.address)
         if joined != lease:
             await self._put(joined)
@@ -221,14 +221,14 @@ class Lease:
         self._renewed_at = started
 
     async def _renew_for_ever(self) -> None:
-        pause = 0.0  # what lay between acquire() and keep() has used up some of its time
+        pause = 0.0  # the time between acquire() and keep() counts already
         while True:
             await asyncio.sleep(max(0.0, min(pause, self._left())))
             if not self.is_valid():
                 raise LeaseLost(
                     f"{self.identity} could not renew its Lease for {RENEW_TIMEOUT:.0f} s"
                 )
-            # The time before the call: the API server may carry it out at any moment of it.
+            # The time before the call: the API server may renew it at any moment during the call.
             started = self.clock()
             try:
                 async with asyncio.timeout(self._left()):
@@ -240,24 +240,24 @@ class Lease:
                 self._renewed_at, pause = started, RENEW_EVERY
 
     def _left(self) -> float:
-        """Seconds until it is not valid any more."""
+        """Seconds until it is no longer valid."""
         return self._renewed_at + RENEW_TIMEOUT - self.clock()
 
     async def _rewrite(self, change: Callable[[Object], Object]) -> Object:
-        assert self._held is not None, "only a Lease that we hold is ours to write"
+        assert self._held is not None, "only the holder writes a Lease"
         try:
             return await self._put(change(self._held))
         except (Conflict, NotFound) as error:
-            # Perhaps somebody changed a label, or an answer to us got lost: who holds it counts.
+            # Perhaps a label changed, or an answer to us got lost: only the holder matters.
             now = await self._read()
             if now is None or _claim(now) != self._claim:
-                who = (now and _claim(now)[0]) or "nobody"
+                who = (now and _claim(now)[0]) or "no process"
                 raise LeaseLost(f"{self.identity} lost its Lease: {who} holds it now") from error
             return await self._put(change(now))
 
     async def _put(self, lease: Object) -> Object:
-        # With its resourceVersion: only over what we have seen. Urgent: a thousand pods that are
-        # being created must not cost us the leadership.
+        # With its resourceVersion: only over the version that we read. Urgent: creating a thousand
+        # pods must not cost us the leadership.
         self._seen = await self.api.put(
             f"{self._path}/{self.name}", lease, timeout=RENEW_TIMEOUT, urgent=True
         )
@@ -270,7 +270,7 @@ def _claim(lease: Object) -> tuple[str, str]:
 
 
 def _unrenewed_for(lease: Object) -> float:
-    """Seconds since its holder last renewed it, by his wall clock and ours; 0: it has none."""
+    """Seconds since its holder last renewed it, by its wall clock and ours; 0: no holder."""
     spec = lease.get("spec", {})
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
         return 0.0

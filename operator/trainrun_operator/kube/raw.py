@@ -1,8 +1,8 @@
-"""Reading the API server's JSON without trusting its shape.
+"""Reads the API server's JSON without trusting its shape.
 
-Layer: kube, leaf. A projection must never raise: whatever is missing or of another
+Layer: kube, leaf. A projection must never raise: a missing field or one of another
 type reads as empty, since one odd object must not end the watch of all others. Objects are `dict`s,
-as JSON makes them: asking for any Mapping costs a third of the time of a projection.
+as JSON makes them: a check for any Mapping costs a third of the time of a projection.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from trainrun._common.text import cleaned
 
 LONGEST = 600
-"""Characters kept of a message: it may end in a status of bounded size."""
+"""Characters kept of a message: it may end up in a status of bounded size."""
 
 MOST_DIGITS = 9
-"""Of a number in a label: larger ones are nobody's."""
+"""Of a number in a label; we never write larger ones."""
 
 _NONE: Mapping[str, Any] = {}
 
@@ -26,13 +26,13 @@ _NAMED_BY = ("namespace", "name", "uid", "resourceVersion", "generation", "delet
 
 
 def named(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an object only what names it in this version, and whether it is being deleted."""
+    """Only what identifies an object in this version, and whether it is being deleted."""
     metadata = mapping(raw, "metadata")
     return {"metadata": {key: metadata[key] for key in _NAMED_BY if key in metadata}}
 
 
 def mapping(owner: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The object at `path`; an empty one where there is none."""
+    """The object at `path`; an empty one if there is none."""
     found: object = owner
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -47,14 +47,14 @@ def objects(owner: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]
 
 
 def text(owner: Mapping[str, Any], key: str) -> str:
-    """The string under `key`, cleaned and cut to LONGEST characters: a container's last words, for
-    one, are whatever its program wrote."""
+    """The string under `key`, cleaned and cut to LONGEST characters: a container's last output,
+    for example, can hold anything."""
     found = owner.get(key)
     return cleaned(found.strip()[:LONGEST]) if isinstance(found, str) else ""
 
 
 def words(owner: Mapping[str, Any], key: str, *, most: int) -> tuple[str, ...]:
-    """The first `most` words of the string under `key`, which commas separate; each as `text`."""
+    """The first `most` comma-separated words of the string under `key`; each as `text`."""
     found = owner.get(key)
     parts = found.split(",", most)[:most] if isinstance(found, str) else []
     return tuple(filter(None, (cleaned(part.strip()[:LONGEST]) for part in parts)))
@@ -67,14 +67,14 @@ def number(owner: Mapping[str, Any], key: str) -> int | None:
 
 
 def count(labels: Mapping[str, Any], key: str) -> int | None:
-    """The number, from 0 on, that is spelt under `key`."""
+    """The number (0 or more) written as text under `key`."""
     found = text(labels, key)
     ours = found.isascii() and found.isdecimal() and len(found) <= MOST_DIGITS
     return int(found) if ours else None
 
 
 def controller(metadata: Mapping[str, Any]) -> str:
-    """The uid of the object that owns the one with this metadata, and controls it."""
+    """The uid of the controlling owner of the object with this metadata."""
     owners = objects(metadata, "ownerReferences")
     return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
 
