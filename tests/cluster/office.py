@@ -32,7 +32,7 @@ def surroundings(
         api,
         namespaces=namespaces,
         nodes=False,
-        sealed=lambda _pod: True,
+        signed=lambda _pod: True,
         on_change=manager.wake,
     )
     return WorldDependencies(
