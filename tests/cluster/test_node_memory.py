@@ -11,7 +11,7 @@ from tests.cluster.office import Office, raw
 from tests.support.builders import BEGIN, an_incident
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.status_parts import Incident
-from trainrun_operator.cluster.node_memory import MOST, TOLD_WITHIN, NodeMemory
+from trainrun_operator.cluster.node_memory import MAX_STRIKES, RECORD_WITHIN, NodeMemory
 from trainrun_operator.core.run.boundary import Event
 
 NOW = BEGIN + timedelta(hours=1)
@@ -57,9 +57,9 @@ def test_it_knows_the_incidents_of_every_run_of_a_namespace_until_the_run_is_gon
 
 def test_only_the_newest_incidents_of_a_namespace_are_looked_at() -> None:
     memory = Memory()
-    for number in range(MOST + 5):
+    for number in range(MAX_STRIKES + 5):
         memory.see(f"run-{number}", on(f"n{number}", minutes_ago=number))
-    assert len(memory.known()) == MOST
+    assert len(memory.known()) == MAX_STRIKES
     assert ("run-0", "n0") in memory.known()
 
 
@@ -115,7 +115,7 @@ def test_who_does_not_lead_tells_nothing_and_nobody_tells_what_is_old() -> None:
     memory = Memory()
     memory.see("a", on("n7", minutes_ago=30), leads=False)
     memory.see("b", on("n7"), leads=False)
-    old = TOLD_WITHIN.total_seconds() / 60
+    old = RECORD_WITHIN.total_seconds() / 60
     memory.see("c", on("n7", minutes_ago=old + 1))
     assert memory.told == []
 

@@ -12,12 +12,12 @@ import pytest
 from tests.kube.waiting import until
 from tests.runtime.states import a_state
 from trainrun_operator.cluster.pod_tokens import (
-    BELIEVED_FOR,
-    DISBELIEVED_FOR,
     EXPIRED,
     PAUSE,
+    REFUSED_FOR,
     REMEMBERED_REFUSALS,
     REVIEWS,
+    TRUSTED_FOR,
     PodIdentity,
     pod_tokens,
 )
@@ -155,7 +155,7 @@ async def test_a_good_token_that_a_starting_api_server_refused_is_soon_accepted(
             "the API server does not accept the token of pod team/run-0-1",
         )
     assert len(cluster.reviews) == 1
-    cluster.identity, cluster.now = IDENTITY, DISBELIEVED_FOR
+    cluster.identity, cluster.now = IDENTITY, REFUSED_FOR
     assert await accepted(authenticate)
 
 
@@ -164,7 +164,7 @@ async def test_a_worker_that_spoke_is_heard_on_while_tokens_cannot_be_checked() 
     cluster = Cluster()
     authenticate = cluster.authenticator()
     assert await accepted(authenticate)
-    cluster.away, cluster.now = True, BELIEVED_FOR
+    cluster.away, cluster.now = True, TRUSTED_FOR
     assert await accepted(authenticate)
     assert cluster.reviews == [TOKEN, TOKEN]
 
@@ -173,7 +173,7 @@ async def test_a_token_that_is_good_no_more_is_refused_once_it_is_reviewed_again
     cluster = Cluster()
     authenticate = cluster.authenticator()
     assert await accepted(authenticate)
-    cluster.identity, cluster.now = None, BELIEVED_FOR
+    cluster.identity, cluster.now = None, TRUSTED_FOR
     assert not await accepted(authenticate)
 
 

@@ -17,7 +17,7 @@ from tests.support.kstatus import kstatus
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, managed_version
 from trainrun_operator.worlds.kubernetes.trimmed_objects import LARGEST, PACKED
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def test_a_run_that_is_led_goes_on_by_its_spec_before_when_it_becomes_too_
 
 
 def test_what_is_too_large_is_known_and_why() -> None:
-    run = RunObject(led_version(with_text(1000)))
+    run = RunObject(managed_version(with_text(1000)))
 
     assert run.learn(with_text(LARGEST, version=2))
 
@@ -89,12 +89,12 @@ async def test_gitops_tools_see_that_a_run_that_is_too_large_needs_its_user(fake
 
 
 def test_of_a_large_template_nothing_is_kept() -> None:
-    large, small = led_version(with_text(LARGEST - 10_000)), led_version(with_text(1000))
+    large, small = managed_version(with_text(LARGEST - 10_000)), managed_version(with_text(1000))
 
-    assert large.kept.packed is None
+    assert large.trimmed.packed is None
     assert large.written() is None
-    assert small.kept.packed is not None
-    assert len(small.kept.packed) < PACKED
+    assert small.trimmed.packed is not None
+    assert len(small.trimmed.packed) < PACKED
     assert small.written() is not None
     assert large.config.replicas == small.config.replicas
 

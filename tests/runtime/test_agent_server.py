@@ -70,7 +70,7 @@ async def test_without_a_desired_state_there_is_no_content(talk: Talk) -> None:
 async def test_a_waiting_agent_gets_a_new_order_as_soon_as_it_is_published(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
     waiting = asyncio.create_task(talk.post(a_state(seen=hold().digest), wait=50))
-    while talk.agents.heard("run-0-1").state is None:
+    while talk.agents.contact("run-0-1").state is None:
         await asyncio.sleep(0.001)
     talk.agents.publish({"run-0-1": start()})
     status, body = await waiting
@@ -91,7 +91,7 @@ async def test_an_agent_with_news_ends_its_wait_on_the_same_connection(talk: Tal
 
     for sequence in (1, 3):
         waiting = asyncio.create_task(poll(sequence))
-        while (state := talk.agents.heard("run-0-1").state) is None or state.sequence < sequence:
+        while (state := talk.agents.contact("run-0-1").state) is None or state.sequence < sequence:
             await asyncio.sleep(0.001)
         news.set()
         assert await asyncio.wait_for(waiting, 20.0) == (200, hold())
@@ -108,7 +108,7 @@ async def test_an_agent_that_is_told_that_it_waits_gets_orders_at_once(talk: Tal
     body = a_state(seen=hold().digest).to_json().encode()
     path = f"{HEARTBEAT_PATH}?wait=50&interruptible=1"
     waiting = asyncio.create_task(client.post(path, body, 60.0, interrupt=interrupt))
-    while talk.agents.heard("run-0-1").state is None:
+    while talk.agents.contact("run-0-1").state is None:
         await asyncio.sleep(0.001)
     talk.agents.publish({"run-0-1": start()})
     response = await waiting
@@ -147,7 +147,7 @@ async def test_an_operator_that_knows_of_no_others_tells_no_address(talk: Talk) 
 async def test_a_wrong_token_is_refused(talk: Talk) -> None:
     status, body = await talk.post(a_state(), token="guess")
     assert (status, body) == (403, "this is not the token of this run")
-    assert talk.agents.heard("run-0-1").state is None
+    assert talk.agents.contact("run-0-1").state is None
 
 
 async def test_a_missing_token_is_refused(talk: Talk) -> None:
@@ -207,17 +207,17 @@ async def test_an_agent_that_cannot_be_read_is_known_to_live(
 ) -> None:
     good = json.loads(a_state().to_json())
     assert (await talk.post(json.dumps(good | changed)))[0] in (400, 426)
-    heard = talk.agents.heard("run-0-1")
+    heard = talk.agents.contact("run-0-1")
     assert why in heard.unreadable
     assert heard.silent_for.total_seconds() < 10
     await talk.post(json.dumps(good))
-    assert talk.agents.heard("run-0-1").unreadable == ""
+    assert talk.agents.contact("run-0-1").unreadable == ""
 
 
 async def test_stopping_lets_waiting_agents_go(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
     waiting = asyncio.create_task(talk.post(a_state(seen=hold().digest), wait=50))
-    while talk.agents.heard("run-0-1").state is None:
+    while talk.agents.contact("run-0-1").state is None:
         await asyncio.sleep(0.001)
     await talk.server.stop()
     assert (await waiting)[0] == 200

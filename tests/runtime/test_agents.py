@@ -41,9 +41,9 @@ class Ear:
 @pytest.mark.case("operator", "Heartbeats are lost, late, repeated or out of order")
 def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=5, phase="Running"))
-    assert ear.agents.hear(a_state(sequence=4, phase="Idle"))
-    state = ear.agents.heard("run-0-1").state
+    ear.agents.receive(a_state(sequence=5, phase="Running"))
+    assert ear.agents.receive(a_state(sequence=4, phase="Idle"))
+    state = ear.agents.contact("run-0-1").state
     assert state is not None
     assert state.phase == "Running"
     assert ear.heartbeats == 1
@@ -51,64 +51,64 @@ def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
 
 def test_who_says_what_cannot_be_read_is_not_silent_and_it_is_news_once() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=1, phase="Running"))
+    ear.agents.receive(a_state(sequence=1, phase="Running"))
     for _ in range(2):
         ear.now += 60
-        ear.agents.misheard("run-0-1", "phase: a word of tomorrow" + "!" * 1000)
-    ear.agents.misheard("run-7-1", "somebody else's")
-    heard = ear.agents.heard("run-0-1")
+        ear.agents.receive_unreadable("run-0-1", "phase: a word of tomorrow" + "!" * 1000)
+    ear.agents.receive_unreadable("run-7-1", "somebody else's")
+    heard = ear.agents.contact("run-0-1")
     assert heard.state is not None
     assert (heard.state.phase, heard.silent_for) == ("Running", timedelta(0))
     assert heard.unreadable.startswith("phase: a word of tomorrow!")
     assert len(heard.unreadable) == 300
     assert ear.news == 2
-    ear.agents.hear(a_state(sequence=2, phase="Running"))
-    assert (ear.agents.heard("run-0-1").unreadable, ear.news) == ("", 3)
+    ear.agents.receive(a_state(sequence=2, phase="Running"))
+    assert (ear.agents.contact("run-0-1").unreadable, ear.news) == ("", 3)
 
 
 def test_an_agent_that_was_replaced_is_not_heard_again() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(agent="old", sequence=9))
-    assert ear.agents.hear(a_state(agent="new", sequence=1))
-    assert not ear.agents.hear(a_state(agent="old", sequence=10))
+    ear.agents.receive(a_state(agent="old", sequence=9))
+    assert ear.agents.receive(a_state(agent="new", sequence=1))
+    assert not ear.agents.receive(a_state(agent="old", sequence=10))
 
 
 def test_a_state_that_differs_in_ages_and_sequence_only_wakes_nobody() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=1, phase="Running", spawned=1.0, stall=0.0))
-    ear.agents.hear(a_state(sequence=2, phase="Running", spawned=2.0, stall=0.1))
+    ear.agents.receive(a_state(sequence=1, phase="Running", spawned=1.0, stall=0.0))
+    ear.agents.receive(a_state(sequence=2, phase="Running", spawned=2.0, stall=0.1))
     assert (ear.news, ear.progress) == (1, 0)
 
 
 def test_steps_and_metrics_are_progress_and_not_news() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=1, phase="Running", steps=(1,)))
-    ear.agents.hear(a_state(sequence=2, phase="Running", steps=(2,), metrics={"loss": 0.5}))
+    ear.agents.receive(a_state(sequence=1, phase="Running", steps=(1,)))
+    ear.agents.receive(a_state(sequence=2, phase="Running", steps=(2,), metrics={"loss": 0.5}))
     assert (ear.news, ear.progress) == (1, 1)
 
 
 def test_what_a_framework_posts_is_progress_and_not_news() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=1, phase="Running"))
-    ear.agents.hear(a_state(sequence=2, phase="Running", posted=Posted(step=1)))
-    ear.agents.hear(a_state(sequence=3, phase="Running", posted=Posted(step=1)))
+    ear.agents.receive(a_state(sequence=1, phase="Running"))
+    ear.agents.receive(a_state(sequence=2, phase="Running", posted=Posted(step=1)))
+    ear.agents.receive(a_state(sequence=3, phase="Running", posted=Posted(step=1)))
     assert (ear.news, ear.progress) == (1, 1)
 
 
 def test_the_first_step_and_an_exit_are_news() -> None:
     ear = Ear()
-    ear.agents.hear(a_state(sequence=1, phase="Running"))
-    ear.agents.hear(a_state(sequence=2, phase="Running", steps=(1,), first_step=0.0))
-    ear.agents.hear(a_state(sequence=3, steps=(1,), first_step=1.0, exits=(_exit(),)))
+    ear.agents.receive(a_state(sequence=1, phase="Running"))
+    ear.agents.receive(a_state(sequence=2, phase="Running", steps=(1,), first_step=0.0))
+    ear.agents.receive(a_state(sequence=3, steps=(1,), first_step=1.0, exits=(_exit(),)))
     assert ear.news == 3
 
 
 def test_ages_go_on_while_the_agent_is_not_heard() -> None:
     ear = Ear()
     notice = Notice(reason="SIGTERM", age=1.0, remaining=20.0)
-    ear.agents.hear(a_state(exits=(_exit(age=0.5),), notice=notice, first_step=3.0, stepped=1.0))
+    ear.agents.receive(a_state(exits=(_exit(age=0.5),), notice=notice, first_step=3.0, stepped=1.0))
     ear.now += 4
-    state = ear.agents.heard("run-0-1").state
+    state = ear.agents.contact("run-0-1").state
     assert state is not None
     assert state.exits[0].age == 4.5
     assert state.notice == Notice(reason="SIGTERM", age=5.0, remaining=16.0)
@@ -117,18 +117,18 @@ def test_ages_go_on_while_the_agent_is_not_heard() -> None:
 
 def test_silence_is_counted_from_the_last_heartbeat() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.now += 7
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=7)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(seconds=7)
 
 
 def test_after_an_outage_of_our_own_silence_is_counted_from_its_end() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.now += 60
     ear.agents.restart_listening()
     ear.now += 2
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=2)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(seconds=2)
     assert ear.agents.listening_for == timedelta(seconds=2)
 
 
@@ -136,9 +136,9 @@ def test_after_an_outage_of_our_own_silence_is_counted_from_its_end() -> None:
 def test_an_operator_that_was_stopped_for_a_while_does_not_find_its_workers_silent() -> None:
     ear = Ear()
     ear.agents.beat()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.now += 6  # a pass comes first when it goes on, before any heartbeat is read
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(0)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(0)
     assert ear.agents.listening_for == timedelta(0)
 
 
@@ -148,35 +148,35 @@ def test_silence_may_count_only_from_a_later_moment_on() -> None:
     ear.agents.beat()
     ear.now += 40  # a pause of our own in between does not shorten it
     ear.agents.beat()
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(0)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(0)
     assert ear.agents.listening_for == timedelta(0)
     ear.now += 1
     ear.agents.beat()
     ear.now += 3
     ear.agents.beat()
     ear.now += 3
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=2)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(seconds=2)
 
 
 def test_workers_are_silent_while_our_own_loop_turns() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     for _ in range(6):
         ear.agents.beat()
         ear.now += 1
-    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=6)
+    assert ear.agents.contact("run-0-1").silent_for == timedelta(seconds=6)
 
 
 def test_a_worker_never_heard_is_silent_since_it_was_expected() -> None:
     ear = Ear()
     ear.now += 3
-    heard = ear.agents.heard("run-0-1")
+    heard = ear.agents.contact("run-0-1")
     assert (heard.state, heard.silent_for) == (None, timedelta(seconds=3))
 
 
 async def test_an_answer_that_the_agent_has_not_seen_is_given_at_once() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.agents.publish({"run-0-1": hold()})
     assert await ear.agents.answer(a_state(seen=start().digest), wait=30) == hold()
 
@@ -193,9 +193,9 @@ def test_the_highest_attempt_that_was_ordered_is_remembered_when_its_worker_has_
 
 def test_the_last_words_of_agents_that_are_gone_are_kept_of_each_slot() -> None:
     ear = Ear("run-0-1", "run-1-1")
-    ear.agents.hear(a_state(attempt=1))
-    ear.agents.hear(a_state(attempt=2, sequence=2))
-    ear.agents.hear(a_state(agent="another"))
+    ear.agents.receive(a_state(attempt=1))
+    ear.agents.receive(a_state(attempt=2, sequence=2))
+    ear.agents.receive(a_state(agent="another"))
     assert [words.attempt for words in ear.agents.last_words] == [2]
     ear.agents.expect(())
     assert [words.attempt for words in ear.agents.last_words] == [2]
@@ -203,7 +203,7 @@ def test_the_last_words_of_agents_that_are_gone_are_kept_of_each_slot() -> None:
 
 async def test_an_answer_that_the_agent_has_seen_is_held_until_another_one_is_published() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.agents.publish({"run-0-1": hold()})
     waiting = asyncio.create_task(ear.agents.answer(a_state(seen=hold().digest), wait=30))
     await asyncio.sleep(0)
@@ -216,7 +216,7 @@ async def test_an_answer_that_the_agent_has_seen_is_held_until_another_one_is_pu
 
 async def test_a_newer_waiting_request_of_the_same_agent_releases_the_older() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.agents.publish({"run-0-1": hold()})
     older = asyncio.create_task(ear.agents.answer(a_state(seen=hold().digest), wait=30))
     await asyncio.sleep(0)
@@ -229,14 +229,14 @@ async def test_a_newer_waiting_request_of_the_same_agent_releases_the_older() ->
 
 async def test_the_answer_is_repeated_when_the_time_is_over() -> None:
     ear = Ear()
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     ear.agents.publish({"run-0-1": hold()})
     assert await ear.agents.answer(a_state(seen=hold().digest), wait=0.01) == hold()
 
 
 async def test_a_worker_that_left_the_run_is_released_and_unknown() -> None:
     ear = Ear("run-0-1", "run-1-1")
-    ear.agents.hear(a_state())
+    ear.agents.receive(a_state())
     waiting = asyncio.create_task(ear.agents.answer(a_state(), wait=30))
     await asyncio.sleep(0)
     ear.agents.expect({"run-1-1"})

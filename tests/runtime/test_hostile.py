@@ -30,7 +30,7 @@ from trainrun_operator.runtime.listener import (
     DEEPEST,
     MOST_FIELDS,
     MOST_ITEMS,
-    STRANGERS_PER_ADDRESS,
+    UNAUTHENTICATED_PER_ADDRESS,
     AgentArchive,
 )
 
@@ -203,7 +203,7 @@ async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: P
     async with port.open(size=LARGE):
         await do_not_read(port, "127.0.0.66", listener.OF_AN_ADDRESS)
         assert await download(port, token="") == LARGE, "a worker that is not known yet"
-        await do_not_read(port, "127.0.0.67", listener.STRANGERS_AT_ONCE - listener.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.67", listener.ANONYMOUS_AT_ONCE - listener.OF_AN_ADDRESS)
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()
 
@@ -298,7 +298,7 @@ async def test_a_state_that_no_agent_of_ours_sends_is_malformed(
     async with port.open():
         body = json.dumps(json.loads(a_state().to_json()) | said).encode()
         assert await port.ask(body) == (400, f"malformed heartbeat: {message}")
-        assert port.agents.heard("run-0-1").state is None
+        assert port.agents.contact("run-0-1").state is None
         await port.agent_is_answered()
 
 
@@ -317,7 +317,7 @@ async def test_a_worker_that_gives_itself_ever_new_identities_is_remembered_in_s
 @pytest.mark.case("strangers", "A client opens connections to the agents' port and stays silent")
 async def test_strangers_from_one_address_leave_room_for_everybody_else(port: Port) -> None:
     async with port.open():
-        held = [await port.idle("127.0.0.66") for _ in range(STRANGERS_PER_ADDRESS)]
+        held = [await port.idle("127.0.0.66") for _ in range(UNAUTHENTICATED_PER_ADDRESS)]
         await hangs_up(await port.idle("127.0.0.66"))
         await port.agent_is_answered()
         for sock in held:
@@ -376,8 +376,8 @@ async def shake_hands(port: Port, times: int) -> None:
 async def test_who_shakes_hands_again_and_again_is_turned_away_without_one(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "FRUITLESS_AT_ONCE", 3.0)
-    monkeypatch.setattr(listener, "FRUITLESS_PER_SECOND", 0.001)
+    monkeypatch.setattr(listener, "FAILED_AT_ONCE", 3.0)
+    monkeypatch.setattr(listener, "FAILED_PER_SECOND", 0.001)
     async with port.open():
         with pytest.raises(OSError):
             await shake_hands(port, 50)  # it may take a moment until each is seen to have gone

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from trainrun_operator.runtime.line_writers import (
     BACKLOG,
     LAST,
-    MOST_SPARED,
+    MAX_SPARED,
     NonBlockingWriter,
     is_behind,
     left_out,
@@ -96,10 +96,10 @@ def test_who_reads_slowly_gets_the_last_lines_of_each_rank_and_is_told_how_many_
 
 def test_a_reader_who_never_reads_takes_a_bounded_amount_of_memory() -> None:
     reader, lines = reading(str)
-    for number in range(5 * MOST_SPARED):  # each a rank of its own, so one of its last lines
+    for number in range(5 * MAX_SPARED):  # each a rank of its own, so one of its last lines
         lines.line("x" * 500, source=str(number))
     reader.goes_on()
-    assert len(reader.shown(lines)) < 2 * MOST_SPARED + BACKLOG // 500 + 200
+    assert len(reader.shown(lines)) < 2 * MAX_SPARED + BACKLOG // 500 + 200
 
 
 @pytest.mark.case("script", "The reader of `trainrun run` does not read at all")

@@ -91,7 +91,7 @@ class Story:
         self,
         decide: Callable[[Observation], Plan],
         *,
-        retell: timedelta = timedelta(0),
+        rerecord: timedelta = timedelta(0),
         cpu: Callable[[], float] = time.thread_time,
         progress_interval: float = PROGRESS_INTERVAL,
     ) -> None:
@@ -111,7 +111,7 @@ class Story:
             decide=lambda observation, _config: decide(observation),
             events=self,
             wakeup=self.wakeup,
-            retell=retell,
+            rerecord=rerecord,
             cpu=cpu,
         )
 
@@ -181,7 +181,7 @@ async def test_an_event_is_told_once_when_the_answer_to_its_write_gets_lost() ->
 async def test_who_takes_over_tells_what_the_leader_before_wrote_and_may_not_have_told(
     ago: float, told: list[str]
 ) -> None:
-    story = Story(_start_then_run, retell=timedelta(minutes=10))
+    story = Story(_start_then_run, rerecord=timedelta(minutes=10))
     due = datetime.now(UTC) - timedelta(seconds=ago)
     entry = HistoryEntry(time=due, type="Normal", reason="Started", message="it starts")
     story.world.status = TrainRunStatus(attempt=1, history=(entry,))
@@ -334,7 +334,7 @@ async def test_news_of_an_agent_leads_to_a_pass() -> None:
     heard: list[bool] = []
 
     def over(_plan: Plan) -> bool:
-        heard.append(story.agents.heard("run-0-1").state is not None)
+        heard.append(story.agents.contact("run-0-1").state is not None)
         if len(heard) == 1:
             asyncio.get_running_loop().call_soon(story.agents.hear, a_state())
         return heard[-1]

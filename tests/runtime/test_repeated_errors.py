@@ -26,7 +26,7 @@ class Refusal(Exception):
 class Trouble:
     """A run in its third attempt whose passes fail so many times, then succeed."""
 
-    def __init__(self, *errors: Exception, passing: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(self, *errors: Exception, transient: tuple[type[Exception], ...] = ()) -> None:
         self.errors = list(errors)
         self.counted: list[Kind] = []
         self.shown: list[str] = []
@@ -36,7 +36,7 @@ class Trouble:
             attempt=3, phase="Running", failures=Failures(counted=2, text="2/5")
         )
         self.story.reconciler._repeated_errors = RepeatedErrors(
-            world=self.world, events=self.story, passing=passing, on_mishap=self.counted.append
+            world=self.world, events=self.story, transient=transient, on_error=self.counted.append
         )
 
     def decide(self, observation: Observation) -> Plan:
@@ -96,7 +96,7 @@ async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`kubectl get` showed a run as it had been, and its edits stayed unobserved."""
-    trouble = Trouble(passing=(Refusal,))
+    trouble = Trouble(transient=(Refusal,))
     monkeypatch.setattr(run_events, "PATIENT_TRIES", 1)
     refusals = [Refusal("failed calling webhook")] * 3
 
@@ -129,10 +129,10 @@ async def test_what_passes_by_itself_is_told_only_when_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_events, "PATIENT_TRIES", 2)
-    brief = Trouble(ConnectionError("away"), passing=(OSError,))
+    brief = Trouble(ConnectionError("away"), transient=(OSError,))
     await brief.over()
     assert brief.events == []
-    long = Trouble(ConnectionError("away"), ConnectionError("away"), passing=(OSError,))
+    long = Trouble(ConnectionError("away"), ConnectionError("away"), transient=(OSError,))
     await long.over()
     assert [reason for reason, _ in long.events] == ["OperatorError"]
 
@@ -158,10 +158,10 @@ async def test_a_refusal_that_may_pass_is_borne_for_a_while(
 ) -> None:
     """An API server that has just been started has not read the roles yet."""
     monkeypatch.setattr(run_events, "PATIENT_TRIES", 2)
-    early = Trouble(refused_by(Refusal("no roles yet")), passing=(Refusal,))
+    early = Trouble(refused_by(Refusal("no roles yet")), transient=(Refusal,))
     await early.over()
     assert early.events == []
-    lasting = Trouble(*[refused_by(Refusal("no right"))] * 2, passing=(Refusal,))
+    lasting = Trouble(*[refused_by(Refusal("no right"))] * 2, transient=(Refusal,))
     await lasting.over()
     ((reason, message),) = lasting.events
     assert (reason, "no right" in message) == ("OperatorError", True)
@@ -172,7 +172,7 @@ async def test_one_that_changes_with_every_try_makes_no_flood_of_events() -> Non
     for number in range(20):
         error = ValueError(f"object {number}")
         await trouble.story.reconciler._repeated_errors.failed(error, tries=1, seen=None)
-    assert len(trouble.events) == run_events.MOST_TOLD
+    assert len(trouble.events) == run_events.MAX_REPORTED
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cluster.metrics import Metrics
-from trainrun_operator.cluster.node_memory import NodeMemory, Tell
+from trainrun_operator.cluster.node_memory import NodeMemory, RecordOnNode
 from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
@@ -33,7 +33,7 @@ from trainrun_operator.worlds.kubernetes.run_object import (
     RunObject,
     holder_of,
     is_managed_elsewhere,
-    led_version,
+    managed_version,
 )
 from trainrun_operator.worlds.kubernetes.trimmed_objects import TooLarge
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
@@ -42,13 +42,13 @@ _log = logging.getLogger(__name__)
 
 REPORT = "the run is left as it is until its spec is changed; report the bug"
 
-RETOLD_WITHIN = timedelta(minutes=10)
+RERECORD_WITHIN = timedelta(minutes=10)
 """Events this young are told again when we begin to lead: who led before may have died over them.
 Older ones may have been forgotten by the cluster, and would come back."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Led:
+class _ManagedRun:
     """A run and what leads it."""
 
     object: RunObject
@@ -67,19 +67,19 @@ class RunManager:
         server: AgentServer,
         metrics: Metrics,
         record: Record,
-        tell_node: Tell = lambda _node, _event, _time: None,
+        record_on_node: RecordOnNode = lambda _node, _event, _time: None,
     ) -> None:
-        """`installation` is ours; its key need not be known yet. `tell_node` takes events on nodes.
+        """`installation` is ours; its key may come later. `record_on_node` takes events on nodes.
 
-        `nodes` tells what runs have met on them.
+        `nodes` knows the incidents of runs on each node.
         """
         self._installation = installation
         self._unmanaged_runs = UnmanagedRuns(record, TRAINRUN)
-        self._telling: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         self._server = server
         self._record = record
-        self.nodes = NodeMemory(tell_node)
-        self._runs: dict[str, _Led] = {}
+        self.nodes = NodeMemory(record_on_node)
+        self._runs: dict[str, _ManagedRun] = {}
         self._unreadable: dict[str, RunAgents] = {}
         """Of runs that this operator has never been able to read: a newer one may, so their agents
         are put off."""
@@ -95,15 +95,15 @@ class RunManager:
         """A TrainRun is there in this version, which is the newest whatever its number."""
         raw = {**TRAINRUN.head(), **raw}  # lists leave them out
         try:
-            self._see(raw)
+            self._take(raw)
         except InvalidSpec as error:
             self._refuse(raw, error)
-        except Exception as error:  # noqa: BLE001 - whatever one of them holds, the others are led
+        except Exception as error:  # noqa: BLE001 - one bad object must not stop the other runs
             odd = InvalidSpec(f"this operator cannot read it: {one_line(error)}; {REPORT}")
             if self._refuse(raw, odd):
                 _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
 
-    def _see(self, raw: Mapping[str, Any]) -> None:
+    def _take(self, raw: Mapping[str, Any]) -> None:
         """Raises InvalidSpec."""
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
@@ -113,123 +113,127 @@ class RunManager:
         if is_managed_elsewhere(raw):
             return
         if not self._installation.may_lead(holder_of(raw)):
-            self._lead_no_more(uid)
+            self._stop_leading(uid)
             self._unmanaged_runs.seen(raw, by=self._installation.name)
             return
         self._unmanaged_runs.gone(uid)
-        led = self._runs.get(uid)
-        if led is None:
+        managed = self._runs.get(uid)
+        if managed is None:
             self._add(raw)
-        elif led.object.learn(raw):
-            self._remember(led)
-            led.wakeup.now()
-        if led is not None and led.object.refusal:
-            self._refuse(led.object.current.head, led.object.refusal)
+        elif managed.object.learn(raw):
+            self._remember(managed)
+            managed.wakeup.now()
+        if managed is not None and managed.object.refusal:
+            self._refuse(managed.object.current.head, managed.object.refusal)
         else:
             self._forget_unreadable(uid)
 
     def gone(self, uid: str) -> None:
         """The TrainRun was deleted."""
         self._unmanaged_runs.gone(uid)
-        self._lead_no_more(uid)
+        self._stop_leading(uid)
 
-    def _lead_no_more(self, uid: str) -> None:
+    def _stop_leading(self, uid: str) -> None:
         self._forget_unreadable(uid)
-        led = self._runs.pop(uid, None)
-        if led is None:
+        managed = self._runs.pop(uid, None)
+        if managed is None:
             return
         self.nodes.forget(uid)
-        led.object.deleted = True
-        if led.task is not None:
-            led.task.cancel()
+        managed.object.deleted = True
+        if managed.task is not None:
+            managed.task.cancel()
             self._server.remove(uid)
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""
-        led = self._runs.get(uid)
-        if led is not None:
-            led.wakeup.now()
+        managed = self._runs.get(uid)
+        if managed is not None:
+            managed.wakeup.now()
 
     def states(self) -> Iterator[tuple[TrainRunStatus, RunConfig]]:
         """Status and configuration of every run."""
-        for led in self._runs.values():
-            yield led.object.current.status, led.object.current.config
+        for managed in self._runs.values():
+            yield managed.object.current.status, managed.object.current.config
 
     # ------------------------------------------------------------------------------- leading
 
     def lead(self, around: WorldDependencies, *, grace: float = 0.0) -> None:
         """From now on we decide; silence of agents counts only after `grace` seconds."""
         self._around = around
-        self._telling = asyncio.create_task(self._unmanaged_runs.tell(around))
-        for led in self._runs.values():
-            self._start(led, around, grace=grace)
+        self._publishing = asyncio.create_task(self._unmanaged_runs.publish(around))
+        for managed in self._runs.values():
+            self._start(managed, around, grace=grace)
 
     async def stop(self) -> None:
         """Decide nothing any more; what runs goes on."""
         self._around = None
-        tasks = [led.task for led in self._runs.values() if led.task is not None]
-        tasks += [self._telling] if self._telling is not None else []
+        tasks = [managed.task for managed in self._runs.values() if managed.task is not None]
+        tasks += [self._publishing] if self._publishing is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(self, raw: Mapping[str, Any]) -> None:
-        version = led_version(raw)
+        version = managed_version(raw)
         wakeup = Wakeup(progress_interval=lambda: self._server.cadence.interval)
-        led = _Led(
+        managed = _ManagedRun(
             object=RunObject(version),
             wakeup=wakeup,
             agents=RunAgents(run_uid=version.uid, on_news=wakeup.now, on_progress=wakeup.soon),
         )
-        self._runs[version.uid] = led
-        self._remember(led)
+        self._runs[version.uid] = managed
+        self._remember(managed)
         if self._around is not None:
-            self._start(led, self._around)
+            self._start(managed, self._around)
 
-    def _start(self, led: _Led, around: WorldDependencies, *, grace: float = 0.0) -> None:
-        led.agents.secret = around.place.signing_key
-        namespace, name = led.object.current.namespace, led.object.current.name
-        self._server.add(led.agents)
+    def _start(
+        self, managed: _ManagedRun, around: WorldDependencies, *, grace: float = 0.0
+    ) -> None:
+        managed.agents.secret = around.place.signing_key
+        namespace, name = managed.object.current.namespace, managed.object.current.name
+        self._server.add(managed.agents)
 
         def wrote(before: TrainRunStatus, after: TrainRunStatus) -> None:
             self._metrics.wrote(before, after)
-            self._remember(led, after)
+            self._remember(managed, after)
 
         world = KubernetesWorld(
-            run=led.object,
+            run=managed.object,
             around=around,
-            wake=led.wakeup.after,
+            wake=managed.wakeup.after,
             wrote=wrote,
-            tell=lambda event: self._record(led.object.current.head, event, datetime.now(UTC)),
+            record_event=lambda event: self._record(
+                managed.object.current.head, event, datetime.now(UTC)
+            ),
             strikes=lambda: self.nodes.of(namespace),
         )
         reconciler = Reconciler(
             world=world,
-            agents=led.agents,
+            agents=managed.agents,
             decide=decide,
-            events=_Recorder(led.object, self._record),
-            wakeup=led.wakeup,
+            events=_Recorder(managed.object, self._record),
+            wakeup=managed.wakeup,
             name=f"{namespace}/{name}",
-            retell=RETOLD_WITHIN,
+            rerecord=RERECORD_WITHIN,
             on_pass=self._metrics.passed,
-            passing=TRANSIENT,
-            on_mishap=self._metrics.mishap,
+            transient=TRANSIENT,
+            on_error=self._metrics.operator_error,
         )
 
         def over(_seen: Seen, _plan: Plan) -> bool:
-            return led.object.deleted
+            return managed.object.deleted
 
         async def lead() -> None:
             await around.pods.listed(namespace)  # else they would look lost
-            led.agents.restart_listening(grace=grace)  # until then none of them was heard
+            managed.agents.restart_listening(grace=grace)  # until then none of them was heard
             await reconciler.run(over)
 
-        led.task = asyncio.create_task(lead())
+        managed.task = asyncio.create_task(lead())
 
-    def _remember(self, led: _Led, status: TrainRunStatus | None = None) -> None:
+    def _remember(self, managed: _ManagedRun, status: TrainRunStatus | None = None) -> None:
         self.nodes.learn(
-            led.object.current.head["metadata"],
-            status or led.object.current.status,
+            managed.object.current.head["metadata"],
+            status or managed.object.current.status,
             now=datetime.now(UTC),
             leads=self._around is not None,
         )
@@ -238,11 +242,11 @@ class RunManager:
         """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
-        known, self._refused[uid] = self._refused.get(uid), generation
+        refused, self._refused[uid] = self._refused.get(uid), generation
         if uid not in self._runs:  # else whoever leads it tells it by its conditions
             reason = TOO_LARGE if isinstance(why, TooLarge) else INVALID_SPEC
             self._unmanaged_runs.refused(raw, reason, str(why))
-        if known == generation:
+        if refused == generation:
             return False
         if not isinstance(why, TooLarge):
             event = Event(type="Warning", reason=INVALID_SPEC, message=str(why))

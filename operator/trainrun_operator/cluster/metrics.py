@@ -146,7 +146,7 @@ class Metrics:
         """One pass has ended."""
         self._reconcile.observe(seconds)
 
-    def mishap(self, reason: str) -> None:
+    def operator_error(self, reason: str) -> None:
         """Something of our own has failed."""
         self._repeated_errors.labels(reason=reason).inc()
 
@@ -158,9 +158,9 @@ class Metrics:
         """A status was written: count what is new in it."""
         for bucket, seconds in after.spent.items():
             self._time.labels(into=bucket).inc(max(seconds - before.spent.get(bucket, 0.0), 0.0))
-        known = {incident.attempt: incident for incident in before.incidents}
+        earlier = {incident.attempt: incident for incident in before.incidents}
         for incident in after.incidents:
-            self._incident(known.get(incident.attempt), incident)
+            self._incident(earlier.get(incident.attempt), incident)
         if after.restarts > before.restarts:
             last = after.incidents[-1] if after.incidents else None
             ended = before.ending
@@ -203,7 +203,7 @@ class _RunGauges(Collector):
             "1 while the API server refuses this list, by its path: what it would show is not led, "
             "and nothing of it counts as deleted.",
             "list",
-            Tally({it.path for it in self._metrics.listings() if it.trouble}),
+            Tally({listing.path for listing in self._metrics.listings() if listing.trouble}),
         )
         alive = [(status, config) for status, config in runs if not status.finished]
         ready = Tally({"ready": 0, "missing": 0})

@@ -99,7 +99,7 @@ class Operator:
             server=self._server,
             metrics=metrics,
             record=self._record,
-            tell_node=self._tell_node,
+            record_on_node=self._record_on_node,
         )
         self.watch = RunWatch(
             api,
@@ -131,7 +131,7 @@ class Operator:
         background = [
             asyncio.create_task(work)
             for work in (
-                *(self._fill(informer) for informer in self._pods.informers),
+                *(self._run_informer(informer) for informer in self._pods.informers),
                 *(informer.run() for informer in self._sweeps.index.informers),
                 self._recorder.run(),
                 self._node_recorder.run(),
@@ -164,8 +164,8 @@ class Operator:
                 group.create_task(self._lease.keep())
                 self._pods.follow()
                 await self._pods.settle()
-                around = self._surroundings(authority)
-                self._begin(around)
+                around = self._world_dependencies(authority)
+                self._start_leading(around)
                 group.create_task(self._publish())
                 clerks = Clerks(around, self._settings.clerk_image)
                 group.create_task(self._sweeps.lead(clerks, around))
@@ -174,7 +174,7 @@ class Operator:
         finally:
             self._leading = False
 
-    def _begin(self, around: WorldDependencies) -> None:
+    def _start_leading(self, around: WorldDependencies) -> None:
         grace = silence_grace(
             since_outage=self._api.since_outage, vacant_for=self._lease.vacant_for
         )
@@ -194,7 +194,7 @@ class Operator:
                 _log.warning(self._start_trouble)
                 await asyncio.sleep(random.uniform(1.0, 3.0))
 
-    async def _fill(self, informer: Informer[Any]) -> None:
+    async def _run_informer(self, informer: Informer[Any]) -> None:
         await self._opened.wait()
         await informer.run()
 
@@ -242,10 +242,10 @@ class Operator:
 
     def _operators(self) -> tuple[str, ...]:
         """The ways to the leader: the operators' addresses change, that of the Service does not."""
-        known = self._lease.addresses
-        return (*known, *self._service) if known else ()
+        addresses = self._lease.addresses
+        return (*addresses, *self._service) if addresses else ()
 
-    def _surroundings(self, authority: Authority) -> WorldDependencies:
+    def _world_dependencies(self, authority: Authority) -> WorldDependencies:
         settings = self._settings
         return WorldDependencies(
             api=self._api,
@@ -304,7 +304,7 @@ class Operator:
     def _record(self, about: Mapping[str, Any], event: Event, time: datetime) -> None:
         self._recorder.record(about, event.type, event.reason, event.message, time=time)
 
-    def _tell_node(self, node: str, event: Event, time: datetime) -> None:
+    def _record_on_node(self, node: str, event: Event, time: datetime) -> None:
         if self._settings.nodes:
             # By its name as uid, as the kubelet does it: `kubectl describe node` finds it by that.
             about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
@@ -330,5 +330,7 @@ class Operator:
 
     def _unread(self) -> str:
         """What cannot be read, a line each; who reads the rest goes on."""
-        troubles = {it.path: it.trouble for it in self._listings() if it.trouble}
+        troubles = {
+            listing.path: listing.trouble for listing in self._listings() if listing.trouble
+        }
         return "\n".join(f"cannot be read: {path}: {why}" for path, why in troubles.items())

@@ -31,11 +31,11 @@ LONGEST_TOKEN = 8192
 EXPIRED = 24 * 3600.0
 """Seconds after its end until a token is not even shown to the API server: that one judges by its
 own clock, and ours may be wrong."""
-BELIEVED_FOR = 900.0
+TRUSTED_FOR = 900.0
 """Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a
 service account that was removed is noticed so much later. With 2,000 agents that is a review in
 half a second."""
-DISBELIEVED_FOR = 5.0
+REFUSED_FOR = 5.0
 """Seconds until a token is reviewed again that was refused: an API server that has just been
 started, or has not yet heard of a new pod, refuses good ones."""
 PAUSE = 1.0
@@ -125,12 +125,12 @@ def pod_tokens(
         if not is_ours(pod, pod.run_uid):
             return _not_ours(pod)
         refusal = await reviews.refusal(token, claims, address)
-        return refusal or _speaker(pod)
+        return refusal or _caller(pod)
 
     return authenticate
 
 
-def _speaker(pod: PodFact) -> AuthenticatedCaller:
+def _caller(pod: PodFact) -> AuthenticatedCaller:
     def objection(state: AgentState) -> Refusal | None:
         if (pod.name, pod.run_uid) == (state.worker, state.run_uid):
             return None
@@ -171,21 +171,21 @@ class _Reviews:
     async def refusal(self, token: str, claims: PodIdentity, address: str) -> Refusal | None:
         """Why this token is not the one that it claims to be; None: it is."""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if self._is_believed(claims, digest):
+        if self._is_trusted(claims, digest):
             return None
-        shown_by = f"{address} {claims.pod_uid}"
-        async with self._turns.of(shown_by):
-            if self._is_believed(claims, digest):  # reviewed while this one waited
+        presented_by = f"{address} {claims.pod_uid}"
+        async with self._turns.of(presented_by):
+            if self._is_trusted(claims, digest):  # reviewed while this one waited
                 return None
-            if self._was_refused(digest, DISBELIEVED_FOR):
+            if self._was_refused(digest, REFUSED_FOR):
                 return _not_accepted(claims)
-            if self._was_refused(shown_by, PAUSE):
+            if self._was_refused(presented_by, PAUSE):
                 message = "another token of this pod was refused a moment ago; ask again"
                 return Refusal(status=503, message=message)
-            return await self._asked(token, digest, claims, shown_by)
+            return await self._reviewed(token, digest, claims, presented_by)
 
-    async def _asked(
-        self, token: str, digest: str, claims: PodIdentity, shown_by: str
+    async def _reviewed(
+        self, token: str, digest: str, claims: PodIdentity, presented_by: str
     ) -> Refusal | None:
         good = self._good.get(claims.pod_uid, {})
         try:
@@ -196,16 +196,16 @@ class _Reviews:
             return Refusal(status=503, message=f"the token cannot be checked now: {error}")
         if identity != claims:
             good.pop(digest, None)
-            for key in (digest, shown_by):
+            for key in (digest, presented_by):
                 _remember(self._refused, key, self._clock(), most=REMEMBERED_REFUSALS)
             return _not_accepted(claims)
         _remember(good, digest, self._clock(), most=TOKENS)
         _remember(self._good, claims.pod_uid, good, most=REMEMBERED_PODS)
         return None
 
-    def _is_believed(self, claims: PodIdentity, digest: str) -> bool:
+    def _is_trusted(self, claims: PodIdentity, digest: str) -> bool:
         reviewed = self._good.get(claims.pod_uid, {}).get(digest)
-        return reviewed is not None and self._clock() - reviewed < BELIEVED_FOR
+        return reviewed is not None and self._clock() - reviewed < TRUSTED_FOR
 
     def _was_refused(self, key: str, seconds: float) -> bool:
         refused = self._refused.get(key)
@@ -217,12 +217,12 @@ def _not_accepted(claims: PodIdentity) -> Refusal:
     return Refusal(status=401, message=f"the API server does not accept the token of pod {pod}")
 
 
-def _remember(kept: dict[str, T], key: str, value: T, *, most: int) -> None:
+def _remember(entries: dict[str, T], key: str, value: T, *, most: int) -> None:
     """Keep it as the newest; beyond `most` the oldest is forgotten."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > most:
-        del kept[next(iter(kept))]
+    entries.pop(key, None)
+    entries[key] = value
+    if len(entries) > most:
+        del entries[next(iter(entries))]
 
 
 async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:

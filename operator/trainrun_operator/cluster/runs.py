@@ -63,7 +63,7 @@ class Runs:
         self._operator = operator
         self._loop = loop
         self._stopped = asyncio.Event()
-        self._told = SerialQueue(loop, operator.watch.changed)
+        self._events = SerialQueue(loop, operator.watch.changed)
 
     @classmethod
     async def open(cls, settings: Settings) -> Runs:
@@ -87,7 +87,7 @@ class Runs:
 
     def changed(self, kind: str, raw: Mapping[str, Any]) -> None:
         """A watch saw this TrainRun; `kind` is ADDED, MODIFIED or DELETED."""
-        self._told.put(kind, dict(raw))
+        self._events.put(kind, dict(raw))
 
     def trouble(self) -> str:
         """What is wrong, in words; empty: nothing."""

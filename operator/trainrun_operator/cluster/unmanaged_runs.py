@@ -60,7 +60,7 @@ class UnmanagedRuns:
     def __init__(self, record: Record, kind: Resource[Any]) -> None:
         self._record = record
         self._kind = kind
-        self._untold: dict[str, _UnpublishedCondition] = {}
+        self._unpublished: dict[str, _UnpublishedCondition] = {}
         self._more = asyncio.Event()
 
     def seen(self, raw: Raw, *, by: str) -> None:
@@ -84,8 +84,8 @@ class UnmanagedRuns:
         )
         status, workers = mapping(raw, "status"), mapping(raw, "status", "workers")
         none = {**workers, "ready": 0, "text": f"0/{workers.get('total', 0)}"}
-        shown = {**status, "phase": "Terminating", "reason": DELETED, "workers": none}
-        self._note({**raw, "status": shown}, (DELETED,), "Finalizers", message)
+        display = {**status, "phase": "Terminating", "reason": DELETED, "workers": none}
+        self._note({**raw, "status": display}, (DELETED,), "Finalizers", message)
 
     def deleted_sweep(self, raw: Raw, finalizers: Raw) -> None:
         """The same of this sweep, whose metadata has these `finalizers`."""
@@ -97,79 +97,81 @@ class UnmanagedRuns:
             f"goes, with the TrainRuns that are left, once these finalizers are removed: {keepers}",
             MAX_MESSAGE,
         )
-        told = {"phase": "Terminating", "reason": DELETED, "message": message}
-        shown = {**mapping(raw, "status"), **told}
-        self._note({**raw, "status": shown}, (DELETED,), "Finalizers", message)
+        columns = {"phase": "Terminating", "reason": DELETED, "message": message}
+        display = {**mapping(raw, "status"), **columns}
+        self._note({**raw, "status": display}, (DELETED,), "Finalizers", message)
 
     def refused(self, raw: Raw, reason: str, message: str) -> None:
         """Nobody can lead this run until its user changes it."""
         generation, status = raw["metadata"].get("generation", 0), mapping(raw, "status")
         types = (TOO_LARGE, STALLED) if reason == TOO_LARGE else (STALLED,)
         found = objects(status, "conditions")
-        known = {it.get("type"): it.get("observedGeneration") for it in found}
-        if known.get(STALLED) == generation:
+        generations = {item.get("type"): item.get("observedGeneration") for item in found}
+        if generations.get(STALLED) == generation:
             return
-        rest = [it for it in found if it.get("type") not in (TOO_LARGE, RECONCILING, STALLED)]
-        shown = {**status, "reason": reason, "observedGeneration": generation, "conditions": rest}
-        self._note({**raw, "status": shown}, types, reason, message[:2000])
+        rest = [item for item in found if item.get("type") not in (TOO_LARGE, RECONCILING, STALLED)]
+        display = {**status, "reason": reason, "observedGeneration": generation, "conditions": rest}
+        self._note({**raw, "status": display}, types, reason, message[:2000])
 
     def _note(self, raw: Raw, types: tuple[str, ...], reason: str, message: str) -> None:
         """This one has to get the conditions of these types, unless it has them."""
         metadata, status = raw["metadata"], mapping(raw, "status")
-        self._untold.pop(metadata["uid"], None)
+        self._unpublished.pop(metadata["uid"], None)
         if not _settled(status, types[0]):
             head = {**self._kind.head(), **named(raw)}
-            self._untold[metadata["uid"]] = _UnpublishedCondition(
+            self._unpublished[metadata["uid"]] = _UnpublishedCondition(
                 head, status, types, reason, message
             )
             self._more.set()
 
     def gone(self, uid: str) -> None:
         """It is led elsewhere no longer."""
-        self._untold.pop(uid, None)
+        self._unpublished.pop(uid, None)
 
-    async def tell(self, around: WorldDependencies) -> None:
+    async def publish(self, around: WorldDependencies) -> None:
         """Write the condition into each, for ever; one after the other, since nothing is urgent."""
         while True:
             await self._more.wait()
             self._more.clear()
-            while self._untold:
-                untold = self._untold.pop(next(iter(self._untold)))
+            while self._unpublished:
+                condition = self._unpublished.pop(next(iter(self._unpublished)))
                 try:
-                    await self._tell_one(around, untold)
+                    await self._publish_one(around, condition)
                 except (Conflict, NotFound):
                     continue  # the watch brings what it has become
                 except KubeError as error:
-                    where = self._path(untold)
+                    where = self._path(condition)
                     _log.warning("%s: the condition cannot be written: %s", where, error)
-                    asyncio.get_running_loop().call_later(RETRY, self._again, untold)
+                    asyncio.get_running_loop().call_later(RETRY, self._again, condition)
 
-    def _again(self, untold: _UnpublishedCondition) -> None:
+    def _again(self, condition: _UnpublishedCondition) -> None:
         """What has become of the run since then, the API server will say."""
-        self._untold.setdefault(untold.head["metadata"]["uid"], untold)
+        self._unpublished.setdefault(condition.head["metadata"]["uid"], condition)
         self._more.set()
 
-    async def _tell_one(self, around: WorldDependencies, untold: _UnpublishedCondition) -> None:
+    async def _publish_one(
+        self, around: WorldDependencies, condition: _UnpublishedCondition
+    ) -> None:
         now = datetime.now(UTC)
-        told = {
+        fields = {
             "status": "True",
-            "reason": untold.reason,
-            "message": untold.message,
+            "reason": condition.reason,
+            "message": condition.message,
             "lastTransitionTime": now.isoformat(),
-            "observedGeneration": untold.head["metadata"].get("generation", 0),
+            "observedGeneration": condition.head["metadata"].get("generation", 0),
         }
-        new = ({"type": type_, **told} for type_ in untold.types)
-        conditions = [*untold.status.get("conditions", []), *new]
+        new = ({"type": type_, **fields} for type_ in condition.types)
+        conditions = [*condition.status.get("conditions", []), *new]
         # What is not the status stays as it is, whatever stands here.
-        body = {**untold.head, "status": {**untold.status, "conditions": conditions}}
-        path = f"{self._path(untold)}/status"
+        body = {**condition.head, "status": {**condition.status, "conditions": conditions}}
+        path = f"{self._path(condition)}/status"
         await around.api.put(path, body, guard=around.check_leadership)
-        if untold.types[0] != STALLED:  # whose event was told when it was found
-            event = Event(type="Warning", reason=untold.types[0], message=untold.message)
-            self._record(untold.head, event, now)
+        if condition.types[0] != STALLED:  # whose event was told when it was found
+            event = Event(type="Warning", reason=condition.types[0], message=condition.message)
+            self._record(condition.head, event, now)
 
-    def _path(self, untold: _UnpublishedCondition) -> str:
-        metadata = untold.head["metadata"]
+    def _path(self, condition: _UnpublishedCondition) -> str:
+        metadata = condition.head["metadata"]
         return self._kind.path(metadata["namespace"], metadata["name"])
 
 
@@ -181,4 +183,4 @@ def _settled(status: Raw, type_: str) -> bool:
 def _keepers(raw: Raw) -> str:
     """The finalizers of others than Kubernetes itself."""
     found = mapping(raw, "metadata").get("finalizers", ())
-    return ", ".join(it for it in found if it not in OF_THE_COLLECTOR)[:500]
+    return ", ".join(finalizer for finalizer in found if finalizer not in OF_THE_COLLECTOR)[:500]

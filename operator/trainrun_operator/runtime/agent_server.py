@@ -112,7 +112,7 @@ class AgentServer:
         self.cadence = Cadence()
         """Of the progress of all runs."""
         self._runner: web.AppRunner | None = None
-        self._door: AgentListener | None = None
+        self._listener: AgentListener | None = None
         self._beating: asyncio.Task[None] | None = None
 
     def add(self, agents: RunAgents) -> None:
@@ -142,8 +142,8 @@ class AgentServer:
         )
         await self._runner.setup()
         assert self._runner.server is not None, "it has been set up"
-        self._door = AgentListener(receive=self._runner.server, tls=tls, seconds=self.patience)
-        bound = self._door.open(host, port)
+        self._listener = AgentListener(receive=self._runner.server, tls=tls, seconds=self.patience)
+        bound = self._listener.open(host, port)
         self._beating = asyncio.create_task(self._beat())
         return bound
 
@@ -154,8 +154,8 @@ class AgentServer:
         self.clerks.close()
         if self._beating is not None:
             self._beating.cancel()
-        if self._door is not None:
-            await self._door.close()
+        if self._listener is not None:
+            await self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -184,7 +184,7 @@ class AgentServer:
     async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:
         if not self.serving():
             return web.Response(status=503, text="this operator does not lead; ask again")
-        caller = await self._speaker(request)
+        caller = await self._authenticated(request)
         if isinstance(caller, Refusal):
             return _refused(caller)
         body = await self._body(request)
@@ -212,10 +212,10 @@ class AgentServer:
             state = read_state(body)
             wait = _wait(request)
         except UnservedVersion as error:
-            self._misheard(caller, body, error)
+            self._receive_unreadable(caller, body, error)
             return web.Response(status=426, text=str(error))
         except (MalformedMessage, ValueError) as error:
-            self._misheard(caller, body, error)
+            self._receive_unreadable(caller, body, error)
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
         agents = self._runs.get(state.run_uid)
         refusal = caller.objection(state) or _unwanted(state, agents)
@@ -230,34 +230,36 @@ class AgentServer:
         text = self.cadence.paced(answer).to_json()
         return web.Response(text=text, content_type="application/json")
 
-    def _misheard(self, caller: AuthenticatedCaller, body: bytes, error: Exception) -> None:
+    def _receive_unreadable(
+        self, caller: AuthenticatedCaller, body: bytes, error: Exception
+    ) -> None:
         """Whoever shows a good token lives: that it cannot be read is no loss of a worker."""
         run_uid, worker = caller.worker or _names(body)
         if (agents := self._runs.get(run_uid)) is not None:
-            agents.misheard(worker, str(error))
+            agents.receive_unreadable(worker, str(error))
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         assert self.archive is not None, "there is no route without it"
-        assert self._door is not None, "requests come through it"
-        caller = await self._speaker(request)
+        assert self._listener is not None, "requests come through it"
+        caller = await self._authenticated(request)
         if isinstance(caller, AuthenticatedCaller):
             return await self.archive.get(request, share=caller.share)
         # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
-        return await self.archive.get_anonymously(request, self._door)
+        return await self.archive.get_anonymously(request, self._listener)
 
-    async def _speaker(self, request: web.Request) -> AuthenticatedCaller | Refusal:
+    async def _authenticated(self, request: web.Request) -> AuthenticatedCaller | Refusal:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         caller = await self.authenticate(token, request.remote or "")
-        if isinstance(caller, AuthenticatedCaller) and self._door is not None:
-            self._door.know(request.protocol, caller.name, most=caller.connections)
+        if isinstance(caller, AuthenticatedCaller) and self._listener is not None:
+            self._listener.authenticated(request.protocol, caller.name, most=caller.connections)
         return caller
 
     def _holding(
         self, request: web.Request, agents: RunAgents, worker: str
     ) -> Callable[[], Awaitable[None]]:
         async def hold() -> None:
-            if self._door is not None:
-                self._door.when_more_comes(request.protocol, lambda: agents.hurry(worker))
+            if self._listener is not None:
+                self._listener.on_next_data(request.protocol, lambda: agents.release(worker))
             # Only now: what comes after this is no part of the request.
             with suppress(ConnectionResetError):  # the agent has gone, and waits for no answer
                 await request.writer.write(HELD_BACK)
@@ -305,9 +307,9 @@ def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
     run = f"run {state.run} (uid {state.run_uid})"
     if agents is None:
         return Refusal(status=410, message=f"{run} is gone: its TrainRun was deleted")
-    if not agents.looked:
+    if not agents.workers_known:
         return Refusal(status=503, message=f"run {state.run} is not loaded yet")
-    if agents.knows(state.worker) and agents.hear(state):
+    if agents.knows(state.worker) and agents.receive(state):
         return None
     worker = f"worker {state.worker} (agent {state.agent})"
     message = f"{worker} does not belong to {run} any more: it was replaced"
@@ -332,13 +334,13 @@ def read_state(body: bytes) -> AgentState:
 
 def shared_token(token: str) -> Authenticator:
     """Accepts whoever knows `token` as the worker that it names: for one machine, one user."""
-    everybody = AuthenticatedCaller(
+    any_worker = AuthenticatedCaller(
         name="this run", share="", connections=sys.maxsize, objection=lambda _state: None
     )
 
     async def authenticate(offered: str, _address: str) -> AuthenticatedCaller | Refusal:
         if hmac.compare_digest(offered.encode(errors="replace"), token.encode()):
-            return everybody
+            return any_worker
         return Refusal(
             status=401 if not offered else 403, message="this is not the token of this run"
         )

@@ -24,7 +24,7 @@ from trainrun._common.text import cleaned
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import aged, changed, essence
 from trainrun.contract.answer import PROGRESS_INTERVAL, Answer, Start
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 
 _SALT = b"trainrun attempt key v1"
 
@@ -75,7 +75,7 @@ REPLACED = 64
 
 
 @dataclass(slots=True, kw_only=True)
-class _Line:
+class _AgentLink:
     """The conversation with one worker's agent."""
 
     since: float
@@ -83,10 +83,10 @@ class _Line:
     state: AgentState | None = None
     essence: AgentState | None = None
     """What of it is news if it changes."""
-    heard_at: float = 0.0
+    received_at: float = 0.0
     unreadable: str = ""
     """Why what it says now cannot be read."""
-    unread_at: float = 0.0
+    unreadable_at: float = 0.0
     """When something like that came."""
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED))
     """Earlier agents of the same worker: they are dead, whatever still arrives from them."""
@@ -117,59 +117,61 @@ class RunAgents:
         self._listening_since = self.clock()
         self._beaten_at: float | None = None
         """When our loop last showed that it turns; None: nobody watches it."""
-        self._lines: dict[str, _Line] = {}
+        self._links: dict[str, _AgentLink] = {}
         self.ordered = 0
         """The highest attempt that an agent was told to start."""
         self._last_words: dict[int, AgentState] = {}
         """By slot."""
-        self.looked = False
+        self.workers_known = False
         """Somebody has looked which workers there are: before that nobody is a stranger."""
 
     # --------------------------------------------------------------- for the reconciler
 
     def expect(self, workers: Collection[str]) -> None:
         """Workers that belong to the run: agents of all others are refused."""
-        self.looked = True
-        for name in [name for name in self._lines if name not in workers]:
-            line = self._lines.pop(name)
-            self._part_with(line.state)
-            _release(line)
+        self.workers_known = True
+        for name in [name for name in self._links if name not in workers]:
+            link = self._links.pop(name)
+            self._keep_last_state(link.state)
+            _release(link)
         for name in workers:
             self.admit(name)
 
     def admit(self, worker: str) -> None:
         """This worker belongs to the run, too."""
-        if worker not in self._lines:
-            self._lines[worker] = _Line(since=self.clock())
+        if worker not in self._links:
+            self._links[worker] = _AgentLink(since=self.clock())
 
     @property
     def workers(self) -> int:
         """How many belong to the run."""
-        return len(self._lines)
+        return len(self._links)
 
-    def heard(self, worker: str) -> Heard:
+    def contact(self, worker: str) -> AgentContact:
         """What was heard of this worker's agent."""
         self._catch_up()
-        line = self._lines.get(worker)
-        if line is None:
-            return Heard(state=None, silent_for=timedelta(0))
-        last = max(line.since if line.state is None else line.heard_at, line.unread_at)
+        link = self._links.get(worker)
+        if link is None:
+            return AgentContact(state=None, silent_for=timedelta(0))
+        last = max(link.since if link.state is None else link.received_at, link.unreadable_at)
         # After an outage of our own nobody could be heard: silence counts from its end.
         silent = max(0.0, self.clock() - max(last, self._listening_since))
-        state = line.state and aged(line.state, by=self.clock() - line.heard_at)
-        return Heard(state=state, silent_for=timedelta(seconds=silent), unreadable=line.unreadable)
+        state = link.state and aged(link.state, by=self.clock() - link.received_at)
+        return AgentContact(
+            state=state, silent_for=timedelta(seconds=silent), unreadable=link.unreadable
+        )
 
     @property
     def last_words(self) -> tuple[AgentState, ...]:
         """Of each slot the last heartbeat of the newest agent that is gone: what it had stored."""
         return tuple(self._last_words.values())
 
-    def _part_with(self, state: AgentState | None) -> None:
+    def _keep_last_state(self, state: AgentState | None) -> None:
         """Its agent will not be heard again."""
         if state is None:
             return
-        known = self._last_words.get(state.slot, state)
-        self._last_words[state.slot] = max(known, state, key=lambda it: it.attempt)
+        newest = self._last_words.get(state.slot, state)
+        self._last_words[state.slot] = max(newest, state, key=lambda last: last.attempt)
 
     @property
     def listening_for(self) -> timedelta:
@@ -198,53 +200,53 @@ class RunAgents:
         """Replace all answers; whoever waits for a different one gets it at once."""
         digests: dict[int, str] = {}
         """By answer: in a large gang most agents are given one and the same."""
-        for name, line in self._lines.items():
+        for name, link in self._links.items():
             answer = answers.get(name)
             if answer is not None and isinstance(answer.order, Start):
                 self.ordered = max(self.ordered, answer.order.attempt)
-            if answer is not line.answer and answer != line.answer:
+            if answer is not link.answer and answer != link.answer:
                 if answer is not None and id(answer) not in digests:
                     digests[id(answer)] = answer.digest
-                line.answer, line.digest = answer, digests.get(id(answer), "")
-            if answer is not None and line.digest != line.held_seen:
-                _release(line)
+                link.answer, link.digest = answer, digests.get(id(answer), "")
+            if answer is not None and link.digest != link.held_seen:
+                _release(link)
 
     # ------------------------------------------------------------- for the agent server
 
     def knows(self, worker: str) -> bool:
         """Whether this worker belongs to the run."""
-        return worker in self._lines
+        return worker in self._links
 
-    def hear(self, state: AgentState) -> bool:
+    def receive(self, state: AgentState) -> bool:
         """Keep the state of a known worker's agent; False when its agent has been replaced."""
-        line = self._lines[state.worker]
-        if state.agent in line.replaced:
+        link = self._links[state.worker]
+        if state.agent in link.replaced:
             return False
-        before = line.state
+        before = link.state
         if before is not None and before.agent != state.agent:
-            line.replaced.append(before.agent)
-            self._part_with(before)
-            line.answer = None  # it was meant for the one before
+            link.replaced.append(before.agent)
+            self._keep_last_state(before)
+            link.answer = None  # it was meant for the one before
         elif before is not None and state.sequence <= before.sequence:
             return True  # late or repeated: answered, but not believed
-        unread, line.unreadable = line.unreadable, ""
-        known, line.essence = line.essence, essence(state)
-        line.state, line.heard_at = state, self.clock()
+        was_unreadable, link.unreadable = link.unreadable, ""
+        before_essence, link.essence = link.essence, essence(state)
+        link.state, link.received_at = state, self.clock()
         self.on_heartbeat(state)
-        if before is None or line.essence != known or unread:
+        if before is None or link.essence != before_essence or was_unreadable:
             self.on_news()
         elif _progress(before) != _progress(state):
             self.on_progress()
         return True
 
-    def misheard(self, worker: str, why: str) -> None:
+    def receive_unreadable(self, worker: str, why: str) -> None:
         """This worker's agent, if it is one of ours, lives and says what cannot be read."""
-        line = self._lines.get(worker)
-        if line is None:
+        link = self._links.get(worker)
+        if link is None:
             return
-        line.unread_at = self.clock()
-        if not line.unreadable:
-            line.unreadable = cleaned(why)[:LONGEST_REASON]
+        link.unreadable_at = self.clock()
+        if not link.unreadable:
+            link.unreadable = cleaned(why)[:LONGEST_REASON]
             self.on_news()
 
     async def answer(
@@ -256,15 +258,15 @@ class RunAgents:
     ) -> Answer | None:
         """The answer for this agent; with `wait`, held back until it differs from `state.seen`.
 
-        `wait` is in seconds; `on_hold` is called if it is held back, `hurry` ends that. None:
+        `wait` is in seconds; `on_hold` is called if it is held back, `release` ends that. None:
         nothing is known yet that the agent should do.
         """
-        line = self._lines[state.worker]
-        if wait > 0 and (line.answer is None or line.digest == state.seen):
-            _release(line)  # a newer request of the same agent ends the older one
-            line.held = asyncio.get_running_loop().create_future()
-            line.held_seen = state.seen
-            held = line.held
+        link = self._links[state.worker]
+        if wait > 0 and (link.answer is None or link.digest == state.seen):
+            _release(link)  # a newer request of the same agent ends the older one
+            link.held = asyncio.get_running_loop().create_future()
+            link.held_seen = state.seen
+            held = link.held
             if on_hold is not None:
                 await on_hold()
             ending = asyncio.get_running_loop().call_later(wait, _end, held)
@@ -272,7 +274,7 @@ class RunAgents:
                 await held
             finally:
                 ending.cancel()
-        return self._with_key(line.answer)
+        return self._with_key(link.answer)
 
     def _with_key(self, answer: Answer | None) -> Answer | None:
         """Here alone: what is decided, compared and told of elsewhere does not have it."""
@@ -281,25 +283,25 @@ class RunAgents:
         key = attempt_key(self.secret, run_uid=self.run_uid, attempt=answer.order.attempt)
         return replace(answer, key=key)
 
-    def hurry(self, worker: str) -> None:
+    def release(self, worker: str) -> None:
         """This agent has more to say: it is answered at once."""
-        if (line := self._lines.get(worker)) is not None:
-            _release(line)
+        if (link := self._links.get(worker)) is not None:
+            _release(link)
 
     def close(self) -> None:
         """Answer all held requests."""
-        for line in self._lines.values():
-            _release(line)
+        for link in self._links.values():
+            _release(link)
 
 
 def _progress(state: AgentState) -> tuple[object, ...]:
     return state.steps, state.metrics, state.posted
 
 
-def _release(line: _Line) -> None:
-    if line.held is not None:
-        _end(line.held)
-    line.held = None
+def _release(link: _AgentLink) -> None:
+    if link.held is not None:
+        _end(link.held)
+    link.held = None
 
 
 def _end(held: asyncio.Future[None]) -> None:
@@ -307,9 +309,9 @@ def _end(held: asyncio.Future[None]) -> None:
         held.set_result(None)
 
 
-AFTERMATH = 45.0
+OUTAGE_GRACE = 45.0
 """Seconds after an outage of the API server: kube-proxy waits as long as 30 s between its tries."""
-UNATTENDED = 20.0
+NO_LEADER = 20.0
 """Seconds without a leader that no crash explains, since the others wait but ten: there was an
 outage, though a process that was started since has not seen it."""
 
@@ -319,6 +321,6 @@ def silence_grace(*, since_outage: float, vacant_for: float) -> float:
 
     `since_outage`: seconds since the API server was back; `vacant_for`: that nobody has led.
     """
-    if vacant_for > UNATTENDED:
-        return AFTERMATH
-    return max(0.0, AFTERMATH - since_outage)
+    if vacant_for > NO_LEADER:
+        return OUTAGE_GRACE
+    return max(0.0, OUTAGE_GRACE - since_outage)

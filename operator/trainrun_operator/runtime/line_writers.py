@@ -22,7 +22,7 @@ BACKLOG = 1 << 20
 """Bytes that wait for their reader, at most, besides what is never left out."""
 LAST = 50
 """Lines of each process that are never left out: the last ones."""
-MOST_SPARED = 10_000
+MAX_SPARED = 10_000
 """Lines that wait because they are never left out, at most."""
 BATCH = 100
 """Lines that are written at once, at most."""
@@ -64,7 +64,7 @@ class NonBlockingWriter(io.TextIOBase):
         self._on_problem = on_problem
         self.problem = ""
         """Why nothing can be written; empty while it can."""
-        self._told = False
+        self._reported = False
         self._waiting: deque[tuple[bytes, str]] = deque()
         self._lines: Counter[str] = Counter()
         """By source, how many wait."""
@@ -137,7 +137,7 @@ class NonBlockingWriter(io.TextIOBase):
             self._missing += 1
             return
         self._spared.append(data)
-        if len(self._spared) > MOST_SPARED:
+        if len(self._spared) > MAX_SPARED:
             self._spared.popleft()
             self._missing += 1
 
@@ -155,9 +155,9 @@ class NonBlockingWriter(io.TextIOBase):
                 self.problem = ""
 
     def _has_problem(self, why: str) -> None:
-        first, self.problem = not self._told, why
+        first, self.problem = not self._reported, why
         if first:
-            self._told = True
+            self._reported = True
             self._on_problem(why)
 
     def _write_now(self, data: bytes) -> None:
@@ -225,8 +225,8 @@ def is_behind() -> bool:
 
 def problem_of_output() -> str:
     """Why what is printed, within `non_blocking`, cannot be written; empty where it can."""
-    told = ((name, getattr(getattr(sys, name), "problem", "")) for name in ("stdout", "stderr"))
-    return next((_lost(name, why) for name, why in told if why), "")
+    problems = ((name, getattr(getattr(sys, name), "problem", "")) for name in ("stdout", "stderr"))
+    return next((_lost(name, why) for name, why in problems if why), "")
 
 
 def _lost(name: str, why: str) -> str:

@@ -32,11 +32,11 @@ from aiohttp import web
 
 from trainrun.contract.wire import MalformedMessage, parsed
 
-FRUITLESS_AT_ONCE = 256.0
+FAILED_AT_ONCE = 256.0
 """Of one address. Workers behind one address may all ask an operator that does not lead."""
-FRUITLESS_PER_SECOND = 50.0
+FAILED_PER_SECOND = 50.0
 """So many are forgotten in a second, and so many are borne for ever: a tenth of a processor."""
-FRUITLESS_ADDRESSES = 4096
+FAILED_ADDRESSES = 4096
 """Addresses that are remembered at most: of more than that the one longest known is forgotten."""
 
 
@@ -44,25 +44,25 @@ FRUITLESS_ADDRESSES = 4096
 class FailedConnections:
     """How many there were lately."""
 
-    _lately: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _counts: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By address: how many, and when that was."""
 
     def count(self, address: str, now: float) -> None:
         """There was one more."""
-        if address not in self._lately and len(self._lately) >= FRUITLESS_ADDRESSES:
-            del self._lately[next(iter(self._lately))]
-        self._lately[address] = (self._of(address, now) + 1.0, now)
+        if address not in self._counts and len(self._counts) >= FAILED_ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[address] = (self._of(address, now) + 1.0, now)
 
-    def had_its_share(self, address: str, now: float) -> bool:
+    def over_limit(self, address: str, now: float) -> bool:
         """No other connection of this address is to be let in now."""
         number = self._of(address, now)
         if not number:
-            self._lately.pop(address, None)
-        return number >= FRUITLESS_AT_ONCE
+            self._counts.pop(address, None)
+        return number >= FAILED_AT_ONCE
 
     def _of(self, address: str, now: float) -> float:
-        number, time = self._lately.get(address, (0.0, now))
-        return max(number - FRUITLESS_PER_SECOND * (now - time), 0.0)
+        number, time = self._counts.get(address, (0.0, now))
+        return max(number - FAILED_PER_SECOND * (now - time), 0.0)
 
 
 @dataclass(slots=True)
@@ -130,11 +130,11 @@ def check_shape(message: object, *, path: str = "", depth: int = 0) -> None:
 
 MAX_UNAUTHENTICATED = 512
 """Connections of strangers in all; each costs some 100 kB before it has said a word."""
-STRANGERS_PER_ADDRESS = 32
+UNAUTHENTICATED_PER_ADDRESS = 32
 """Workers of one node may share an address, and all come at once after a change of the leader."""
-SECURE_SECONDS = 2.0
+MIN_SECONDS = 2.0
 """So long a stranger is not cut for the sake of the next one: who comes too late asks again."""
-GOODBYE_SECONDS = 1.0
+TLS_SHUTDOWN_SECONDS = 1.0
 """For the farewell by TLS."""
 BACKLOG = 1024
 
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
     inner: asyncio.Protocol
     since: float
     transport: asyncio.Transport | None = None
-    greeting: asyncio.Task[None] | None = None
+    handshake: asyncio.Task[None] | None = None
     name: str = ""
     """Who has shown that it is his; empty: a stranger's."""
     deadline: asyncio.TimerHandle | None = None
@@ -178,15 +178,15 @@ class _Connection(asyncio.Protocol):
         self.inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.listener.left(self)
+        self.listener.closed(self)
         self.inner.connection_lost(exc)
 
     def cut(self) -> None:
         """End it at once, however far it has come."""
         if self.transport is not None:
             self.transport.abort()
-        elif self.greeting is not None:
-            self.greeting.cancel()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,10 +204,10 @@ class AgentListener:
     """Oldest first."""
     _of_address: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """How many of them."""
-    _known: dict[str, list[_Connection]] = field(default_factory=dict)
+    _by_caller: dict[str, list[_Connection]] = field(default_factory=dict)
     """By who they are, oldest first."""
     _by_inner: dict[asyncio.BaseProtocol, _Connection] = field(default_factory=dict)
-    _fruitless: FailedConnections = field(default_factory=FailedConnections)
+    _failed: FailedConnections = field(default_factory=FailedConnections)
 
     def open(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
@@ -225,39 +225,39 @@ class AgentListener:
             await asyncio.gather(self._accepting, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
-        for guest in list(self._unauthenticated):
-            guest.cut()
+        for client in list(self._unauthenticated):
+            client.cut()
 
-    def know(self, inner: asyncio.BaseProtocol, name: str, *, most: int) -> None:
+    def authenticated(self, inner: asyncio.BaseProtocol, name: str, *, most: int) -> None:
         """This connection is his; of more than `most` the oldest is cut."""
-        guest = self._by_inner.get(inner)
-        if guest is None or guest.name == name:
+        client = self._by_inner.get(inner)
+        if client is None or client.name == name:
             return
-        self._forget(guest)
-        guest.name = name
-        his = self._known.setdefault(name, [])
-        his.append(guest)
-        if len(his) > most:
-            his[0].cut()
+        self._forget(client)
+        client.name = name
+        owned = self._by_caller.setdefault(name, [])
+        owned.append(client)
+        if len(owned) > most:
+            owned[0].cut()
 
     def give_time(self, inner: asyncio.BaseProtocol, seconds: float) -> None:
         """This stranger may stay so long from now on."""
-        guest = self._by_inner.get(inner)
-        if guest is not None and guest.deadline is not None:
-            guest.deadline.cancel()
-            guest.deadline = asyncio.get_running_loop().call_later(seconds, guest.cut)
+        client = self._by_inner.get(inner)
+        if client is not None and client.deadline is not None:
+            client.deadline.cancel()
+            client.deadline = asyncio.get_running_loop().call_later(seconds, client.cut)
 
-    def when_more_comes(self, inner: asyncio.BaseProtocol, more: Callable[[], None]) -> None:
+    def on_next_data(self, inner: asyncio.BaseProtocol, more: Callable[[], None]) -> None:
         """Call this when the next byte comes on this connection."""
-        guest = self._by_inner.get(inner)
-        if guest is not None:
-            guest.more = more
+        client = self._by_inner.get(inner)
+        if client is not None:
+            client.more = more
 
-    def left(self, guest: _Connection) -> None:
+    def closed(self, client: _Connection) -> None:
         """The connection has ended, or never came to be."""
-        self._forget(guest)
-        if self._by_inner.pop(guest.inner, None) is not None and not guest.name:
-            self._fruitless.count(guest.address, asyncio.get_running_loop().time())
+        self._forget(client)
+        if self._by_inner.pop(client.inner, None) is not None and not client.name:
+            self._failed.count(client.address, asyncio.get_running_loop().time())
 
     # ------------------------------------------------------------------------- letting in
 
@@ -271,73 +271,75 @@ class AgentListener:
                 await asyncio.sleep(0.2)
                 continue
             if self._has_room_for(address[0]):
-                self._let_in(connection, address[0])
+                self._admit(connection, address[0])
             else:
                 connection.close()
 
-    def _let_in(self, connection: socket.socket, address: str) -> None:
+    def _admit(self, connection: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
-        guest = _Connection(listener=self, address=address, inner=self.receive(), since=loop.time())
-        self._unauthenticated[guest] = None
+        client = _Connection(
+            listener=self, address=address, inner=self.receive(), since=loop.time()
+        )
+        self._unauthenticated[client] = None
         self._of_address[address] += 1
-        self._by_inner[guest.inner] = guest
-        guest.deadline = loop.call_later(self.seconds, guest.cut)
-        guest.greeting = asyncio.create_task(self._greet(guest, connection))
+        self._by_inner[client.inner] = client
+        client.deadline = loop.call_later(self.seconds, client.cut)
+        client.handshake = asyncio.create_task(self._handshake(client, connection))
 
-    async def _greet(self, guest: _Connection, connection: socket.socket) -> None:
+    async def _handshake(self, client: _Connection, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         times = (
-            {"ssl_handshake_timeout": self.seconds, "ssl_shutdown_timeout": GOODBYE_SECONDS}
+            {"ssl_handshake_timeout": self.seconds, "ssl_shutdown_timeout": TLS_SHUTDOWN_SECONDS}
             if self.tls is not None
             else {}
         )
         try:
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: guest, connection, ssl=self.tls, **times)
+            await loop.connect_accepted_socket(lambda: client, connection, ssl=self.tls, **times)
         except (OSError, asyncio.CancelledError) as error:
-            _log.debug("%s did not come in: %r", guest.address, error)
-            self.left(guest)
+            _log.debug("%s did not come in: %r", client.address, error)
+            self.closed(client)
         finally:
-            guest.greeting = None
+            client.handshake = None
 
     def _has_room_for(self, address: str) -> bool:
         """Room for one more stranger, made if somebody had his time."""
-        if self._fruitless.had_its_share(address, asyncio.get_running_loop().time()):
+        if self._failed.over_limit(address, asyncio.get_running_loop().time()):
             return False
-        if self._of_address[address] >= STRANGERS_PER_ADDRESS:
-            oldest = next(guest for guest in self._unauthenticated if guest.address == address)
+        if self._of_address[address] >= UNAUTHENTICATED_PER_ADDRESS:
+            oldest = next(client for client in self._unauthenticated if client.address == address)
         elif len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))
         else:
             return True
-        if asyncio.get_running_loop().time() - oldest.since < SECURE_SECONDS:
+        if asyncio.get_running_loop().time() - oldest.since < MIN_SECONDS:
             return False
         self._forget(oldest)
         oldest.cut()
         return True
 
-    def _forget(self, guest: _Connection) -> None:
+    def _forget(self, client: _Connection) -> None:
         """Count it no longer, for what it was."""
-        if guest.deadline is not None:
-            guest.deadline.cancel()
-            guest.deadline = None
-        if guest in self._unauthenticated:
-            del self._unauthenticated[guest]
-            self._of_address[guest.address] -= 1
-            if not self._of_address[guest.address]:
-                del self._of_address[guest.address]
-        his = self._known.get(guest.name, [])
-        if guest in his:
-            his.remove(guest)
-            if not his:
-                del self._known[guest.name]
+        if client.deadline is not None:
+            client.deadline.cancel()
+            client.deadline = None
+        if client in self._unauthenticated:
+            del self._unauthenticated[client]
+            self._of_address[client.address] -= 1
+            if not self._of_address[client.address]:
+                del self._of_address[client.address]
+        owned = self._by_caller.get(client.name, [])
+        if client in owned:
+            owned.remove(client)
+            if not owned:
+                del self._by_caller[client.name]
 
 
 AT_ONCE, OF_A_RUN = 32, 8
 """Downloads at a time, in all and of one run: a gang of a thousand must take neither our memory nor
 the time that heartbeats need."""
-STRANGERS_AT_ONCE, OF_AN_ADDRESS = 8, 4
+ANONYMOUS_AT_ONCE, OF_AN_ADDRESS = 8, 4
 """Downloads of those who show no token: in all and to one address."""
 DOWNLOAD_SECONDS = 30.0
 """For one download, waiting for its turn not included."""
@@ -352,7 +354,7 @@ class AgentArchive:
         self._path = path
         self._seconds = seconds
         self._turns = ConnectionLimiter(at_once=AT_ONCE, share=OF_A_RUN)
-        self._download_turns = ConnectionLimiter(at_once=STRANGERS_AT_ONCE, share=OF_AN_ADDRESS)
+        self._download_turns = ConnectionLimiter(at_once=ANONYMOUS_AT_ONCE, share=OF_AN_ADDRESS)
 
     async def get(self, request: web.Request, *, share: str) -> web.StreamResponse:
         """The file, or 404 with what is missing; `share`: the run that it is for."""

@@ -26,7 +26,7 @@ from trainrun_operator.runtime.run_events import (
     PassEnded,
     RepeatedErrors,
     RunEvent,
-    still_told,
+    keep_operator_error,
 )
 from trainrun_operator.worlds.base import (
     Seen,
@@ -93,7 +93,7 @@ Over = Callable[[Seen, Plan], bool]
 
 RETRY_FIRST, RETRY_MAX = 0.2, 10.0
 """Seconds before a failed pass is tried again; doubled each time."""
-DEAF_MAX = 1.0
+NO_WAKE_MAX = 1.0
 """Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
 
 REST = 8.0
@@ -122,29 +122,29 @@ class Reconciler:
     wakeup: Wakeup
     name: str = ""
     """Of the run: before each line of the log, where there are several."""
-    retell: timedelta = timedelta(0)
+    rerecord: timedelta = timedelta(0)
     """Events of a leader before that are younger than this are told again."""
     on_pass: Callable[[float], None] = lambda _seconds: None
     """Told how many seconds each pass took."""
     cpu: Callable[[], float] = time.thread_time
     """The CPU seconds that this thread has used."""
-    passing: tuple[type[Exception], ...] = ()
+    transient: tuple[type[Exception], ...] = ()
     """See Mishaps; so for the next one."""
-    on_mishap: Callable[[Kind], None] = lambda _kind: None
+    on_error: Callable[[Kind], None] = lambda _kind: None
 
     def __post_init__(self) -> None:
         self._repeated_errors = RepeatedErrors(
-            world=self.world, events=self.events, passing=self.passing, on_mishap=self.on_mishap
+            world=self.world, events=self.events, transient=self.transient, on_error=self.on_error
         )
         self._seen: Observation | None = None
         """By the pass that is made, or was made last."""
         self._prefix = f"{self.name}: " if self.name else ""
-        self._told: tuple[HistoryEntry, ...] | None = None
+        self._emitted: tuple[HistoryEntry, ...] | None = None
         """The history as it was read last."""
         self._heartbeat_timeout: timedelta | None = None
         """As the last pass has seen it."""
         self._displayed_at = -inf
-        self._said = ("", "")
+        self._logged = ("", "")
         self._trouble = ""
         self._patience = 0.0
         """Part of REST and REST_MAX that follows the last pass; 0: it found something to do."""
@@ -176,7 +176,7 @@ class Reconciler:
             finally:
                 self.on_pass(time.perf_counter() - begun)
             rest = min((self.cpu() - worked) * REST, REST_MAX) * self._patience
-            await asyncio.sleep(max(min(pause, DEAF_MAX), rest))
+            await asyncio.sleep(max(min(pause, NO_WAKE_MAX), rest))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
@@ -197,7 +197,7 @@ class Reconciler:
             seen = await self.world.observe(self.agents)
         before = self._seen = seen.observation
         self.agents.expect({worker.name for worker in before.workers})
-        self._tell_history(before)
+        self._emit_history(before)
         plan = self.decide(before, seen.config)
         self._patience = 0.0 if plan.transition or plan.actions else _patience(before)
         self._log_once(plan)
@@ -207,7 +207,7 @@ class Reconciler:
         failure = await self._act(plan)
         self.events.emit(PassEnded(time=before.now, plan=plan, workers=before.workers))
         ended = failure is None and over(seen, plan)
-        after = plan.status if failure is None else still_told(before.status, plan.status)
+        after = plan.status if failure is None else keep_operator_error(before.status, plan.status)
         # Lazily, since it is for display only; but the last word on a run is always written.
         await self._display(before.status, after, now=ended)
         if failure is not None:
@@ -237,7 +237,7 @@ class Reconciler:
         # Together, since each may be a request of its own.
         applied = (self.world.apply(action) for action in plan.actions)
         outcomes = await asyncio.gather(*applied, return_exceptions=True)
-        return next((it for it in outcomes if isinstance(it, BaseException)), None)
+        return next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
 
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
@@ -258,20 +258,20 @@ class Reconciler:
             self.wakeup.now()
         self._displayed_at = asyncio.get_running_loop().time()
 
-    def _tell_history(self, seen: Observation) -> None:
+    def _emit_history(self, seen: Observation) -> None:
         """What a status says has happened, once: whether we wrote it, and heard so, or not."""
-        told, history = self._told, seen.status.history
-        if told is None:
-            told = tuple(entry for entry in history if seen.now - entry.time >= self.retell)
+        emitted, history = self._emitted, seen.status.history
+        if emitted is None:
+            emitted = tuple(entry for entry in history if seen.now - entry.time >= self.rerecord)
         for entry in history:
-            if entry not in told:
+            if entry not in emitted:
                 event = Event(type=entry.type, reason=entry.reason, message=entry.message)
                 self.events.emit(RunEvent(time=entry.time, event=event))
-        self._told = history
+        self._emitted = history
 
     def _log_once(self, plan: Plan) -> None:
-        if (plan.reason, plan.message) != self._said:
-            self._said = (plan.reason, plan.message)
+        if (plan.reason, plan.message) != self._logged:
+            self._logged = (plan.reason, plan.message)
             _log.info("%s%s: %s", self._prefix, plan.reason, plan.message)
 
 

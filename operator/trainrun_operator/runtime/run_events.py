@@ -26,7 +26,7 @@ from trainrun_operator.worlds.base import World
 PATIENT_TRIES = 8
 """Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
 has just been started refuses everything until it has read the roles."""
-MOST_TOLD = 5
+MAX_REPORTED = 5
 """Different ones that are told until a pass succeeds."""
 LONGEST_ERROR = 300
 """Characters of an exception that are told."""
@@ -97,54 +97,54 @@ class RepeatedErrors:
 
     world: World
     events: EventSink
-    passing: tuple[type[Exception], ...] = ()
+    transient: tuple[type[Exception], ...] = ()
     """Errors of these classes come and go."""
-    on_mishap: Callable[[Kind], None] = lambda _kind: None
+    on_error: Callable[[Kind], None] = lambda _kind: None
     """Counts them."""
 
     def __post_init__(self) -> None:
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def over(self) -> None:
         """A pass has succeeded."""
-        self._told.clear()
+        self._reported.clear()
 
     async def failed(self, error: Exception, *, tries: int, seen: Observation | None) -> None:
         """The last so many passes have failed, the newest with this; `seen` is what is written."""
-        self.on_mishap("PassFailed")
-        if isinstance(error, self.passing) and tries < PATIENT_TRIES:
+        self.on_error("PassFailed")
+        if isinstance(error, self.transient) and tries < PATIENT_TRIES:
             return
         message = f"a pass of the operator failed: {one_line(error)}; {self._remedy(error)}"
-        new = self._tell(message)
+        new = self._report(message)
         if seen is None:
             return
-        shown = seen.status.condition(OPERATOR_ERROR)
+        condition = seen.status.condition(OPERATOR_ERROR)
         # What the core says of agents stays: it would say it again, and both write for ever.
-        if shown is None or (new and shown.reason == "PassFailed"):
-            await self._show(seen, message)
+        if condition is None or (new and condition.reason == "PassFailed"):
+            await self._write_condition(seen, message)
 
     def refused(self, error: Exception, *, tries: int) -> None:
         """The status cannot be written, the last so many times: only an event can say so."""
-        self.on_mishap("StatusRefused")
-        if isinstance(error.__cause__, self.passing) and tries < PATIENT_TRIES:
+        self.on_error("StatusRefused")
+        if isinstance(error.__cause__, self.transient) and tries < PATIENT_TRIES:
             return
-        self._tell(f"{one_line(error)}; {self._remedy(error.__cause__)}")
+        self._report(f"{one_line(error)}; {self._remedy(error.__cause__)}")
 
     def _remedy(self, error: BaseException | None) -> str:
-        return REMEDY + (THEIRS if isinstance(error, self.passing) else OURS)
+        return REMEDY + (THEIRS if isinstance(error, self.transient) else OURS)
 
-    def _tell(self, message: str) -> bool:
-        if message in self._told or len(self._told) >= MOST_TOLD:
+    def _report(self, message: str) -> bool:
+        if message in self._reported or len(self._reported) >= MAX_REPORTED:
             return False
-        self._told.add(message)
+        self._reported.add(message)
         event = Event(type="Warning", reason=OPERATOR_ERROR, message=message)
         self.events.emit(RunEvent(time=datetime.now(UTC), event=event))
         return True
 
-    async def _show(self, seen: Observation, message: str) -> None:
+    async def _write_condition(self, seen: Observation, message: str) -> None:
         if not seen.installation.may_lead(seen.status.holder):
             return  # nothing is written over what another one leads
-        shown = Condition(
+        condition = Condition(
             type=OPERATOR_ERROR,
             status="True",
             reason="PassFailed",
@@ -152,19 +152,19 @@ class RepeatedErrors:
             last_transition_time=seen.now,
             observed_generation=seen.generation,
         )
-        status = with_marks(seen.status, shown)
+        status = with_marks(seen.status, condition)
         try:
             await self.world.write_status(fitted(status))
         except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
             _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
 
 
-def still_told(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
+def keep_operator_error(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
     """The status `after` of a pass that has failed in part, with what `before` says of that."""
-    shown = before.condition(OPERATOR_ERROR)
-    if shown is None or after.condition(OPERATOR_ERROR) is not None:
+    condition = before.condition(OPERATOR_ERROR)
+    if condition is None or after.condition(OPERATOR_ERROR) is not None:
         return after
-    return with_marks(after, shown)
+    return with_marks(after, condition)
 
 
 def one_line(error: Exception) -> str:

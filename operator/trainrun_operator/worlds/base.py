@@ -30,7 +30,7 @@ class StatusRefused(StatusUnwritable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class AgentContact:
     """What was heard of one worker's agent."""
 
     state: AgentState | None
@@ -45,7 +45,7 @@ class Heard:
 class Agents(Protocol):
     """The agents of one run, as the agent server knows them."""
 
-    def heard(self, worker: str) -> Heard:
+    def contact(self, worker: str) -> AgentContact:
         """What was heard of this worker's agent."""
 
     @property

@@ -74,7 +74,7 @@ class SimOperator:
             decide=self._decide,
             events=self,
             wakeup=self._wakeup,
-            retell=timedelta(minutes=10),
+            rerecord=timedelta(minutes=10),
             cpu=clock.time,
         )
         cluster.watchers.append(self._watch)
@@ -170,7 +170,7 @@ class SimOperator:
         answer = None
         if self.cluster.deleted:
             return
-        if agents.looked and agents.knows(state.worker) and agents.hear(state):
+        if agents.workers_known and agents.knows(state.worker) and agents.receive(state):
             answer = await agents.answer(state, wait=wait)
         if answer is None:
             otherwise()

@@ -256,7 +256,7 @@ class PartitionedLife(Simulation):
             talk.connection.operator if talk is not None and talk.connection is not None else None
         )
         if leads is not None:
-            leads.agents.hurry(agent.name)
+            leads.agents.release(agent.name)
 
     async def _talk(self, talk: Talk) -> None:
         agent, pause = talk.agent, FIRST_PAUSE

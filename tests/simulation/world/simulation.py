@@ -84,7 +84,7 @@ class Simulation(FaultyCluster):
 
     def has_told(self, agent: SimAgent) -> bool:
         """Whether an operator that lives has heard of this agent's notice."""
-        heard = (each.agents.heard(agent.name).state for each in self.operators)
+        heard = (each.agents.contact(agent.name).state for each in self.operators)
         return any(state is not None and state.notice is not None for state in heard)
 
     def agent_runs(self, agent: SimAgent) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from trainrun.contract.agent_config import StorageConfig
     from trainrun_operator.core.run.boundary import PendingKind, WorkerLoss, WorkerPhase
-    from trainrun_operator.worlds.base import Heard
+    from trainrun_operator.worlds.base import AgentContact
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class SimWorker:
         if self.lacks != kind:
             self.lacks, self.lacks_since = kind, now
 
-    def fact(self, now: float, heard: Heard) -> WorkerFact:
+    def fact(self, now: float, contact: AgentContact) -> WorkerFact:
         """What the world can know at this moment, and what was heard of the agent."""
         notice: Notice | None = stated_notice(self.agent) if self.notice_known else None
         if notice is None and self.quarantined:
@@ -82,9 +82,9 @@ class SimWorker:
             pending=self._pending(now),
             suspect_node=self.suspect_node,
             notice=notice,
-            agent=heard.state,
-            silent_for=heard.silent_for,
-            unreadable=heard.unreadable,
+            agent=contact.state,
+            silent_for=contact.silent_for,
+            unreadable=contact.unreadable,
         )
 
     def _running_for(self, now: float) -> timedelta | None:

@@ -170,7 +170,7 @@ class SimWorld:
     # --------------------------------------------------------------------------- in detail
 
     def _fact(self, worker: SimWorker, agents: Agents) -> WorkerFact:
-        return worker.fact(self._now, agents.heard(worker.name))
+        return worker.fact(self._now, agents.contact(worker.name))
 
     def _delete(self, action: DeleteWorker) -> None:
         """Only the one that was seen: another one may have its name by now."""

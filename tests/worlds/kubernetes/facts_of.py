@@ -9,22 +9,22 @@ from tests.support.builders import an_agent
 from tests.worlds.kubernetes.raw_objects import NOW, Raw
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
 from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
 
-NEVER = Heard(state=None, silent_for=timedelta(seconds=60))
+NEVER = AgentContact(state=None, silent_for=timedelta(seconds=60))
 
 
-def heard(silent_for: float = 1) -> Heard:
-    return Heard(state=an_agent(), silent_for=timedelta(seconds=silent_for))
+def heard(silent_for: float = 1) -> AgentContact:
+    return AgentContact(state=an_agent(), silent_for=timedelta(seconds=silent_for))
 
 
 def fact(
     pod: Raw,
     node: Raw | NodeFact | None = None,
-    agent: Heard = NEVER,
+    agent: AgentContact = NEVER,
     *,
     passed: float = 0,
     **more: Any,

@@ -8,7 +8,7 @@ from trainrun_operator.worlds.kubernetes.render import (
     PREFERRED,
     REQUIRED,
     keep_away,
-    rather_elsewhere,
+    prefer_other_nodes,
 )
 
 
@@ -55,6 +55,6 @@ def test_a_pod_that_may_go_anywhere_is_left_as_it_is() -> None:
 def test_a_node_that_is_better_not_used_makes_all_others_preferred() -> None:
     zone = {"weight": 1, "preference": {"matchExpressions": []}}
     spec: dict[str, Any] = {"affinity": {"nodeAffinity": {PREFERRED: [zone]}}}
-    rather_elsewhere(spec, ["n1", "n2"])
+    prefer_other_nodes(spec, ["n1", "n2"])
     ours = {"weight": 100, "preference": {"matchFields": [not_on("n1"), not_on("n2")]}}
     assert spec["affinity"]["nodeAffinity"] == {PREFERRED: [zone, ours]}

@@ -30,7 +30,7 @@ from trainrun_operator.worlds.kubernetes.observing import foreign_pods
 from trainrun_operator.worlds.kubernetes.observing.foreign_pods import MOST_TOLD
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, managed_version
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Led:
         self.told: list[Event] = []
         self.woken: list[float] = []
         """Within how many seconds a pass was asked for."""
-        self.run = RunObject(led_version(stored))
+        self.run = RunObject(managed_version(stored))
         uid = self.run.current.uid
         self.agents = RunAgents(run_uid=uid, on_news=lambda: None, on_progress=lambda: None)
         self.pods = self.index()
@@ -96,7 +96,7 @@ class Led:
             ),
             wake=self.woken.append,
             wrote=lambda _old, _new: None,
-            tell=self.told.append,
+            record_event=self.told.append,
         )
 
     async def observe(self) -> Observation:

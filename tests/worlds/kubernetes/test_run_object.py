@@ -10,7 +10,7 @@ import pytest
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.status import json_object
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, RunVersion, led_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, RunVersion, managed_version
 
 Raw = dict[str, Any]
 
@@ -54,7 +54,7 @@ def run_of(run: RunObject) -> TrainRun:
 
 @pytest.fixture
 def run() -> RunObject:
-    return RunObject(led_version(raw(1)))
+    return RunObject(managed_version(raw(1)))
 
 
 def test_an_edit_of_the_spec_is_seen(run: RunObject) -> None:
@@ -73,7 +73,7 @@ def test_a_spec_that_cannot_be_read_is_refused_and_the_one_before_stays(run: Run
     odd = {"storage": {"uri": "file:///runs"}}
     assert run.learn(raw(2, spec=odd, status=json_object(begun)))
     assert "spec.workers: is missing" in run.invalid
-    assert (run.current.kept, run.current.config) == (before.kept, before.config)
+    assert (run.current.trimmed, run.current.config) == (before.trimmed, before.config)
     assert run.current.status == begun
 
     assert run.learn(suspended(3))
@@ -125,7 +125,7 @@ def test_of_a_write_of_the_status_only_the_status_is_read(run: RunObject) -> Non
 
     assert run.current.status.attempt == 3
     assert run.current.number == 2
-    assert run.current.kept is before.kept
+    assert run.current.trimmed is before.trimmed
     assert run.current.config is before.config
 
 

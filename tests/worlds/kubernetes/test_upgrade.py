@@ -15,7 +15,7 @@ from tests.worlds.kubernetes.test_render import PLACE
 from tests.worlds.kubernetes.test_world import Nobody
 from trainrun.errors import InvalidSpec
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version, run_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, managed_version, run_version
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
         around=around,
         wake=lambda _: None,
         wrote=lambda _old, _new: None,
-        tell=lambda _: None,
+        record_event=lambda _: None,
     )
 
 
 async def as_another_version(trainruns: TrainRuns, api: KubeApi, status: Json) -> Json:
     """Write a status as its operator does; the object as the server keeps it."""
     stored = trainruns.get()
-    path = f"{RunObject(led_version(stored)).path}/status"
+    path = f"{RunObject(managed_version(stored)).path}/status"
     written: Json = await api.put(path, {**stored, "status": status})
     return written
 
@@ -59,7 +59,7 @@ async def test_the_operator_goes_on_under_the_crd_of_the_next_version(
 ) -> None:
     """Its field has a default, so the API server adds it to each run, edited or not: an operator
     that refused it would lead none of them."""
-    run = RunObject(led_version(trainruns.create()))
+    run = RunObject(managed_version(trainruns.create()))
     world = world_over(run, api)
     crd = yaml.safe_load(CRD.read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -82,7 +82,7 @@ async def test_the_operator_goes_on_under_the_crd_of_the_next_version(
 
     assert run.refusal is None
     assert run.current.status.attempt == 2
-    stored = run.current.kept.raw
+    stored = run.current.trimmed.raw
     assert stored is not None
     assert stored["spec"]["storage"]["patience"] == "5m"
 

@@ -22,7 +22,7 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.worlds.base import (
-    Heard,
+    AgentContact,
     StatusConflict,
     StatusRefused,
     StatusUnwritable,
@@ -30,7 +30,7 @@ from trainrun_operator.worlds.base import (
 from trainrun_operator.worlds.kubernetes.observing import foreign_pods
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, managed_version
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDependencies
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Nobody:
     ordered = 0
     last_words = ()
 
-    def heard(self, worker: str) -> Heard:
+    def contact(self, worker: str) -> AgentContact:
         raise AssertionError(worker)
 
 
@@ -86,14 +86,14 @@ def world_of(
         around=around,
         wake=lambda _seconds: None,
         wrote=wrote,
-        tell=tell,
+        record_event=tell,
     )
 
 
 async def test_a_status_is_written_over_the_version_that_it_was_decided_from(fake: FakeApi) -> None:
     """Else what somebody has written in between is overwritten, and nobody learns of a conflict."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     seen = await world.observe(Nobody())
 
@@ -108,7 +108,7 @@ async def test_a_status_is_written_over_the_version_that_it_was_decided_from(fak
 
 async def test_the_watch_of_a_status_that_is_being_written_brings_no_news(fake: FakeApi) -> None:
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     shown = replace((await world.observe(Nobody())).observation.status, phase="Running")
 
@@ -127,7 +127,7 @@ async def test_the_watch_of_a_status_that_is_being_written_brings_no_news(fake: 
 
 async def test_after_a_conflict_even_a_status_like_ours_is_news(fake: FakeApi) -> None:
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     shown = replace((await world.observe(Nobody())).observation.status, phase="Running")
 
@@ -143,7 +143,7 @@ async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(
 ) -> None:
     """The metrics would show fewer restarts than the status and the events."""
     api, metrics = await KubeApi.connect(), Metrics()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api, metrics.wrote)
     seen = await world.observe(Nobody())
     assert restarts(metrics) == 0
@@ -171,7 +171,7 @@ async def test_a_status_that_waiting_does_not_help_is_told_from_one_that_it_does
     fake: FakeApi, code: int, reason: str, helps: bool
 ) -> None:
     api = await KubeApi.connect()
-    world = world_of(RunObject(led_version(raw(version=7))), api)
+    world = world_of(RunObject(managed_version(raw(version=7))), api)
     begun = replace((await world.observe(Nobody())).observation.status, attempt=1)
     fake.answers = [Answer(code=code, body=status(code, reason, "cannot update it"))] * 2
     with pytest.raises(StatusUnwritable, match="cannot update it") as caught:
@@ -186,7 +186,7 @@ async def test_after_a_write_without_an_answer_nothing_is_decided_from_the_statu
 ) -> None:
     """The watch may lag: a worker was deleted under the attempt that the write had started."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     before = (await world.observe(Nobody())).observation.status
     begun = replace(before, attempt=1)
@@ -214,7 +214,7 @@ async def test_an_edit_that_cannot_be_read_does_not_keep_the_status_from_being_w
 ) -> None:
     """The run went on under no operator: each pass failed, and each write met a conflict."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     before = (await world.observe(Nobody())).observation.status
     begun, odd = replace(before, attempt=1), {**raw(version=8)["spec"], "suspend": "later"}
@@ -240,7 +240,7 @@ async def test_after_a_backup_was_restored_the_next_conflict_ends_the_standstill
 ) -> None:
     """Each write met a conflict for ever: what the API server said was older than what we knew."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=700)))
+    run = RunObject(managed_version(raw(version=700)))
     world = world_of(run, api)
     begun = replace((await world.observe(Nobody())).observation.status, attempt=5)
     fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
@@ -275,7 +275,7 @@ async def test_whatever_a_creation_is_answered_is_a_refusal_of_its_slot_alone(
     """A webhook that is away, or a quota that others write at the same moment, failed the pass."""
     monkeypatch.setattr("trainrun_operator.kube.api.RETRIES", 0)
     api = await KubeApi.connect()
-    world = world_of(RunObject(led_version(raw(version=7))), api)
+    world = world_of(RunObject(managed_version(raw(version=7))), api)
     await world.observe(Nobody())
     fake.answers = [Answer(code=code, body=status(code, reason, "failed calling webhook"))]
     await world.apply(CreateWorker(name="run-1-3", slot=1, created_for=3, template_hash="h"))
@@ -290,7 +290,7 @@ async def test_who_takes_over_a_large_gang_between_attempts_does_not_wait_for_it
     """Each name was asked for in the first pass, and all again after any error."""
     monkeypatch.setattr(foreign_pods, "LOOK_AGAIN", 0.0)
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     record = StartRecord(
         attempt=1,
         roster=(1,) * 40,
@@ -329,7 +329,7 @@ async def test_a_large_gang_takes_the_memory_of_one_worker(fake: FakeApi) -> Non
     """Each read all of the run, and held it until the API server had time for its pod: one run of a
     thousand took gigabytes."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(large(version=7)))
+    run = RunObject(managed_version(large(version=7)))
     fake.objects[run.path] = large(version=7)
     world = world_of(run, api)
     await world.observe(Nobody())
@@ -351,7 +351,7 @@ async def test_a_large_spec_that_is_edited_meanwhile_is_waited_for_and_not_refus
 ) -> None:
     """An annotation was enough: the run failed with InvalidTemplate."""
     api = await KubeApi.connect()
-    run = RunObject(led_version(large(version=7)))
+    run = RunObject(managed_version(large(version=7)))
     fake.objects[run.path] = large(version=8, note="new")
     world = world_of(run, api)
     await world.observe(Nobody())
@@ -377,7 +377,7 @@ async def test_what_a_quota_refused_is_tried_at_once_where_an_ended_worker_made_
     told: list[Event] = []
     api = await KubeApi.connect()
     pod = ended()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     pod["metadata"]["labels"]["trainrun.dev/run-uid"] = run.current.uid
     world = world_of(run, api, tell=told.append)
     world._around.pods.learn(pod)
@@ -415,7 +415,7 @@ async def test_a_worker_whose_deletion_meets_a_conflict_is_forgotten_only_if_it_
     """A webhook that says 409 made a worker that trains look lost, and unmarked."""
     api = await KubeApi.connect()
     pod = ended()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     pod["metadata"]["labels"]["trainrun.dev/run-uid"] = run.current.uid
     world = world_of(run, api)
     world._around.pods.learn(pod)
@@ -432,7 +432,7 @@ async def test_a_worker_whose_deletion_meets_a_conflict_is_forgotten_only_if_it_
 
 async def test_a_pod_of_its_name_that_cannot_be_looked_at_is_a_refusal_too(fake: FakeApi) -> None:
     api = await KubeApi.connect()
-    world = world_of(RunObject(led_version(raw(version=7))), api)
+    world = world_of(RunObject(managed_version(raw(version=7))), api)
     await world.observe(Nobody())
     fake.answers = [
         Answer(code=409, body=status(409, "AlreadyExists", "it exists")),
@@ -446,7 +446,7 @@ async def test_a_pod_of_its_name_that_cannot_be_looked_at_is_a_refusal_too(fake:
 
 async def test_a_status_of_a_newer_operator_is_not_written_over(fake: FakeApi) -> None:
     api = await KubeApi.connect()
-    run = RunObject(led_version(raw(version=7)))
+    run = RunObject(managed_version(raw(version=7)))
     world = world_of(run, api)
     before = (await world.observe(Nobody())).observation.status
     fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]

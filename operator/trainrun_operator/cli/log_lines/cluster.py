@@ -14,7 +14,7 @@ import click
 from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted, WorkerOutput
 from trainrun_operator.cli.sources import ClusterSource
 from trainrun_operator.worlds.kubernetes.pod_logs import (
-    MOST_PODS,
+    MAX_PODS,
     PodEvent,
     PodLine,
     PodPast,
@@ -107,5 +107,5 @@ def _lines(output: WorkerOutput, told: Iterable[PodLine]) -> Iterator[Line]:
 
 def _too_many(pods: int) -> None:
     click.echo(
-        f"only the first {MOST_PODS} of {pods} workers are followed: choose with --rank", err=True
+        f"only the first {MAX_PODS} of {pods} workers are followed: choose with --rank", err=True
     )

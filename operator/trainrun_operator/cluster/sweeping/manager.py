@@ -52,7 +52,7 @@ class SweepManager:
         self._exchanges = exchanges
         self._record = record
         self._unmanaged_runs = UnmanagedRuns(record, TRAINSWEEP)
-        self._telling: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         self._sweeps: dict[str, Raw] = {}
         """By uid, as they were seen last."""
         self._led: dict[str, _LedSweep] = {}
@@ -71,7 +71,7 @@ class SweepManager:
             clerks=clerks,
             led_elsewhere=self._led_elsewhere,
         )
-        self._telling = asyncio.create_task(self._unmanaged_runs.tell(cluster))
+        self._publishing = asyncio.create_task(self._unmanaged_runs.publish(cluster))
         for raw in tuple(self._sweeps.values()):
             self._see(raw)
 
@@ -79,7 +79,7 @@ class SweepManager:
         """Decide nothing any more; what runs goes on."""
         self._around = None
         tasks = [led.task for led in self._led.values()]
-        tasks += [self._telling] if self._telling is not None else []
+        tasks += [self._publishing] if self._publishing is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,7 +104,7 @@ class SweepManager:
             return  # sweeps of a neighbour: what it does with them is its own business
         uid, is_deleted = raw["metadata"]["uid"], "deletionTimestamp" in raw["metadata"]
         if is_deleted:
-            self._unmanaged_runs.deleted_sweep(raw, raw["kept"].raw or {})
+            self._unmanaged_runs.deleted_sweep(raw, raw["trimmed"].raw or {})
         if (led := self._led.get(uid)) is not None:
             led.world.seen(raw)
         elif not is_settled(raw) and not is_deleted:

@@ -61,7 +61,7 @@ from trainrun_operator.worlds.kubernetes.sweep_objects import (
     light,
     trial_manifest,
 )
-from trainrun_operator.worlds.kubernetes.trimmed_objects import TooLarge, TrimmedObject, kept
+from trainrun_operator.worlds.kubernetes.trimmed_objects import TooLarge, TrimmedObject, trimmed
 from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 Raw = Mapping[str, Any]
@@ -189,14 +189,14 @@ class ClusterSweep:
     async def look(self) -> AsyncIterator[ClusterSeen | None]:
         """None of one that is being deleted, or that nobody can use. Raises KubeError."""
         raw = self.raw
-        is_large = raw["kept"].packed is None
+        is_large = raw["trimmed"].packed is None
         async with self.around.large if is_large else nullcontext():
             yield None if "deletionTimestamp" in raw["metadata"] else await self._look(raw)
 
     async def _look(self, raw: Raw) -> ClusterSeen | None:
         before = status_from(raw.get("status") or {})
         try:
-            whole = await self._whole(raw["kept"])
+            whole = await self._whole(raw["trimmed"])
             sweep = described(whole)
             if problem := shape_problem(sweep.spec.run.workers.template):
                 raise InvalidSpec(f"spec.run.workers.template.{problem}")
@@ -242,7 +242,7 @@ class ClusterSweep:
             metadata = self.raw["metadata"]
             path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
             raw = {**TRAINSWEEP.head(), **await self._api.get(path)}
-            if kept(raw).digest != known.digest:
+            if trimmed(raw).digest != known.digest:
                 raise Conflict(f"{self._name}: it has changed")
         return raw
 

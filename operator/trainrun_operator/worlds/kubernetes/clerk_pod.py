@@ -91,7 +91,7 @@ def resources_of(sweep: TrainSweep) -> dict[str, Object]:
     given = sweep.spec.clerk.resources
     named = {*given.requests, *given.limits}
     return {
-        kind: {**{key: it for key, it in ours.items() if key not in named}, **theirs}
+        kind: {**{key: value for key, value in ours.items() if key not in named}, **theirs}
         for kind, ours, theirs in (
             ("requests", REQUESTS, given.requests),
             ("limits", LIMITS, given.limits),
@@ -101,7 +101,7 @@ def resources_of(sweep: TrainSweep) -> dict[str, Object]:
 
 def _spec(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
     theirs = sweep.spec.run.workers.template.as_dict()["spec"]
-    shared = {key: it for key, it in theirs.items() if key in _SHARED}
+    shared = {key: value for key, value in theirs.items() if key in _SHARED}
     volumes = [
         *(shared.pop("volumes", None) or ()),
         token_volume(),
@@ -154,7 +154,9 @@ def _container(
 ) -> Object:
     trains = sweep.spec.run.workers.template.spec.training.name
     template = sweep.spec.run.workers.template.as_dict()
-    (theirs,) = (it for it in template["spec"]["containers"] if it["name"] == trains)
+    (theirs,) = (
+        container for container in template["spec"]["containers"] if container["name"] == trains
+    )
     return {
         "name": names.CLERK,
         "image": image.image,

@@ -77,7 +77,7 @@ def fetch(config):
     """Ask the operator for the agent, and again until it is there."""
     service = urlsplit(config["operator_url"]).netloc
     trust = ssl.create_default_context(cadata=config["ca"])
-    pause, told = 0.2, ""
+    pause, reported = 0.2, ""
     while True:
         trouble = ""
         for address in [""] + config.get("operators", []):
@@ -85,8 +85,8 @@ def fetch(config):
                 return ask(service, address, trust, identity(config))
             except (OSError, http.client.HTTPException) as error:
                 trouble = trouble or str(error) or type(error).__name__
-        if trouble != told:
-            told = trouble
+        if trouble != reported:
+            reported = trouble
             sys.stderr.write(
                 "trainrun: the agent cannot be fetched from the operator: %s\n" % trouble
             )

@@ -45,8 +45,8 @@ class UsersCluster:
 
     def namespace_of(self, run: TrainRun) -> str:
         """Where kubectl would create it: as its file says, else as the kubeconfig does."""
-        told = run.metadata
-        return told.namespace if "namespace" in told.model_fields_set else usual_namespace()
+        metadata = run.metadata
+        return metadata.namespace if "namespace" in metadata.model_fields_set else usual_namespace()
 
     async def missing_rights(self, namespace: str) -> list[str]:
         """What a drill does in this namespace and its user may not, such as `delete pods`. Raises

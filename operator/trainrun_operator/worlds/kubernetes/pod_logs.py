@@ -25,9 +25,9 @@ from trainrun_operator.worlds.kubernetes.run_object import run_version
 
 LOOK = 1.0
 """Seconds between two looks at which pods there are, and before a log is asked for again."""
-MOST_PODS = 100
+MAX_PODS = 100
 """Logs that are read at once: the rest of a larger gang is to be asked for by rank."""
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 """Lines that wait to be shown; until then no more are read."""
 LAST_LINES = 10.0
 """Seconds that logs may take to end when the run has."""
@@ -98,7 +98,7 @@ def moment_of(stamp: str) -> datetime | None:
         return None
 
 
-def _came(stamp: str) -> tuple[datetime, int] | None:
+def _stamp_key(stamp: str) -> tuple[datetime, int] | None:
     """Second and nanosecond of a stamp, to compare."""
     moment = moment_of(stamp)
     if moment is None:
@@ -128,19 +128,19 @@ class _Reader:
             params["sinceTime"] = f"{self._last[0]:%Y-%m-%dT%H:%M:%SZ}"
         elif self.tail is not None:
             params["tailLines"] = str(self.tail)
-        known, skip = self._last, self._same
+        last, skip = self._last, self._same
         async with aclosing(self.api.text_lines(f"{self.pod.path}/log", params=params)) as lines:
             async for line in lines:
                 stamp, _, text = line.partition(" ")
-                came = _came(stamp)
-                if came is not None:  # else a word of the kubelet, in place of a log
-                    if known is not None and came < known:
+                key = _stamp_key(stamp)
+                if key is not None:  # else a word of the kubelet, in place of a log
+                    if last is not None and key < last:
                         continue
-                    if came == known and skip:
+                    if key == last and skip:
                         skip -= 1
                         continue
-                    self._same = self._same + 1 if came == self._last else 1
-                    self._last = came
+                    self._same = self._same + 1 if key == self._last else 1
+                    self._last = key
                 yield PodLine(pod=self.pod, stamp=stamp, text=text)
 
     async def follow(self) -> AsyncGenerator[PodLine | PodPast]:
@@ -176,7 +176,7 @@ class _Follower:
     wanted: Callable[[int | None], bool]
     tail: int | None
     _queue: asyncio.Queue[PodEvent | TrainRunError | None] = field(
-        default_factory=lambda: asyncio.Queue(MOST_WAITING)
+        default_factory=lambda: asyncio.Queue(MAX_WAITING)
     )
     """None: the run has ended."""
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class _Follower:
 
     async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodEvent]:
         """Lines, and pods that have ended, until the run has."""
-        looking = asyncio.create_task(self._look(too_many))
+        polling = asyncio.create_task(self._poll(too_many))
         try:
             while True:
                 event = await self._queue.get()
@@ -194,17 +194,17 @@ class _Follower:
                     raise event
                 yield event
         finally:
-            looking.cancel()
+            polling.cancel()
             for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(looking, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(polling, *self._tasks.values(), return_exceptions=True)
 
-    async def _look(self, too_many: Callable[[int], None]) -> None:
+    async def _poll(self, too_many: Callable[[int], None]) -> None:
         try:
             while not await self._over():
                 try:
                     pods = await worker_pods(self.api, self.namespace, self.uid)
-                    self._begin([pod for pod in pods if self.wanted(pod.slot)], too_many)
+                    self._start_reading([pod for pod in pods if self.wanted(pod.slot)], too_many)
                 except Unavailable:
                     pass  # the API server comes back, or the user gives up
                 await asyncio.sleep(LOOK)
@@ -215,10 +215,10 @@ class _Follower:
         else:
             await self._queue.put(None)
 
-    def _begin(self, pods: list[WorkerPod], too_many: Callable[[int], None]) -> None:
+    def _start_reading(self, pods: list[WorkerPod], too_many: Callable[[int], None]) -> None:
         new = [pod for pod in pods if pod.name not in self._tasks]
         alive = sum(not task.done() for task in self._tasks.values())
-        room = max(0, MOST_PODS - alive)
+        room = max(0, MAX_PODS - alive)
         if self._first and len(new) > room:
             too_many(len(new))
         # Of pods that come later everything is wanted.

@@ -50,7 +50,7 @@ async def delete_pod(
 
 @dataclass(slots=True, kw_only=True)
 class _Refusal:
-    told: Refused
+    fact: Refused
     """What the core is told, but for the time."""
     since: float
     pause: float
@@ -68,14 +68,14 @@ class Refusals:
         refusal = self._by_slot.get(slot)
         return refusal is None or time.monotonic() >= refusal.not_before
 
-    def note(self, action: CreateWorker, reason: RefusedReason, message: str) -> float:
+    def record(self, action: CreateWorker, reason: RefusedReason, message: str) -> float:
         """It was refused; returns the seconds until the next try."""
         now, before = time.monotonic(), self._by_slot.get(action.slot)
-        same = before is not None and before.told.reason == reason
+        same = before is not None and before.fact.reason == reason
         longest = LONGEST_OUTAGE_PAUSE if reason == "Unavailable" else LONGEST_PAUSE
         pause = min(before.pause * 2, longest) if before is not None and same else FIRST_PAUSE
         self._by_slot[action.slot] = _Refusal(
-            told=Refused(
+            fact=Refused(
                 slot=action.slot,
                 name=action.name,
                 reason=reason,
@@ -94,14 +94,18 @@ class Refusals:
 
     def try_again(self, reason: RefusedReason) -> None:
         """There may be room now for what was refused for this reason: forget what was said."""
-        self._by_slot = {slot: it for slot, it in self._by_slot.items() if it.told.reason != reason}
+        self._by_slot = {
+            slot: refusal
+            for slot, refusal in self._by_slot.items()
+            if refusal.fact.reason != reason
+        }
 
     def facts(self) -> tuple[Refused, ...]:
         """What the core is told."""
         now = time.monotonic()
         return tuple(
-            replace(it.told, since=timedelta(seconds=now - it.since))
-            for _, it in sorted(self._by_slot.items())
+            replace(refusal.fact, since=timedelta(seconds=now - refusal.since))
+            for _, refusal in sorted(self._by_slot.items())
         )
 
 

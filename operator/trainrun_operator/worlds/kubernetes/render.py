@@ -80,11 +80,11 @@ def worker_pod(
     _command_through_agent(run, container)
     _mount(container, names.VOLUME, names.MOUNT)
     _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
-    told = _config(run, config, action, place, grace=usual_grace(spec))
-    _add_environment(container, run, told)
+    agent = _config(run, config, action, place, grace=usual_grace(spec))
+    _add_environment(container, run, agent)
     _add_volumes(spec)
     keep_away(spec, action.avoid)
-    rather_elsewhere(spec, action.disfavor)
+    prefer_other_nodes(spec, action.disfavor)
     spec["restartPolicy"] = "Never"
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
         # Else the node's DNS is asked, which knows no Service: neither ours nor the user's.
@@ -176,11 +176,11 @@ def _command_through_agent(run: TrainRun, container: Object) -> None:
 def _config(
     run: TrainRun, config: RunConfig, action: CreateWorker, place: OperatorPlace, *, grace: int
 ) -> str:
-    told = agent_config(run, config)
+    agent = agent_config(run, config)
     if names.SWEEP_UID_LABEL in run.metadata.labels:
-        told = replace(told, metrics_interval=METRICS_INTERVAL)
-    told = replace(
-        told,
+        agent = replace(agent, metrics_interval=METRICS_INTERVAL)
+    agent = replace(
+        agent,
         slot=action.slot,
         worker=action.name,
         created_for=action.created_for,
@@ -193,7 +193,7 @@ def _config(
         grace_seconds=float(grace),
     )
     # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
-    return told.to_json().replace("$", "$$")
+    return agent.to_json().replace("$", "$$")
 
 
 def _add_environment(container: Object, run: TrainRun, config: str) -> None:
@@ -287,7 +287,7 @@ def keep_away(spec: Object, nodes: Sequence[str]) -> None:
     of_nodes[REQUIRED] = {**required, "nodeSelectorTerms": terms}
 
 
-def rather_elsewhere(spec: Object, nodes: Sequence[str]) -> None:
+def prefer_other_nodes(spec: Object, nodes: Sequence[str]) -> None:
     """Add to the pod's spec that other nodes than `nodes` (their names) are preferred."""
     if not nodes:
         return

@@ -19,9 +19,9 @@ from trainrun_operator.kube.raw import mapping, number, text
 from trainrun_operator.worlds.kubernetes.trimmed_objects import (
     TooLarge,
     TrimmedObject,
-    bare,
-    kept,
     status_of,
+    trimmed,
+    without_traceback,
     written_spec,
 )
 
@@ -56,7 +56,7 @@ def run_version(raw: Raw) -> RunVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedVersion:
+class ManagedVersion:
     """A TrainRun in one of its versions, as far as an operator keeps it."""
 
     namespace: str
@@ -65,7 +65,7 @@ class LedVersion:
     generation: int
     number: int
     """Its resourceVersion."""
-    kept: TrimmedObject
+    trimmed: TrimmedObject
     """What its user has written."""
     config: RunConfig
     status: TrainRunStatus
@@ -86,29 +86,29 @@ class LedVersion:
 
     def written(self) -> RunVersion | None:
         """With all that its user has written; None: the API server has to be asked for it."""
-        raw = self.kept.raw
+        raw = self.trimmed.raw
         return None if raw is None else run_version(raw)
 
 
-def led_version(raw: Raw) -> LedVersion:
+def managed_version(raw: Raw) -> ManagedVersion:
     """Read an object to lead it. Raises InvalidSpec, and TooLarge."""
-    whole = kept(raw)
+    whole = trimmed(raw)
     whole.check_size()
     version = run_version(raw)
     metadata = version.run.metadata
-    return LedVersion(
+    return ManagedVersion(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
         number=number_of(raw),
-        kept=whole,
+        trimmed=whole,
         config=version.config,
         status=version.status,
     )
 
 
-def _with_spec_of(before: LedVersion, raw: Raw) -> LedVersion:
+def _with_spec_of(before: ManagedVersion, raw: Raw) -> ManagedVersion:
     """The version `raw` under the spec of the one before. Raises InvalidSpec where its status
     cannot be read."""
     generation = number(raw["metadata"], "generation") or 0
@@ -130,7 +130,7 @@ def holder_of(raw: Raw) -> str:
 class RunObject:
     """The newest version that we know."""
 
-    current: LedVersion
+    current: ManagedVersion
     deleted: bool = field(default=False)
     """It is gone, or about to go."""
     refusal: InvalidSpec | None = None
@@ -146,13 +146,13 @@ class RunObject:
             return False
         refusal = str(self.refusal)
         try:
-            same = kept(raw).digest == before.kept.digest
-            self.current = _with_spec_of(before, raw) if same else led_version(raw)
+            same = trimmed(raw).digest == before.trimmed.digest
+            self.current = _with_spec_of(before, raw) if same else managed_version(raw)
             self.refusal = None
         except InvalidSpec as error:
             # Its status is known all the same, and can be written over.
-            self.current, self.refusal = _with_spec_of(before, raw), bare(error)
-        same = self.current.kept is before.kept and str(self.refusal) == refusal
+            self.current, self.refusal = _with_spec_of(before, raw), without_traceback(error)
+        same = self.current.trimmed is before.trimmed and str(self.refusal) == refusal
         if same and self.current.status == self.written:
             return False
         self.written = None

@@ -28,7 +28,7 @@ from trainrun_operator.kube.raw import (
     text,
 )
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.trimmed_objects import kept, status_of, written_spec
+from trainrun_operator.worlds.kubernetes.trimmed_objects import status_of, trimmed, written_spec
 
 Raw = Mapping[str, Any]
 
@@ -59,9 +59,11 @@ def sweep_version(raw: Raw) -> SweepVersion:
 
 
 def light(raw: Raw) -> dict[str, Any]:
-    """Of the object what an operator keeps: its name in this version, its status, and `kept`."""
-    whole = kept({**TRAINSWEEP.head(), **raw})  # as it is read alone: a list may leave the kind out
-    return {**TRAINSWEEP.head(), **named(raw), "status": raw.get("status"), "kept": whole}
+    """Of the object what an operator keeps: its name in this version, its status, and `trimmed`."""
+    whole = trimmed(
+        {**TRAINSWEEP.head(), **raw}
+    )  # as it is read alone: a list may leave the kind out
+    return {**TRAINSWEEP.head(), **named(raw), "status": raw.get("status"), "trimmed": whole}
 
 
 def described(raw: Raw) -> TrainSweep:
@@ -168,5 +170,5 @@ def _has_room(status: Raw) -> bool:
 
 def _condition(status: Raw, kind: str) -> Raw:
     """The condition where it is True, else nothing."""
-    found = (it for it in objects(status, "conditions") if it.get("type") == kind)
-    return next((it for it in found if it.get("status") == "True"), {})
+    found = (item for item in objects(status, "conditions") if item.get("type") == kind)
+    return next((item for item in found if item.get("status") == "True"), {})

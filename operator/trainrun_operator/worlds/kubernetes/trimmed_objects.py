@@ -37,7 +37,7 @@ class TooLarge(InvalidSpec):
     """The object has more than LARGEST bytes."""
 
 
-def bare(error: InvalidSpec) -> InvalidSpec:
+def without_traceback(error: InvalidSpec) -> InvalidSpec:
     """The same to be kept: the frames of its traceback hold the object that it is about."""
     kind = TooLarge if isinstance(error, TooLarge) else InvalidSpec
     return kind(str(error))
@@ -71,7 +71,7 @@ class TrimmedObject:
             )
 
 
-def kept(raw: Raw) -> TrimmedObject:
+def trimmed(raw: Raw) -> TrimmedObject:
     """Of this object."""
     metadata = dict(raw["metadata"])
     metadata.pop("resourceVersion", None)
@@ -116,7 +116,7 @@ class RecentSpecs(Generic[T]):
     """What was read from such objects of late, by their digests: a gang is made from one."""
 
     def __init__(self) -> None:
-        self._found: dict[bytes, tuple[int, T]] = {}
+        self._specs: dict[bytes, tuple[int, T]] = {}
         self._small, self._large = Semaphore(WRITES_IN_FLIGHT), Semaphore(1)
 
     def turn(self, of: TrimmedObject) -> Semaphore:
@@ -126,10 +126,10 @@ class RecentSpecs(Generic[T]):
 
     def get(self, of: TrimmedObject) -> T | None:
         """What was read from it."""
-        return self._found.get(of.digest, (0, None))[1]
+        return self._specs.get(of.digest, (0, None))[1]
 
     def put(self, of: TrimmedObject, what: T) -> None:
         """Keep it, until newer ones take its room."""
-        self._found[of.digest] = (of.size, what)
-        while len(self._found) > 1 and sum(size for size, _ in self._found.values()) > ROOM:
-            del self._found[next(iter(self._found))]
+        self._specs[of.digest] = (of.size, what)
+        while len(self._specs) > 1 and sum(size for size, _ in self._specs.values()) > ROOM:
+            del self._specs[next(iter(self._specs))]

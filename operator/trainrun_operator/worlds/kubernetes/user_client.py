@@ -51,7 +51,7 @@ class ClusterRefused(TrainRunError):
     """The cluster did not do what its user asked for."""
 
 
-def told(
+def user_error(
     error: KubeError, verb: UserVerb, resource: Resource[Any], namespace: str, name: str
 ) -> TrainRunError:
     """The same for somebody who reads no API server's answers."""
@@ -140,7 +140,7 @@ async def _answer(
     try:
         return await api.get(resource.path(namespace, name))
     except KubeError as error:
-        return told(error, "get", resource, namespace, name)
+        return user_error(error, "get", resource, namespace, name)
 
 
 def _if_readable(answer: Object | TrainRunError) -> SweepVersion | None:
@@ -173,7 +173,7 @@ async def _change(name: str, namespace: str, decide: Decide) -> None:
             except Conflict:
                 continue
             except KubeError as error:
-                raise told(error, "patch", TRAINSWEEP, namespace, name) from error
+                raise user_error(error, "patch", TRAINSWEEP, namespace, name) from error
             return
     raise ClusterRefused(
         f"{namespace}/{name} was changed by somebody else {TRIES} times meanwhile: try again"

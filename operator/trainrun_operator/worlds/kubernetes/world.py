@@ -39,8 +39,8 @@ from trainrun_operator.kube.errors import (
     Unauthorized,
 )
 from trainrun_operator.worlds.base import (
+    AgentContact,
     Agents,
-    Heard,
     Seen,
     StatusConflict,
     StatusRefused,
@@ -65,13 +65,13 @@ from trainrun_operator.worlds.kubernetes.pod_writes import (
 )
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.run_object import (
-    LedVersion,
+    ManagedVersion,
     RunObject,
     RunVersion,
     number_of,
     run_version,
 )
-from trainrun_operator.worlds.kubernetes.trimmed_objects import RecentSpecs, kept
+from trainrun_operator.worlds.kubernetes.trimmed_objects import RecentSpecs, trimmed
 
 SUSPICIOUS = 3
 """A worker that was silent for this part of the heartbeat timeout has its node looked at."""
@@ -119,53 +119,53 @@ class KubernetesWorld:
         around: WorldDependencies,
         wake: Callable[[float], None],
         wrote: Callable[[TrainRunStatus, TrainRunStatus], None],
-        tell: Callable[[Event], None],
+        record_event: Callable[[Event], None],
         strikes: Callable[[], tuple[NodeStrike, ...]] = tuple,
     ) -> None:
-        """`wake` asks for a pass within so many seconds; `wrote` is told of every status written,
-        whether we heard so or not: the one before and the new one; `tell` takes events of which the
-        core knows nothing; `strikes`: what the runs of the namespace have met on nodes."""
+        """`wake` requests a pass within so many seconds. `wrote` gets (before, after) of every
+        status written, even if the answer to the write got lost. `record_event` takes events that
+        the core does not know; `strikes` returns the incidents on nodes of the namespace's runs."""
         self._run = run
         self._around = around
         self._api, self._guard = around.api, around.check_leadership
         self._wake = wake
         self._wrote = wrote
-        self._tell = tell
+        self._record_event = record_event
         self._strikes = strikes
         self._refusals = Refusals()
         self._foreign_pods = ForeignPods(run.current.name, wake)
-        self._recall = OrphanSearch(around.api, around.pods, wake)
+        self._orphan_search = OrphanSearch(around.api, around.pods, wake)
         self._sightings = LastSeenTimes()
         self._leases = NodeLeases(around.api)
-        self._told = run.current.status
+        self._reported_status = run.current.status
         """The status that `wrote` was told of last."""
         self._observed = run.current
         """The version that the newest observation was made from."""
-        self._unsure = False
+        self._status_uncertain = False
         """Whether a status that we wrote has arrived: nobody has told us."""
-        self._outdated: LedVersion | None = None
+        self._outdated: ManagedVersion | None = None
         """The version of which the API server does not have the spec any more."""
 
     # -------------------------------------------------------------------- the World protocol
 
     async def observe(self, agents: Agents) -> Seen:
         """Gather the facts of one pass: caches, and the Leases of nodes that fell silent."""
-        if self._unsure:
+        if self._status_uncertain:
             # The watch may lag: what is decided from the status before would delete workers of an
             # attempt that has begun.
-            await self._look_again()
-            self._unsure = False
-        await self._look_at_strangers()
+            await self._read_run()
+            self._status_uncertain = False
+        await self._handle_foreign_pods()
         version = self._run.current
-        heard = {pod.name: agents.heard(pod.name) for pod in self._pods()}
-        stale = await self._stale_leases(heard, version.config.heartbeat_timeout)
+        contacts = {pod.name: agents.contact(pod.name) for pod in self._pods()}
+        stale = await self._stale_leases(contacts, version.config.heartbeat_timeout)
         now, version = datetime.now(UTC), self._run.current
-        known = [pod for pod in self._pods() if pod.name in heard]
+        pods = [pod for pod in self._pods() if pod.name in contacts]
         observation = Observation(
             now=now,
             generation=version.generation,
             status=version.status,
-            workers=tuple(self._fact(pod, heard[pod.name], stale, now) for pod in known),
+            workers=tuple(self._fact(pod, contacts[pod.name], stale, now) for pod in pods),
             listening_for=agents.listening_for,
             ordered=agents.ordered,
             last_words=agents.last_words,
@@ -178,7 +178,7 @@ class KubernetesWorld:
         )
         self._sightings.keep({pod.uid for pod in self._pods()})
         self._observed = version
-        self._tell_written(version.status)  # also what we wrote without hearing so
+        self._report_written(version.status)  # also what we wrote without hearing so
         return Seen(observation=observation, config=version.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
@@ -193,18 +193,18 @@ class KubernetesWorld:
             answer = await self._api.put(path, body, guard=self._guard)
             self._around.learn_run(answer, 0)
         except KubeError as error:
-            self._unsure, self._run.written = True, None
+            self._status_uncertain, self._run.written = True, None
             if isinstance(error, (Conflict, NotFound)):
                 raise StatusConflict(f"{version.name}: {error}") from error
             refused = isinstance(error, (Forbidden, Invalid, Unauthorized))
             kind = StatusRefused if refused else StatusUnwritable
             raise kind(f"the status cannot be written: {error}") from error
-        self._tell_written(status)
+        self._report_written(status)
 
-    def _tell_written(self, status: TrainRunStatus) -> None:
-        if status != self._told:
-            self._wrote(self._told, status)
-            self._told = status
+    def _report_written(self, status: TrainRunStatus) -> None:
+        if status != self._reported_status:
+            self._wrote(self._reported_status, status)
+            self._reported_status = status
 
     async def apply(self, action: Action) -> None:
         """Carry out one action."""
@@ -223,12 +223,12 @@ class KubernetesWorld:
         return self._around.pods.of(self._run.current.uid)
 
     def _fact(
-        self, pod: PodFact, heard: Heard, stale: Mapping[str, timedelta], now: datetime
+        self, pod: PodFact, contact: AgentContact, stale: Mapping[str, timedelta], now: datetime
     ) -> WorkerFact:
         return worker_fact(
             pod,
             self._around.pods.node(pod.node),
-            heard,
+            contact,
             training_container=self._run.current.config.container,
             now=now,
             node_lease_age=stale.get(pod.node),
@@ -236,31 +236,31 @@ class KubernetesWorld:
             sightings=self._sightings,
         )
 
-    async def _look_at_strangers(self) -> None:
+    async def _handle_foreign_pods(self) -> None:
         version, pods, trying = self._run.current, self._around.pods, self._foreign_pods.trying
         if version.status.holder != self._around.installation.holder or self._foreign_pods.rest:
             return  # not ours yet, or refused a moment ago
-        if not self._recall.is_done:
-            await trying(self._recall.look(version))
+        if not self._orphan_search.is_done:
+            await trying(self._orphan_search.look(version))
         foreign_pods = pods.foreign_pods(version.uid)
         left_over = leftovers(version, foreign_pods)
         why = "another installation has made it"
         await asyncio.gather(
-            *(trying(self._look_at_vanished(pod)) for pod in pods.vanished(version.uid)),
+            *(trying(self._handle_vanished(pod)) for pod in pods.vanished(version.uid)),
             *(trying(self._delete_pod(p, why)) for p in left_over if holds_something(p)),
         )
         for event in self._foreign_pods.news(pod for pod in foreign_pods if pod not in left_over):
-            self._tell(event)
+            self._record_event(event)
 
-    async def _look_at_vanished(self, pod: PodFact) -> None:
+    async def _handle_vanished(self, pod: PodFact) -> None:
         """A worker whose label, seal or owner somebody has removed would train on, unseen."""
         with suppress(NotFound):
             raw = await self._api.get(f"{self._pods_path}/{pod.name}")
             self._around.pods.learn(raw)  # the watch may be behind: it may be marked again
-            ours = {it.uid for it in self._pods()}
+            ours = {other.uid for other in self._pods()}
             if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
                 await self._delete_pod(pod, "it is not marked as a worker any more")
-                self._tell(self._foreign_pods.disowned(pod))
+                self._record_event(self._foreign_pods.disowned(pod))
         self._around.pods.looked_after(pod)
 
     def _ready_since(self, status: TrainRunStatus) -> dict[str, datetime]:
@@ -273,7 +273,7 @@ class KubernetesWorld:
         }
 
     async def _stale_leases(
-        self, heard: Mapping[str, Heard], timeout: timedelta
+        self, contacts: Mapping[str, AgentContact], timeout: timedelta
     ) -> dict[str, timedelta]:
         if not self._around.reads_nodes:
             return {}
@@ -282,26 +282,26 @@ class KubernetesWorld:
             for pod in self._pods()
             if pod.node
             and pod.phase == "Running"
-            and pod.name in heard
-            and heard[pod.name].state is not None
-            and heard[pod.name].silent_for * SUSPICIOUS > timeout
+            and pod.name in contacts
+            and contacts[pod.name].state is not None
+            and contacts[pod.name].silent_for * SUSPICIOUS > timeout
         }
         if silent:
             self._wake(1.0)  # a Lease is judged by looking at it more than once
         return await self._leases.stale(silent)
 
-    async def _look_again(self) -> None:
+    async def _read_run(self) -> None:
         """Raises StatusUnwritable if the run cannot be read."""
-        known = self._run.current.number
+        before = self._run.current.number
         try:
             raw = await self._api.get(self._run.path)
-            self._around.learn_run(raw, known)
+            self._around.learn_run(raw, before)
         except NotFound:
             self._run.deleted = True
         except KubeError as error:
             raise StatusUnwritable(f"the run cannot be read: {error}") from error
         else:
-            if self._run.current.number == known != number_of(raw):
+            if self._run.current.number == before != number_of(raw):
                 message = "the run cannot be read: a newer operator may have written it"
                 raise StatusUnwritable(message)
 
@@ -312,42 +312,42 @@ class KubernetesWorld:
             return
         version = self._observed  # the plan was made from it: a newer one may be edited
         try:
-            async with self._around.written.turn(version.kept):
+            async with self._around.written.turn(version.trimmed):
                 await self._make(action, version)
         except AlreadyExists:
-            await self._meet(action)
+            await self._adopt_existing(action)
         except KubeError as error:  # a quota, a policy, a webhook that is away: of this slot alone
             self._refused(action, error)
         else:
             self._refusals.clear(action.slot)
 
-    async def _make(self, action: CreateWorker, version: LedVersion) -> None:
+    async def _make(self, action: CreateWorker, version: ManagedVersion) -> None:
         """Raises KubeError."""
         spec, place = await self._written(version), self._around.place
         body = worker_pod(spec.run, version.config, spec.template, action, place)
         made = await self._api.post(self._pods_path, body, guard=self._guard)
         self._around.pods.learn(made)
 
-    async def _written(self, version: LedVersion) -> RunVersion:
+    async def _written(self, version: ManagedVersion) -> RunVersion:
         """This version with all that its user has written. Raises KubeError, and Conflict where
         the API server has another one by now, which the watch brings."""
-        known = self._around.written.get(version.kept) or version.written()
-        if known is None and version is not self._outdated:
+        written = self._around.written.get(version.trimmed) or version.written()
+        if written is None and version is not self._outdated:
             raw = await self._api.get(self._run.path)
-            known = run_version(raw) if kept(raw).digest == version.kept.digest else None
-        if known is None:
+            written = run_version(raw) if trimmed(raw).digest == version.trimmed.digest else None
+        if written is None:
             self._outdated = version
             raise Conflict("the spec that the run goes by is not stored any more: edit it again")
-        self._around.written.put(version.kept, known)
-        return known
+        self._around.written.put(version.trimmed, written)
+        return written
 
     def _refused(self, action: CreateWorker, error: KubeError) -> None:
-        pause = self._refusals.note(action, reason_of(error), error.message)
+        pause = self._refusals.record(action, reason_of(error), error.message)
         _log.warning("%s was refused: %s", action.name, error)
         self._wake(pause)
         self._wake(0.0)  # so that it is told
 
-    async def _meet(self, action: CreateWorker) -> None:
+    async def _adopt_existing(self, action: CreateWorker) -> None:
         """There is a pod of this name: usually ours, of a creation whose answer got lost."""
         try:
             found = await self._api.get(f"{self._pods_path}/{action.name}")
@@ -360,7 +360,7 @@ class KubernetesWorld:
             self._wake(0.0)
             return
         message = f"pod {action.name} exists and does not belong to this run; delete it"
-        self._wake(self._refusals.note(action, "NameTaken", message))
+        self._wake(self._refusals.record(action, "NameTaken", message))
 
     async def _delete(self, action: DeleteWorker) -> None:
         pod = next((pod for pod in self._pods() if pod.name == action.name), None)
@@ -370,7 +370,7 @@ class KubernetesWorld:
         await self._delete_pod(pod, action.reason, force=action.force)
         if action.reason == MAKES_ROOM:
             message = f"the ended worker {pod.name} was deleted with its logs: {MAKES_ROOM}"
-            self._tell(Event(type="Warning", reason="QuotaExceeded", message=message))
+            self._record_event(Event(type="Warning", reason="QuotaExceeded", message=message))
             self._refusals.try_again("QuotaExceeded")
             self._wake(FIRST_PAUSE)
 
@@ -391,7 +391,7 @@ class KubernetesWorld:
         except NotFound:
             self._run.deleted = True
         except Conflict:
-            self._unsure = True
+            self._status_uncertain = True
             self._wake(0.0)
 
     @property

@@ -28,7 +28,7 @@ from trainrun.contract.agent_state import Notice
 from trainrun.contract.ages import aged
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 
 _ROUNDS = 50
 _PAUSE = 0.02
@@ -292,7 +292,7 @@ class LocalWorker:
         """Remember that it was told to leave."""
         self._notice = (notice, time.monotonic())
 
-    def fact(self, heard: Heard) -> WorkerFact:
+    def fact(self, contact: AgentContact) -> WorkerFact:
         """What the core may know of it."""
         now = time.monotonic()
         return WorkerFact(
@@ -306,7 +306,7 @@ class LocalWorker:
             exit_code=self.exit_code,
             loss=self._loss and replace(self._loss[0], age=timedelta(seconds=now - self._loss[1])),
             notice=self._notice and aged(self._notice[0], by=now - self._notice[1]),
-            agent=heard.state,
-            silent_for=heard.silent_for,
-            unreadable=heard.unreadable,
+            agent=contact.state,
+            silent_for=contact.silent_for,
+            unreadable=contact.unreadable,
         )

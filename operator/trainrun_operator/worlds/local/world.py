@@ -90,7 +90,7 @@ class LocalWorld:
             now=datetime.now(UTC),
             generation=self.stored.generation,
             status=self.stored.status,
-            workers=tuple(w.fact(agents.heard(w.name)) for w in self._workers.values()),
+            workers=tuple(w.fact(agents.contact(w.name)) for w in self._workers.values()),
             listening_for=agents.listening_for,
             ordered=agents.ordered,
             last_words=agents.last_words,

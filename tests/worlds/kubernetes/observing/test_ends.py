@@ -26,11 +26,11 @@ from trainrun.contract import variables
 from trainrun.contract.agent_state import Notice
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
 from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 
-TOLD = Heard(
+TOLD = AgentContact(
     state=an_agent(notice=Notice(reason="SIGTERM", age=2)), silent_for=timedelta(seconds=1)
 )
 """Its agent has told that it got SIGTERM."""
@@ -316,7 +316,7 @@ def test_a_deadline_in_the_template_is_told_as_such() -> None:
 )
 @pytest.mark.parametrize("agent", [TOLD, NEVER])
 def test_a_worker_that_got_sigterm_while_nobody_took_it_away_did_that_to_itself(
-    agent: Heard, probes: tuple[str, ...], likely: str
+    agent: AgentContact, probes: tuple[str, ...], likely: str
 ) -> None:
     pod = ended(exitCode=143)
     pod["spec"]["containers"][0] |= {key: {"tcpSocket": {"port": 1}} for key in probes}

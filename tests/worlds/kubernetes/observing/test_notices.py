@@ -20,7 +20,7 @@ from tests.worlds.kubernetes.raw_objects import (
     tolerating,
 )
 from trainrun.contract.agent_state import Notice
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact, notice_taints
 from trainrun_operator.worlds.kubernetes.observing.worker_observation import LastSeenTimes
 
@@ -86,7 +86,7 @@ def test_a_deletion_that_reaches_its_node_late_leaves_the_whole_grace_from_then(
     text = "evicted for a taint of its node"
     assert noticed(fact(pod, a_node(), heard())) == (text, 0.0, None)
     told = Notice(reason="SIGTERM", age=2, remaining=28)
-    agent = Heard(state=an_agent(notice=told), silent_for=timedelta(seconds=1))
+    agent = AgentContact(state=an_agent(notice=told), silent_for=timedelta(seconds=1))
     assert noticed(fact(pod, a_node(), agent)) == (text, 2, 28)
 
 

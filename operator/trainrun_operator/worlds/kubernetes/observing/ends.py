@@ -96,7 +96,7 @@ def _ending(scene: WorkerObservation, text: str, age: timedelta) -> Notice:
         return _notice(text, age, deletion - scene.now)
     # Its kubelet was cut off and learns of the deletion late: the whole grace begins only then, and
     # the agent hears of it by SIGTERM.
-    own = scene.heard.state.notice if scene.heard.state is not None else None
+    own = scene.contact.state.notice if scene.contact.state is not None else None
     return Notice(reason=text) if own is None else replace(own, reason=text)
 
 
@@ -248,7 +248,7 @@ def _refused(scene: WorkerObservation) -> WorkerLoss | None:
         message = f"worker {pod.name} reached activeDeadlineSeconds of its pod template{detail}"
         return WorkerLoss(cause=Cause.TERMINATED, message=message)
     message = f"{scene.node_text} refused worker {pod.name} ({pod.reason}){detail}"
-    if scene.heard.state is None and (container is None or container.state == "Waiting"):
+    if scene.contact.state is None and (container is None or container.state == "Waiting"):
         return WorkerLoss(cause=Cause.START_FAILED, message=message)
     # It ran already: a node that was started again admits its pods anew, and may lack its GPUs.
     return WorkerLoss(cause=Cause.NODE_LOST, message=message)
@@ -282,7 +282,7 @@ def _terminated(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None
         why = _nobody_outside(pod) if node is None else f": {node.reason}"
         cause = Cause.TERMINATED if node is None else Cause.PREEMPTED
         return WorkerLoss(cause=cause, message=f"worker {pod.name} got SIGTERM{why}", age=age)
-    if scene.heard.state is None and ended.exit_code and not noticed:
+    if scene.contact.state is None and ended.exit_code and not noticed:
         words = ended.message or "it left no message, and this operator has not heard its agent"
         message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
         return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age, container=ended.name)
@@ -291,7 +291,7 @@ def _terminated(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None
 
 def _got_sigterm(scene: WorkerObservation, exit_code: int | None) -> bool:
     """Its agent has, which leaves with this exit code then, unless it is killed before."""
-    state = scene.heard.state
+    state = scene.contact.state
     return exit_code == SIGTERMED or (state is not None and state.notice is not None)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainrun_operator.core.run.boundary import Pending, PendingKind, WorkerFact
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 from trainrun_operator.worlds.kubernetes.observing.ends import failed_beside, loss_of, notice_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import (
     DEFAULT_NOTICES,
@@ -133,7 +133,7 @@ def _progress(pod: PodFact) -> str:
 def worker_fact(
     pod: PodFact,
     node: NodeFact | None,
-    heard: Heard,
+    contact: AgentContact,
     *,
     training_container: str,
     now: datetime,
@@ -158,7 +158,7 @@ def worker_fact(
     scene = WorkerObservation(
         pod=pod,
         node=node,
-        heard=heard,
+        contact=contact,
         training=training,
         now=now,
         since=since,
@@ -185,9 +185,9 @@ def worker_fact(
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),
         notice=notice,
-        agent=heard.state,
-        silent_for=heard.silent_for,
-        unreadable=heard.unreadable,
+        agent=contact.state,
+        silent_for=contact.silent_for,
+        unreadable=contact.unreadable,
     )
 
 

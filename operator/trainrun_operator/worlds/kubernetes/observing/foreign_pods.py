@@ -29,7 +29,7 @@ from trainrun_operator.kube.errors import KubeError, NotFound
 from trainrun_operator.kube.raw import moment
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
-from trainrun_operator.worlds.kubernetes.run_object import LedVersion
+from trainrun_operator.worlds.kubernetes.run_object import ManagedVersion
 
 MOST_TOLD = 10
 """Of one run, while one operator leads."""
@@ -96,7 +96,7 @@ class ForeignPods:
         return Event(type="Warning", reason="PodDisowned", message=message)
 
 
-def leftovers(run: LedVersion, foreign_pods: Iterable[PodFact]) -> tuple[PodFact, ...]:
+def leftovers(run: ManagedVersion, foreign_pods: Iterable[PodFact]) -> tuple[PodFact, ...]:
     """Those of the strangers that were workers of the run before its holder took it over."""
     since = run.status.taken_over
     if since is None:
@@ -129,7 +129,7 @@ class OrphanSearch:
         """Whether all were looked for."""
         return self._left == []
 
-    async def look(self, run: LedVersion) -> None:
+    async def look(self, run: ManagedVersion) -> None:
         """Miss those of the next names that are there. Raises KubeError; what was answered until
         then is not asked again."""
         left = _newest(run) if self._left is None else self._left
@@ -141,7 +141,7 @@ class OrphanSearch:
         if self._left:
             self._wake(ASK_ON)
 
-    async def _ask(self, worker: PodFact, run: LedVersion) -> None:
+    async def _ask(self, worker: PodFact, run: ManagedVersion) -> None:
         try:
             raw = await self._api.get(f"/api/v1/namespaces/{run.namespace}/pods/{worker.name}")
         except NotFound:
@@ -152,11 +152,11 @@ class OrphanSearch:
             return
         self._pods.miss(replace(worker, uid=raw["metadata"]["uid"], created=created))
 
-    def _seen(self, run: LedVersion) -> set[str]:
+    def _seen(self, run: ManagedVersion) -> set[str]:
         return {pod.name for pod in self._pods.of(run.uid)}
 
 
-def _newest(run: LedVersion) -> list[PodFact]:
+def _newest(run: ManagedVersion) -> list[PodFact]:
     """The workers of the newest attempt. Of a run that has ended, or is suspended, none is looked
     for: its workers had stopped."""
     record = run.status.start_record

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from trainrun_operator.core.run.boundary import WorkerPhase
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import AgentContact
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, NoticeTaint
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact
 
@@ -87,7 +87,7 @@ class WorkerObservation:
     pod: PodFact
     node: NodeFact | None
     """None: not placed, or nodes may not be looked at."""
-    heard: Heard
+    contact: AgentContact
     training: str
     """Name of the container that trains."""
     now: datetime
@@ -110,7 +110,7 @@ class WorkerObservation:
     @property
     def answers(self) -> bool:
         """Its agent was heard a moment ago."""
-        return self.heard.state is not None and self.heard.silent_for < ANSWERS
+        return self.contact.state is not None and self.contact.silent_for < ANSWERS
 
     @property
     def disrupted_by(self) -> str:
