@@ -125,7 +125,7 @@ async def test_a_secret_that_is_damaged_is_not_replaced_but_complained_about(
     with pytest.raises(AuthorityBroken, match=f"{namespace}/trainrun-ca cannot be used: .*") as e:
         await Authority.open(api, namespace=namespace)
     assert complaint in str(e.value)
-    assert "restore it, or delete it" in str(e.value)
+    assert "Restore it, or delete it" in str(e.value)
 
 
 async def test_a_key_of_another_ca_is_noticed(api: KubeApi, namespace: str) -> None:

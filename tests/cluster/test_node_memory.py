@@ -83,8 +83,8 @@ def test_a_node_that_two_runs_speak_against_is_told_of_as_an_event_once() -> Non
     assert event == Event(
         type="Warning",
         reason="TrainRunIncidents",
-        message="2 TrainRuns (a, b: AppError) of namespace team have lost workers here within a "
-        "day; their new workers are put elsewhere where there is room: have it checked",
+        message="2 TrainRuns (a, b: AppError) of namespace team lost workers here within a "
+        "day; their new workers avoid this node if there is room elsewhere. Check the node",
     )
 
 
@@ -106,8 +106,8 @@ def test_a_run_alone_speaks_up_where_the_same_failure_strikes_there_and_nowhere_
     ((node, event, _),) = memory.told
     assert node == "n7"
     assert event.message == (
-        "the same failure of TrainRun team/a (AppError) has struck 3 times and more here, and "
-        "nowhere else; their new workers are put elsewhere where there is room: have it checked"
+        "the same failure of TrainRun team/a (AppError) occurred 3 or more times here, and "
+        "nowhere else; their new workers avoid this node if there is room elsewhere. Check the node"
     )
 
 

@@ -178,7 +178,10 @@ async def test_a_token_that_is_good_no_more_is_refused_once_it_is_reviewed_again
 
 
 async def test_an_agent_without_a_token_is_refused() -> None:
-    assert refused(await Cluster().authenticator()("", ADDRESS)) == (401, "no token was shown")
+    assert refused(await Cluster().authenticator()("", ADDRESS)) == (
+        401,
+        "the request has no token",
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,7 @@ async def test_what_is_not_even_said_to_be_a_pods_token_costs_no_call(token: str
     cluster = Cluster()
     assert refused(await cluster.authenticator()(token, ADDRESS)) == (
         401,
-        "this is no token of a pod for the audience trainrun-agents",
+        "the token is not a pod's token for the audience trainrun-agents",
     )
     assert cluster.reviews == []
 
@@ -233,7 +236,7 @@ async def test_a_pod_that_pretends_to_belong_to_the_run_is_refused() -> None:
     cluster = Cluster(pod=replace(POD, signature="0" * 64))
     assert refused(await cluster.authenticator()(TOKEN, ADDRESS)) == (
         403,
-        "pod team/run-0-1 is no worker of a run: it was not created for it by this operator",
+        "pod team/run-0-1 is not a worker of a run: this operator did not create it",
     )
     assert cluster.reviews == []
 
@@ -269,9 +272,7 @@ async def test_who_shows_one_forged_token_after_the_other_has_few_reviewed() -> 
     authenticate = cluster.authenticator()
     answers = [refused(await authenticate(a_token(nonce=str(n)), ADDRESS)) for n in range(50)]
     assert answers[0][0] == 401
-    assert set(answers[1:]) == {
-        (503, "another token of this pod was refused a moment ago; ask again")
-    }
+    assert set(answers[1:]) == {(503, "another token of this pod was refused a moment ago; retry")}
     assert len(cluster.reviews) == 1
     assert await accepted(authenticate, address="10.1.2.4"), "the pod itself has another address"
 

@@ -15,7 +15,7 @@ def test_an_operator_without_its_pods_variables_says_which_one_is_missing() -> N
 
 
 def test_a_port_that_is_none_is_named() -> None:
-    with pytest.raises(InvalidSpec, match="TRAINRUN_AGENT_PORT is 'https'; a port is needed"):
+    with pytest.raises(InvalidSpec, match="TRAINRUN_AGENT_PORT is 'https'; it must be a port"):
         read_settings({**POD, "TRAINRUN_AGENT_PORT": "https"})
 
 

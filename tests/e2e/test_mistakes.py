@@ -239,7 +239,7 @@ def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
         timeout=90,
         what="it is told that it is no worker",
     )
-    assert "it was not created for it by this operator" in run.log("run-1-2")
+    assert "this operator did not create it" in run.log("run-1-2")
     before.nothing_happened()
 
     kill_worker(run, 1)

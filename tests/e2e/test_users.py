@@ -243,7 +243,7 @@ def test_the_status_stays_small_however_much_goes_wrong_and_a_node_shows_it(bed:
     assert len(json.dumps(status)) < STATUS_LIMIT
     killed.wait_for_phase("Failed", seconds=180)
     node = killed.incidents[0]["node"]
-    told = f"TrainRun {bed.namespace}/killed (AppError) has struck 3 times and more here"
+    told = f"TrainRun {bed.namespace}/killed (AppError) occurred 3 or more times here"
     eventually(
         lambda: any(told in message for message in node_events(bed, node)),
         what=f"an event on node {node} that tells of its incidents",

@@ -1,7 +1,7 @@
 """The operator as a process: `python -m trainrun_operator.cluster.app`.
 
-Layer: cluster, composition root. kopf runs `handlers` in a thread with a loop of its own: when its
-watch meets an error it ends and takes every task of its loop with it, and must not take the runs'.
+Layer: cluster, composition root. kopf runs `handlers` in a thread with its own event loop: a watch
+error ends kopf and every task of its loop, and that must not end the runs.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from trainrun_operator.kube.informer import EVERYWHERE
 from trainrun_operator.runtime.line_writers import non_blocking
 
 PAUSE = (0.5, 5.0)
-"""Seconds until a watch that has ended begins again, drawn from this range."""
+"""Seconds until an ended watch restarts, drawn from this range."""
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at which namespaces can be watched."""
+"""Seconds between two checks of which namespaces can be watched."""
 
 GARBAGE = 10_000
-"""Objects more than were freed, until the youngest are searched for cycles. Of what requests and
-passes leave behind next to nothing is in cycles; with Python's 700 a seventh of what 2,000 agents
-cost went into the search."""
+"""Net new objects that trigger a collection of the youngest generation. Requests and passes leave
+almost no cycles behind; with Python's 700 a seventh of the cost of 2,000 agents was this search."""
 
 _log = logging.getLogger("trainrun_operator")
 
 
 class KopfThread:
-    """kopf with our handlers, begun again whenever it ends, by an error or without one.
+    """kopf with our handlers, restarted whenever it ends, with or without an error.
 
-    It watches what can be listed: by one namespace that refuses it would end, and by a CRD that is
-    missing when it begins it would watch nothing, for ever.
+    It watches only what can be listed: one namespace that refuses would end it, and if the CRD is
+    missing at its start, it would never watch anything.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -52,11 +51,11 @@ class KopfThread:
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the watch, within a second or so."""
+        """End the watch within about a second."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -66,7 +65,7 @@ class KopfThread:
             try:
                 if namespaces:
                     asyncio.run(self._watch(namespaces))
-            except Exception:  # noqa: BLE001 - kopf ends on watch errors that time may heal
+            except Exception:  # noqa: BLE001 - kopf ends on watch errors that may pass
                 _log.exception("the watch of TrainRuns ended; starting it again")
             else:
                 if not self._is_over(namespaces):
@@ -94,7 +93,7 @@ class KopfThread:
             minding.cancel()
 
     def _is_over(self, namespaces: frozenset[str]) -> bool:
-        """Nobody asks for the watch of these any more."""
+        """Whether the watch of these namespaces must end."""
         return self._stop.is_set() or not namespaces or self._runs.readable != namespaces
 
 
@@ -113,7 +112,7 @@ async def serve(settings: Settings) -> int:
 
 @non_blocking(patience=1.0)
 def main() -> int:
-    """Run the operator of this environment; returns its exit code."""
+    """Run the operator with the settings of the environment; returns its exit code."""
     try:
         settings = read_settings(os.environ)
     except InvalidSpec as error:
@@ -122,13 +121,13 @@ def main() -> int:
     log_format = kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL
     kopf.configure(log_format=log_format)
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    # It warns of every start that signals are not its business; they are ours.
+    # At every start it warns that it does not handle signals; we handle them.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
-    # What was imported stays: to look at it for garbage again and again costs a twentieth of a
-    # large gang's start, and stops everything for a tenth of a second each time.
+    # Imported objects stay: searching them for garbage repeatedly costs a twentieth of a large
+    # gang's start and blocks everything for a tenth of a second each time.
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    # A TLS connection of asyncio's own loop costs six times the memory (make bench-connections).
+    # With asyncio's own loop a TLS connection needs six times the memory (make bench-connections).
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(settings))
 

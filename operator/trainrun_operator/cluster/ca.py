@@ -1,9 +1,9 @@
-"""The one Secret of the operator: a CA that agents trust, and the key that seals pods.
+"""The operator's one Secret: a CA that agents trust, and the key that signs pods.
 
-Layer: cluster. Invariants: it is made once, whoever starts first, and never replaced
-while it is whole: workers that run trust this CA and are known by this key. Serving certificates
-are never stored. All are EC P-256, carry every extension that strict verifiers ask for (Python 3.13
-does by default), and are valid from a day ago on, since nodes' clocks differ.
+Layer: cluster. Invariants: the first replica creates it once; it is never replaced
+while it is intact: running workers trust this CA and are recognized by this key. Serving
+certificates are never stored. All are EC P-256, carry every extension that strict verifiers require
+(Python 3.13 does by default), and are valid since a day ago, because nodes' clocks differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainrun_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from trainrun_operator.worlds.kubernetes.names import MANAGED_BY, MANAGED_BY_LABEL
 
 CA_LIFETIME = timedelta(days=20 * 365)
-"""It stands in the environment of running workers: it has to outlive all of them."""
+"""The CA is in the environment of running workers, so it must outlive all of them."""
 SERVING_LIFETIME = timedelta(days=30)
 BACKDATED = timedelta(days=1)
 
@@ -47,7 +47,7 @@ _NONE = {
     "decipher_only": False,
 }
 CERTIFICATE, KEY, SEAL = "ca.crt", "ca.key", "signing.key"
-"""What the Secret holds."""
+"""The keys of the Secret's data."""
 REISSUE_AFTER = SERVING_LIFETIME / 2
 SEAL_BYTES = 32
 
@@ -63,7 +63,7 @@ class KeyPair:
 
 
 def new_ca(*, common_name: str, now: datetime) -> KeyPair:
-    """A CA that signs itself."""
+    """A self-signed CA."""
     return _signed(
         common_name,
         now=now,
@@ -74,11 +74,11 @@ def new_ca(*, common_name: str, now: datetime) -> KeyPair:
 
 
 def issue(ca: KeyPair, *, dns_names: Sequence[str], ips: Sequence[str], now: datetime) -> KeyPair:
-    """A certificate for a server of these names. Raises ValueError if the CA is no CA of ours."""
+    """A certificate for a server with these names. Raises ValueError if the CA is not ours."""
     ca_certificate = x509.load_pem_x509_certificate(ca.certificate)
     ca_key = serialization.load_pem_private_key(ca.key, password=None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of the CA is no EC key")
+        raise ValueError("the key of the CA is not an EC key")
     if ca_key.public_key() != ca_certificate.public_key():
         raise ValueError("the key of the CA does not belong to its certificate")
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
@@ -96,12 +96,12 @@ def issue(ca: KeyPair, *, dns_names: Sequence[str], ips: Sequence[str], now: dat
 
 
 def valid_until(certificate: bytes) -> datetime:
-    """When a PEM certificate ends, in UTC. Raises ValueError if it is none."""
+    """When a PEM certificate expires, in UTC. Raises ValueError if it is not a certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def utc_now() -> datetime:
-    """The time, for certificates."""
+    """The current time, for certificates."""
     return datetime.now(UTC)
 
 
@@ -114,7 +114,7 @@ def _signed(
     usage: Sequence[str],
     constraints: x509.BasicConstraints,
 ) -> KeyPair:
-    """A new key with its certificate; `by` is name and key of who signs, None: it signs itself."""
+    """A new key with its certificate; `by` is the signer's name and key, None: self-signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     issuer, signer = by or (name, key)
@@ -145,16 +145,16 @@ def _signed(
 
 
 class AuthorityBroken(TrainRunError):
-    """The Secret holds something that we cannot work with; the message says what to do."""
+    """The Secret holds unusable data; the message says what to do."""
 
 
 class Authority:
-    """The CA and the key, as they stand in the Secret."""
+    """The CA and the key from the Secret."""
 
     def __init__(
         self, pair: KeyPair, signing_key: bytes, *, now: Callable[[], datetime] = utc_now
     ) -> None:
-        """`now` in UTC. Raises ValueError if the pair is no CA that is still valid."""
+        """`now` in UTC. Raises ValueError if the pair is not a valid CA, or has expired."""
         issue(pair, dns_names=["localhost"], ips=[], now=now())
         if valid_until(pair.certificate) <= now():
             raise ValueError(f"the CA was valid until {valid_until(pair.certificate)}")
@@ -165,7 +165,7 @@ class Authority:
 
     @classmethod
     async def open(cls, api: KubeApi, *, namespace: str, name: str = "trainrun-ca") -> Authority:
-        """Read the Secret; make it if it is not there. Raises KubeError, AuthorityBroken."""
+        """Read the Secret; create it if it is missing. Raises KubeError, AuthorityBroken."""
         path = f"/api/v1/namespaces/{namespace}/secrets"
         while True:
             try:
@@ -178,11 +178,11 @@ class Authority:
                 made = await _make(api, path, name, there)
             except (AlreadyExists, Conflict):
                 continue  # another replica was faster
-            _log.info("made a CA for the agents in secret %s/%s", namespace, name)
+            _log.info("created a CA for the agents in secret %s/%s", namespace, name)
             return _read(made)
 
     def server_context(self, dns_names: Sequence[str], ips: Sequence[str]) -> ssl.SSLContext:
-        """TLS for a server of these names; its certificate renews itself for ever."""
+        """TLS for a server with these names; its certificate renews itself."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         issued = self._issue_into(context, dns_names, ips)
@@ -191,11 +191,11 @@ class Authority:
             _socket: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
         ) -> None:
             nonlocal issued
-            # Connections that come later get the new one; the old one is still good for this one.
+            # Later connections get the new one; the old one is still valid for this connection.
             if not issued <= self._now() < issued + REISSUE_AFTER:
                 issued = self._issue_into(context, dns_names, ips)
 
-        # Called in every handshake: no task of its own has to be kept alive for it.
+        # Called in every handshake, so renewal needs no task.
         context.sni_callback = look_at_age
         return context
 
@@ -204,7 +204,7 @@ class Authority:
     ) -> datetime:
         now = self._now()
         pair = issue(self._pair, dns_names=dns_names, ips=ips, now=now)
-        # OpenSSL takes files only, and the operator's file system is read-only: a file in memory.
+        # OpenSSL only reads files, and the operator's file system is read-only: use one in memory.
         descriptor = os.memfd_create("serving-certificate")
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -216,7 +216,7 @@ class Authority:
 
 
 async def _make(api: KubeApi, path: str, name: str, empty: Object | None) -> Object:
-    """Create the Secret, or fill one that somebody made in advance."""
+    """Create the Secret, or fill an empty one that a user created in advance."""
     pair = new_ca(common_name="TrainRun agents", now=utc_now())
     data = {CERTIFICATE: pair.certificate, KEY: pair.key, SEAL: secrets.token_bytes(SEAL_BYTES)}
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
@@ -247,6 +247,6 @@ def _read(secret: Object) -> Authority:
     except (ValueError, TypeError, KeyError, binascii.Error) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise AuthorityBroken(
-            f"secret {metadata['namespace']}/{metadata['name']} cannot be used: {what}; restore "
-            "it, or delete it: then a new one is made, and the workers of all runs are replaced"
+            f"secret {metadata['namespace']}/{metadata['name']} cannot be used: {what}. Restore "
+            "it, or delete it: the operator then creates a new one and replaces all workers"
         ) from error

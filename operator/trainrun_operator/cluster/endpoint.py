@@ -1,9 +1,8 @@
-"""Where agents find the leader: one EndpointSlice with its address alone.
+"""The EndpointSlice through which agents find the leader; it holds only the leader's address.
 
-Layer: cluster. The Service has no selector, so nobody but the leader says what is behind
-it: where kube-proxy is up to date, a new leader is found by a fresh connection. Where it is not,
-agents ask every operator (`kube/lease.py`). Where the Service's name is not found, they dial
-its address.
+Layer: cluster. The Service has no selector, so only the leader sets its endpoint: where kube-proxy
+is up to date, a new connection reaches the new leader. Where it is not, agents try every operator
+(`kube/lease.py`). Where DNS does not know the Service's name, they dial its address.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from trainrun_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from trainrun_operator.worlds.kubernetes.names import MANAGED_BY, MANAGED_BY_LABEL
 
 PORT_NAME = "https"
-"""As in the Service: kube-proxy joins the two by this name."""
+"""As in the Service: kube-proxy matches the two by this name."""
 
 TRIES = 5
-"""Against somebody who changes the slice at the same moment."""
+"""Attempts while another process changes the slice."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ _log = logging.getLogger(__name__)
 async def publish_endpoint(
     api: KubeApi, *, namespace: str, service: str, address: str, port: int
 ) -> None:
-    """Let the Service lead to exactly this address; writes only what differs. Raises KubeError."""
+    """Point the Service at exactly this address; write only if needed. Raises KubeError."""
     wanted = _slice(service, address, port)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -39,7 +38,7 @@ async def publish_endpoint(
 
 
 async def withdraw_endpoint(api: KubeApi, *, namespace: str, service: str, address: str) -> None:
-    """Take our address back, if it is still the one that is published. Raises KubeError."""
+    """Remove our address, if it is still the published one. Raises KubeError."""
     path = _path(namespace, f"{service}-leader")
     try:
         there = await api.get(path)
@@ -47,19 +46,19 @@ async def withdraw_endpoint(api: KubeApi, *, namespace: str, service: str, addre
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             await api.delete(path, body={"preconditions": version})
     except (NotFound, Conflict):
-        _log.debug("somebody else leads already")
+        _log.debug("another operator leads already")
 
 
 async def service_place(api: KubeApi, *, namespace: str, service: str, port: int) -> str:
-    """`address:port` of the Service itself, for agents whose DNS does not know its name; "" where
-    it has no address of its own. Raises KubeError."""
+    """`address:port` of the Service itself, for agents whose DNS does not know its name; "" if it
+    has no cluster IP. Raises KubeError."""
     there = await api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
     address = there["spec"].get("clusterIP") or "None"
     return "" if address == "None" else place_of(address, port)
 
 
 def place_of(address: str, port: int) -> str:
-    """`address:port`, as it is dialled."""
+    """`address:port`, ready to dial."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -70,7 +69,7 @@ async def _publish(api: KubeApi, namespace: str, wanted: Object) -> None:
     except NotFound:
         await api.post(_path(namespace), wanted)
         return
-    if there["addressType"] != wanted["addressType"]:  # it cannot be changed
+    if there["addressType"] != wanted["addressType"]:  # this field is immutable
         await api.delete(path, body={"preconditions": {"uid": there["metadata"]["uid"]}})
         await api.post(_path(namespace), wanted)
         return
@@ -89,7 +88,7 @@ def _slice(service: str, address: str, port: int) -> Object:
             "name": f"{service}-leader",
             "labels": {
                 "kubernetes.io/service-name": service,
-                # Whose slice it is: other controllers leave it alone.
+                # The slice's manager: other controllers leave it alone.
                 "endpointslice.kubernetes.io/managed-by": MANAGED_BY,
                 MANAGED_BY_LABEL: MANAGED_BY,
             },

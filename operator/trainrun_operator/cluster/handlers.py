@@ -1,17 +1,15 @@
-"""All that kopf does for this operator: settings, login, the watch of TrainRuns, probe, clean-up.
+"""The kopf handlers of this operator: settings, login, the watch of TrainRuns, probe, clean-up.
 
-Layer: cluster. `kopf run -m trainrun_operator.cluster.handlers` is an operator for development, in
-which the handler of the start opens the runs in a thread. In production (`app`) the runs have the
-main thread and kopf gets one, with these very handlers; there `memo.runs` is given.
+Layer: cluster. `kopf run -m trainrun_operator.cluster.handlers` is an operator for development:
+there the startup handler opens the runs in a thread. In production (`app`) the runs use the main
+thread and kopf gets its own thread with the same handlers; there `memo.runs` is given.
 
-Handlers only pass on what they see: kopf does not repeat an `on.event` handler that failed, and
-does not tell of a deletion in a gap of its watch. The operator's own lists find both: it lists
-whenever kopf begins to watch, which is every five minutes where nothing ends a watch before, and
-each minute where kopf cannot.
+Handlers only pass events on: kopf does not retry a failed `on.event` handler and misses deletions
+in a gap of its watch. The operator's own lists find both: it lists whenever kopf starts a watch
+(every five minutes if nothing ends it earlier), and every minute while kopf cannot watch.
 
-kopf's own lists are empty: it lists to know from where in the history to watch. What there is then,
-the operator lists itself, one object at a time: kopf would parse a page as a whole, and put each
-object into a queue of its own.
+kopf's own lists are emptied: kopf needs only the resourceVersion to watch from. The operator itself
+lists the objects, one at a time: kopf would parse a whole page and queue each object.
 """
 
 from __future__ import annotations
@@ -38,15 +36,15 @@ if TYPE_CHECKING:
 
 class _Answer(aiohttp.ClientResponse):
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        """Where the kind is missing kopf would end; what looks like a broken connection it tries
-        again, until the CRD is there once more."""
+        """If the kind is missing, kopf would end; it retries what looks like a broken connection,
+        until the CRD exists again."""
         answer = await super().start(connection)
         if self.status == HTTPStatus.NOT_FOUND:
             raise aiohttp.ClientConnectionError(f"{self.url}: {self.status} {self.reason}")
         return answer
 
     async def json(self, **_: object) -> Any:
-        """The answer; a list as if it had nothing to show, and no other page."""
+        """The answer; a list comes without items and further pages."""
         answer = decoded(await self.read())
         if isinstance(answer, dict) and "items" in answer:
             version = answer["metadata"]["resourceVersion"]
@@ -57,8 +55,8 @@ class _Answer(aiohttp.ClientResponse):
 def session_of(
     info: kopf.ConnectionInfo, *, on_watch: Callable[[str, bool], None]
 ) -> kopf.AiohttpSession:
-    """A connection with these credentials, for the loop that runs now; `on_watch` gets the path of
-    each watch that is asked for, and whether it has begun."""
+    """A connection with these credentials, for the running event loop; `on_watch` gets the path of
+    each requested watch, and whether it started."""
 
     async def over(
         _session: object,
@@ -89,20 +87,20 @@ def session_of(
 
 
 class Backoffs:
-    """Pauses without end, in seconds, with jitter: an API server that is away must not end us."""
+    """Endless pauses in seconds, with jitter: an outage of the API server must not end us."""
 
     def __iter__(self) -> Iterator[float]:
-        """Begin with short ones."""
+        """Start with short ones."""
         backoff = Backoff(0.5, 30.0)
         while True:
             yield backoff.next()
 
 
 class NoDiffs(kopf.DiffBaseStorage):
-    """Keeps nothing of an object and compares it with nothing: no handler asks what has changed."""
+    """Stores and compares nothing: no handler asks for differences."""
 
     def build(self, **_: object) -> kopf.BodyEssence:
-        """Nothing. By default a deep copy of each object that the watch brings."""
+        """Nothing. The default is a deep copy of each object of the watch."""
         return kopf.BodyEssence()
 
     def fetch(self, **_: object) -> None:
@@ -114,19 +112,19 @@ class NoDiffs(kopf.DiffBaseStorage):
 
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -> None:
-    """Configure kopf; open the runs if nobody has; wait for the CRD, for kopf looks only once."""
+    """Configure kopf; open the runs if needed; wait for the CRD, since kopf checks only once."""
     settings.networking.error_backoffs = Backoffs()
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 30
-    settings.watching.chunk_size = 1  # of its lists only the version counts
+    settings.watching.chunk_size = 1  # only the version of its lists matters
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.5
     settings.posting.enabled = False
-    # A run that trains has a status written more often: its task is not made anew each time.
+    # A training run's status changes more often than this, so its task is not made again each time.
     settings.queueing.idle_timeout = 60
     settings.persistence.diffbase_storage = NoDiffs()
-    # One look at what the API server serves, and no watch of all CRDs and namespaces: that would
-    # take rights which we have no other use for.
+    # One discovery call instead of a watch of all CRDs and namespaces, which would need permissions
+    # that we use for nothing else.
     settings.scanning.disabled = True
     if "runs" not in memo:
         memo.thread = RunsThread(read_settings(os.environ))
@@ -136,7 +134,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -
 
 @kopf.on.login()
 async def log_in(memo: kopf.Memo, **kwargs: Any) -> kopf.AiohttpSession | None:
-    """As the pod's service account, else as KUBECONFIG says."""
+    """Log in as the pod's service account, else with KUBECONFIG."""
     info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
     if info is None:
         return None
@@ -144,16 +142,16 @@ async def log_in(memo: kopf.Memo, **kwargs: Any) -> kopf.AiohttpSession | None:
     if before is None or before[0] != info:
         session = session_of(info, on_watch=lambda path, good: _runs(memo).watched(path, good=good))
         memo.login = before = (info, session)
-    return before[1]  # the same again where the same was refused: so kopf knows, and ends
+    return before[1]  # if kopf gets refused credentials again, it knows and ends
 
 
-# Only on.event: it leaves no finalizer and no annotation on the object.
+# Only on.event: it adds no finalizer and no annotation to the object.
 @kopf.on.event(GROUP, VERSION, TRAINRUN.plural)
 async def trainrun_changed(event: Mapping[str, Any], memo: kopf.Memo, **_: object) -> None:
-    """Pass it on to the runs' loop."""
+    """Pass the event on to the runs' loop."""
     raw = event["object"]
     _runs(memo).changed(event["type"], raw)
-    # kopf keeps the newest event of each object for a minute.
+    # kopf keeps the newest event of each object for a minute, so empty it.
     name = named(raw)
     raw.clear()
     raw.update(name)
@@ -161,13 +159,13 @@ async def trainrun_changed(event: Mapping[str, Any], memo: kopf.Memo, **_: objec
 
 @kopf.on.probe(id="trouble")
 async def trouble(memo: kopf.Memo, **_: object) -> str:
-    """What `kopf run --liveness=...` answers; the operator's own probes are in `metrics`."""
+    """The answer of `kopf run --liveness=...`; the operator's own probes are in `metrics`."""
     return _runs(memo).trouble()
 
 
 @kopf.on.cleanup()
 async def stop(memo: kopf.Memo, **_: object) -> None:
-    """End the runs that `start` has opened. In production they outlive kopf."""
+    """End the runs that `start` opened. In production they outlive kopf."""
     if "thread" in memo:
         await memo.thread.stop()
 

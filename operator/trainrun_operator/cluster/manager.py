@@ -1,7 +1,7 @@
-"""All runs of an operator: one reconciler each, started when we lead, woken by what concerns it.
+"""Manages all runs of an operator: one reconciler each, started when we lead, woken by events.
 
-Layer: cluster. One task per run, whose Wakeup merges any number of wishes into the next pass: that
-is the work queue, with one pass in flight per run by construction.
+Layer: cluster. One task per run, whose Wakeup merges any number of requests into the next pass:
+that is the work queue, with one pass in flight per run by construction.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, WorldDepe
 
 _log = logging.getLogger(__name__)
 
-REPORT = "the run is left as it is until its spec is changed; report the bug"
+REPORT = "the operator leaves the run unchanged until its spec is edited; report the bug"
 
 RERECORD_WITHIN = timedelta(minutes=10)
-"""Events this young are told again when we begin to lead: who led before may have died over them.
-Older ones may have been forgotten by the cluster, and would come back."""
+"""Events this young are recorded again when we start to lead: the previous leader may have died
+before it wrote them. The cluster may have deleted older ones, which would then reappear."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _ManagedRun:
-    """A run and what leads it."""
+    """A run and the parts that lead it."""
 
     object: RunObject
     wakeup: Wakeup
@@ -58,7 +58,7 @@ class _ManagedRun:
 
 
 class RunManager:
-    """Knows every run; leads them while `leading`."""
+    """Holds every run; leads them between `lead` and `stop`."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class RunManager:
         self.nodes = NodeMemory(record_on_node)
         self._runs: dict[str, _ManagedRun] = {}
         self._unreadable: dict[str, RunAgents] = {}
-        """Of runs that this operator has never been able to read: a newer one may, so their agents
-        are put off."""
+        """Agents of runs that this operator could never read: a newer operator may, so their agents
+        must wait."""
         self._refused: dict[str, int] = {}
-        """By the uid of a run that cannot be read: the generation of which its user was told."""
+        """By the uid of an unreadable run: the generation that was reported to its user."""
         self._around: WorldDependencies | None = None
         self._metrics = metrics
         metrics.follow(self.states)
@@ -92,8 +92,8 @@ class RunManager:
     # -------------------------------------------------------------------------- what is seen
 
     def seen(self, raw: Mapping[str, Any]) -> None:
-        """A TrainRun is there in this version, which is the newest whatever its number."""
-        raw = {**TRAINRUN.head(), **raw}  # lists leave them out
+        """A TrainRun exists in this version, which is the newest whatever its number."""
+        raw = {**TRAINRUN.head(), **raw}  # lists omit kind and apiVersion
         try:
             self._take(raw)
         except InvalidSpec as error:
@@ -107,7 +107,7 @@ class RunManager:
         """Raises InvalidSpec."""
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
-            self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
+            self.gone(uid)  # owner references delete its pods: nothing is left to decide
             self._unmanaged_runs.deleted(raw)
             return
         if is_managed_elsewhere(raw):
@@ -145,7 +145,7 @@ class RunManager:
             self._server.remove(uid)
 
     def wake(self, uid: str) -> None:
-        """Something that concerns this run has changed."""
+        """Something that affects this run has changed."""
         managed = self._runs.get(uid)
         if managed is not None:
             managed.wakeup.now()
@@ -158,14 +158,14 @@ class RunManager:
     # ------------------------------------------------------------------------------- leading
 
     def lead(self, around: WorldDependencies, *, grace: float = 0.0) -> None:
-        """From now on we decide; silence of agents counts only after `grace` seconds."""
+        """Start to decide; silence of agents counts only after `grace` seconds."""
         self._around = around
         self._publishing = asyncio.create_task(self._unmanaged_runs.publish(around))
         for managed in self._runs.values():
             self._start(managed, around, grace=grace)
 
     async def stop(self) -> None:
-        """Decide nothing any more; what runs goes on."""
+        """Stop deciding; workers continue."""
         self._around = None
         tasks = [managed.task for managed in self._runs.values() if managed.task is not None]
         tasks += [self._publishing] if self._publishing is not None else []
@@ -224,8 +224,8 @@ class RunManager:
             return managed.object.deleted
 
         async def lead() -> None:
-            await around.pods.listed(namespace)  # else they would look lost
-            managed.agents.restart_listening(grace=grace)  # until then none of them was heard
+            await around.pods.listed(namespace)  # else all workers would look lost
+            managed.agents.restart_listening(grace=grace)  # no heartbeat was received until now
             await reconciler.run(over)
 
         managed.task = asyncio.create_task(lead())
@@ -239,11 +239,11 @@ class RunManager:
         )
 
     def _refuse(self, raw: Mapping[str, Any], why: InvalidSpec) -> bool:
-        """Tell the user of a run that cannot be read, once for each generation: now is told."""
+        """Report an unreadable run to its user, once per generation; returns whether it did now."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
         refused, self._refused[uid] = self._refused.get(uid), generation
-        if uid not in self._runs:  # else whoever leads it tells it by its conditions
+        if uid not in self._runs:  # else its reconciler writes the condition
             reason = TOO_LARGE if isinstance(why, TooLarge) else INVALID_SPEC
             self._unmanaged_runs.refused(raw, reason, str(why))
         if refused == generation:
@@ -264,17 +264,17 @@ class RunManager:
 
 
 def _nothing() -> None:
-    """Nobody waits for these news."""
+    """Ignore news of agents of an unreadable run."""
 
 
 @dataclass(slots=True)
 class _Recorder:
-    """Events of one run go to the cluster."""
+    """Writes the events of one run into the cluster."""
 
     object: RunObject
     record: Record
 
     def emit(self, news: RunNews) -> None:
-        """Take note of events; the rest is in the status."""
+        """Record events; the rest is in the status."""
         if isinstance(news, RunEvent):
             self.record(self.object.current.head, news.event, news.time)

@@ -1,10 +1,10 @@
 """Probes and Prometheus metrics of the operator, over plain HTTP: /healthz, /readyz, /metrics.
 
-Layer: cluster. Healthy: what this process watches has been heard of lately. Ready: its caches are
-whole, so it may take over at any moment; what is refused for good does not count, but is named.
-Neither asks who leads: a rollout waits for readiness. Counters are fed by what passes write; gauges
-of runs are computed when they are asked for, so that those of a deleted run vanish with it. No
-metric has the name of a run, a pod or a node in a label: their number is not bounded.
+Layer: cluster. Healthy: every watch of this process received something recently. Ready: its caches
+are complete, so it can take over at any moment; a list that stays refused does not count, but is
+named. Neither depends on leadership: a rollout waits for readiness. Counters follow the statuses
+that passes write; gauges of runs are computed at the scrape, so those of a deleted run vanish with
+it. No label holds the name of a run, a pod or a node: their number is not bounded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from trainrun_operator.core.run.incidents.ledger import used_of
 from trainrun_operator.kube.informer import ListState
 
 Trouble = Callable[[], str]
-"""What is wrong, in words; empty: nothing."""
+"""What is wrong, as a sentence; empty: nothing."""
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-"""Buckets for what takes seconds: from a restart in place to a wait for a node."""
+"""Buckets in seconds, from a restart in place to a wait for a node."""
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-"""Buckets, in seconds, for one pass or one call."""
+"""Buckets in seconds, for one pass or one call."""
 RunStates = Callable[[], Iterable[tuple[TrainRunStatus, RunConfig]]]
 
 
@@ -50,8 +50,8 @@ async def serve_health(
     unread: Trouble = str,
     registry: CollectorRegistry,
 ) -> web.AppRunner:
-    """Listen; `cleanup()` of what is returned ends it. `unread` is shown to who asks whether we are
-    ready, and changes nothing about that. Raises OSError when the port is taken."""
+    """Listen; `cleanup()` of the returned runner ends it. /readyz also shows `unread`, which does
+    not change readiness. Raises OSError when the port is taken."""
 
     async def healthz(_: web.Request) -> web.Response:
         return _answer(alive())
@@ -80,12 +80,12 @@ def _answer(trouble: str, more: str = "") -> web.Response:
 
 
 class Metrics:
-    """All of them, in a registry of their own."""
+    """All metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.listings: Callable[[], Iterable[ListState]] = tuple
-        """What the operator reads."""
+        """The lists that the operator reads."""
         counter = partial(Counter, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
         self._incidents = counter(
@@ -96,8 +96,8 @@ class Metrics:
         )
         self._recovery = histogram(
             "trainrun_recovery_seconds",
-            "Seconds of a recovery: detect (loss to knowing), restart (knowing to the next start), "
-            "first_step (knowing to the first step of the next attempt).",
+            "Seconds of a recovery: detect (loss to detection), restart (detection to the next "
+            "start), first_step (detection to the first step of the next attempt).",
             ["stage"],
             buckets=SECONDS,
         )
@@ -109,16 +109,16 @@ class Metrics:
             ["stage"],
             buckets=SECONDS,
         )
-        self._lost = counter("trainrun_lost_steps", "Steps that were done again after an incident.")
+        self._lost = counter("trainrun_lost_steps", "Steps that were repeated after an incident.")
         self._time = counter(
             "trainrun_time_seconds",
-            "Seconds of the time of runs, by what they went into (docs/explain.md), told when an "
-            "attempt is followed by the next one or the run ends.",
+            "Seconds of the runs' time, by what they were spent on (docs/explain.md); counted when "
+            "the next attempt starts or the run ends.",
             ["into"],
         )
         self._reconcile = histogram(
             "trainrun_reconcile_seconds",
-            "Seconds of one pass over a run, with what it reads and writes.",
+            "Seconds of one pass over a run, including its reads and writes.",
             buckets=QUICK,
         )
         self._repeated_errors = counter(
@@ -135,7 +135,7 @@ class Metrics:
         )
 
     def follow(self, runs: RunStates) -> None:
-        """Tell of these runs, too."""
+        """Export gauges of these runs."""
         self.registry.register(_RunGauges(runs, self))
 
     def api_call(self, verb: str, code: str) -> None:
@@ -147,7 +147,7 @@ class Metrics:
         self._reconcile.observe(seconds)
 
     def operator_error(self, reason: str) -> None:
-        """Something of our own has failed."""
+        """The operator itself made an error."""
         self._repeated_errors.labels(reason=reason).inc()
 
     def leads(self, *, leading: bool) -> None:
@@ -155,7 +155,7 @@ class Metrics:
         self._leader.set(1 if leading else 0)
 
     def wrote(self, before: TrainRunStatus, after: TrainRunStatus) -> None:
-        """A status was written: count what is new in it."""
+        """A status was written: count the changes in it."""
         for bucket, seconds in after.spent.items():
             self._time.labels(into=bucket).inc(max(seconds - before.spent.get(bucket, 0.0), 0.0))
         earlier = {incident.attempt: incident for incident in before.incidents}
@@ -188,8 +188,7 @@ class Metrics:
 
 
 class _RunGauges(Collector):
-    """What the runs look like at the moment of the scrape, summed up over all of them; and lists
-    that cannot be read."""
+    """The state of all runs at the moment of the scrape, summed up; and unreadable lists."""
 
     def __init__(self, runs: RunStates, metrics: Metrics) -> None:
         self._runs = runs
@@ -200,8 +199,8 @@ class _RunGauges(Collector):
         yield _by("trainrun_runs", "Runs, by phase.", "phase", Tally(s.phase for s, _ in runs))
         yield _by(
             "trainrun_unreadable_lists",
-            "1 while the API server refuses this list, by its path: what it would show is not led, "
-            "and nothing of it counts as deleted.",
+            "1 while the API server refuses this list, by its path. The operator does not lead its "
+            "objects, and none counts as deleted.",
             "list",
             Tally({listing.path for listing in self._metrics.listings() if listing.trouble}),
         )
@@ -211,7 +210,7 @@ class _RunGauges(Collector):
             ready["ready"] += status.workers.ready
             ready["missing"] += max(config.replicas - status.workers.ready, 0)
         yield _by("trainrun_workers", "Workers of unfinished runs.", "state", ready)
-        # The run that is worst off: alerts ask for that, and a label per run would not be bounded.
+        # The worst run: alerts need that one, and a label per run would not be bounded.
         yield _worst(
             "trainrun_checkpoint_time_seconds",
             "Unix time of the newest checkpoint, of the run where it is oldest.",

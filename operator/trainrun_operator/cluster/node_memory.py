@@ -1,8 +1,8 @@
-"""What the runs of each namespace have met on nodes, from their statuses as they are seen.
+"""The incidents of each namespace's runs on nodes, indexed from the runs' statuses.
 
-Layer: cluster. An index and no store: a leader that begins reads it from the statuses of all runs,
-and no pass looks at the status of another run. Only incidents that are settled count: what explains
-an open one may still change.
+Layer: cluster. An index, not a store: a new leader rebuilds it from the statuses of all runs, and
+no pass reads the status of another run. Only settled incidents count: the explanation of an open
+one may still change.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from trainrun_operator.core.run.gang.avoiding import offenders, strikes_of
 from trainrun_operator.core.run.incidents.repeats import AGAIN, same_node
 
 MAX_STRIKES = 256
-"""Incidents of a namespace that are looked at, the newest ones."""
+"""Incidents of a namespace that count, the newest ones."""
 
 RECORD_WITHIN = timedelta(minutes=10)
-"""What is older was told by who led before."""
+"""The previous leader recorded older ones."""
 
 NAMED = 5
 """Runs that an event names."""
 
 REASON = "TrainRunIncidents"
-"""Of the event on a node."""
+"""Reason of the event on a node."""
 
 RecordOnNode = Callable[[str, Event, datetime], None]
 """Takes the name of a node, and an event on it."""
@@ -41,17 +41,17 @@ class _RunIncidents:
 
 
 class NodeMemory:
-    """Of all runs that we know."""
+    """The incidents on nodes of all runs."""
 
     def __init__(self, record: RecordOnNode) -> None:
         self._record_on_node = record
         self._runs: dict[str, _RunIncidents] = {}
-        """By uid; only runs that speak against a node."""
+        """By uid; only runs with incidents against a node."""
         self._of: dict[str, tuple[NodeStrike, ...]] = {}
-        """What `of` has answered, until it changes."""
+        """Cached answers of `of`."""
 
     def of(self, namespace: str) -> tuple[NodeStrike, ...]:
-        """What the runs of a namespace have met, the newest first."""
+        """The strikes of the runs of a namespace, the newest first."""
         if namespace not in self._of:
             here = (run for run in self._runs.values() if run.namespace == namespace)
             strikes = [strike for run in here for strike in run.strikes]
@@ -67,7 +67,7 @@ class NodeMemory:
         now: datetime,
         leads: bool,
     ) -> None:
-        """A status of this run was seen or written; one who leads tells of nodes."""
+        """A status of this run was read or written; if `leads`, record events on nodes."""
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         recorded = self._runs.get(uid)
         if status.incidents == (recorded.incidents if recorded is not None else ()):
@@ -99,17 +99,15 @@ class NodeMemory:
             more = ", ..." if len(offender.runs) > NAMED else ""
             causes = ", ".join(sorted({s.cause for s in offender.strikes}))
             text = f"{len(offender.strikes)} TrainRuns ({names}{more}: {causes})"
-            self._record(
-                strike, f"{text} of namespace {namespace} have lost workers here within a day"
-            )
+            self._record(strike, f"{text} of namespace {namespace} lost workers here within a day")
             return
         if struck is not None and struck.node == strike.node:
             text = f"the same failure of TrainRun {namespace}/{strike.run} ({strike.cause})"
-            self._record(strike, f"{text} has struck {AGAIN} times and more here, and nowhere else")
+            self._record(strike, f"{text} occurred {AGAIN} or more times here, and nowhere else")
 
     def _record(self, strike: NodeStrike, what: str) -> None:
         message = (
-            f"{what}; their new workers are put elsewhere where there is room: have it checked"
+            f"{what}; their new workers avoid this node if there is room elsewhere. Check the node"
         )
         self._record_on_node(
             strike.node, Event(type="Warning", reason=REASON, message=message), strike.time

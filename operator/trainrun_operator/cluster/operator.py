@@ -1,9 +1,9 @@
-"""The life of an operator's process: its parts put together, its start, leadership, its end.
+"""The lifecycle of an operator process: wiring, start, leadership, shutdown.
 
-Layer: cluster. Order at the start: everything listed once that can be, Lease held, caches fresh and
-followed, runs led, and only then the address published. A process that has lost its Lease ends: a
-fresh one is simpler than a second life. An API server that is away is waited for, at the start too:
-ending would only lengthen the outage by the kubelet's growing pauses between restarts.
+Layer: cluster. Order at the start: list once everything that can be listed, acquire the Lease,
+refresh and follow the caches, lead the runs, and only then publish the address. A process that lost
+its Lease exits: a fresh process is simpler than a reset. It waits while the API server is down, at
+the start too: an exit would prolong the outage by the kubelet's growing restart backoff.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 LEASE_NAME = "trainrun-operator"
 
 REPUBLISH = 60.0
-"""Seconds between two looks at whether our address is still published."""
+"""Seconds between two checks that our address is still published."""
 SILENCE = 600.0
-"""Seconds without an event, bookmark or list from the API server that a healthy cache may have.
-Far longer than it can be quiet while all is well: outages of the API server are not ours."""
+"""Seconds without an event, bookmark or list after which a cache is unhealthy. Far longer than any
+normal silence: an outage of the API server is not our failure."""
 
 _log = logging.getLogger(__name__)
 
 
 class Operator:
-    """Everything of one process."""
+    """All parts of one operator process."""
 
     def __init__(self, settings: Settings, *, api: KubeApi, metrics: Metrics) -> None:
         self._settings = settings
@@ -61,12 +61,11 @@ class Operator:
         self._api = api
         self._authority: Authority | None = None
         self._opened = asyncio.Event()
-        """The authority is there: pods of ours can be told from others, which is done as they are
-        seen."""
+        """Set once the authority is read: informers need it to recognize our pods."""
         self._start_trouble = "the CA of the agents has not been read yet"
-        """What the start waits for, besides lists."""
+        """What the start waits for, apart from lists."""
         self._service: tuple[str, ...] = ()
-        """Where the Service itself is."""
+        """The address of the Service itself."""
         self._leading = False
         self._recorder = EventRecorder(api)
         self._node_recorder = EventRecorder(api, optional=True)
@@ -116,10 +115,10 @@ class Operator:
         )
         metrics.listings = self._listings
 
-    # ------------------------------------------------------------------------------ its life
+    # ----------------------------------------------------------------------------- lifecycle
 
     async def run(self, stopped: asyncio.Event) -> int:
-        """Until `stopped` (0) or until leadership is lost (1)."""
+        """Run until `stopped` (returns 0) or until leadership is lost (returns 1)."""
         health = await serve_health(
             host="0.0.0.0",
             port=self._settings.health_port,
@@ -170,7 +169,7 @@ class Operator:
                 clerks = Clerks(around, self._settings.clerk_image)
                 group.create_task(self._sweeps.lead(clerks, around))
         except* LeaseLost as lost:
-            _log.error("%s; exiting, so that a new process can start", lost.exceptions[0])
+            _log.error("%s; exiting, so that a new process starts", lost.exceptions[0])
         finally:
             self._leading = False
 
@@ -178,7 +177,7 @@ class Operator:
         grace = silence_grace(
             since_outage=self._api.since_outage, vacant_for=self._lease.vacant_for
         )
-        after = f", after an outage; silence counts in {grace:.0f} s" if grace else ""
+        after = f", after an outage; agents' silence counts in {grace:.0f} s" if grace else ""
         _log.info("%s leads now%s", self._settings.identity, after)
         self._leading = True
         self._metrics.leads(leading=True)
@@ -190,7 +189,7 @@ class Operator:
             try:
                 return await Authority.open(self._api, namespace=self._settings.namespace)
             except KubeError as error:
-                self._start_trouble = f"the secret with the CA of the agents: {error}"
+                self._start_trouble = f"cannot read the secret with the CA of the agents: {error}"
                 _log.warning(self._start_trouble)
                 await asyncio.sleep(random.uniform(1.0, 3.0))
 
@@ -199,8 +198,8 @@ class Operator:
         await informer.run()
 
     def _find(self, namespace: str, name: str) -> PodFact | None:
-        """Of runs that have been listed: an agent of another one is put off, not told that its run
-        is gone."""
+        """A pod of a listed namespace: an agent of an unlisted run must wait instead of getting
+        the answer that its run is gone."""
         return self._pods.find(namespace, name) if self.watch.knows(namespace) else None
 
     def _is_ours(self, pod: PodFact, run_uid: str) -> bool:
@@ -213,7 +212,7 @@ class Operator:
             task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
-                _log.error("ended by an error", exc_info=outcome)
+                _log.error("a task of the operator failed", exc_info=outcome)
         await self._server.stop()
         await self._withdraw()
         await self._lease.release()
@@ -221,7 +220,8 @@ class Operator:
         await self._api.close()
 
     async def _withdraw(self) -> None:
-        """Before another one leads: agents that find nobody ask again at once."""
+        """Withdraw the address before another operator leads: agents without a leader retry at
+        once."""
         if not self._lease.is_valid():
             return
         settings = self._settings
@@ -241,7 +241,7 @@ class Operator:
         return self._leading and self._lease.is_valid()
 
     def _operators(self) -> tuple[str, ...]:
-        """The ways to the leader: the operators' addresses change, that of the Service does not."""
+        """Addresses to reach the leader: operators' addresses change, the Service's does not."""
         addresses = self._lease.addresses
         return (*addresses, *self._service) if addresses else ()
 
@@ -279,7 +279,7 @@ class Operator:
             await asyncio.sleep(REPUBLISH)
 
     async def _publish(self) -> None:
-        """Tell agents where the leader is, and again if somebody changes it."""
+        """Publish the leader's address, and again if it was changed."""
         while True:
             try:
                 await publish_endpoint(
@@ -306,16 +306,16 @@ class Operator:
 
     def _record_on_node(self, node: str, event: Event, time: datetime) -> None:
         if self._settings.nodes:
-            # By its name as uid, as the kubelet does it: `kubectl describe node` finds it by that.
+            # As in the kubelet's events the uid is the name: `kubectl describe node` needs that.
             about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": node}}
             self._node_recorder.record(about, event.type, event.reason, event.message, time=time)
 
     # ------------------------------------------------------------------------------- probes
 
     def trouble(self) -> str:
-        """What is wrong with this process, in words; empty: nothing."""
+        """What is wrong with this process, as a sentence; empty: nothing."""
         silent = [i for i in self._pods.informers if i.synced.is_set() and i.silent_for() > SILENCE]
-        return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
+        return f"{len(silent)} watches received nothing for {SILENCE:.0f} s" if silent else ""
 
     def _unready(self) -> str:
         if self._authority is not None and not self.watch.listed.is_set():
@@ -329,7 +329,7 @@ class Operator:
         return (*self.watch.listings, *(informer.listing for informer in informers))
 
     def _unread(self) -> str:
-        """What cannot be read, a line each; who reads the rest goes on."""
+        """Unreadable lists, a line each; the operator works with the others."""
         troubles = {
             listing.path: listing.trouble for listing in self._listings() if listing.trouble
         }

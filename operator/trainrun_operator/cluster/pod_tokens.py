@@ -1,10 +1,10 @@
-"""Who may speak for a worker in a cluster: the pod itself, with its own token.
+"""Authenticates a worker in a cluster by its pod's own token.
 
-Layer: cluster. A token is believed when the API server says that it belongs to a pod, which it
-checks to be still there, for our audience; the pod must be one that we created for the run, and
-speaks for itself alone. Invariants: the API server is asked only about tokens that claim to be
-those of a pod of ours, for which alone such a claim is good; what strangers show neither pushes out
-what is known of good tokens nor keeps others from having theirs reviewed.
+Layer: cluster. A token is accepted when the API server says that it belongs to an existing pod,
+for our audience; we must have created that pod for the run, and it speaks only for itself.
+Invariants: the API server only reviews tokens that claim to belong to one of our pods, and a good
+token only authenticates that pod; tokens of strangers neither evict cached good tokens nor block
+the review of others.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 LONGEST_TOKEN = 8192
 """Characters; those of a cluster have one or two thousand."""
 EXPIRED = 24 * 3600.0
-"""Seconds after its end until a token is not even shown to the API server: that one judges by its
-own clock, and ours may be wrong."""
+"""Seconds after its expiry in which a token is still sent to the API server, which judges by its
+own clock; ours may be wrong."""
 TRUSTED_FOR = 900.0
-"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a
-service account that was removed is noticed so much later. With 2,000 agents that is a review in
-half a second."""
+"""Seconds until a good token is reviewed again: our own cache refuses a deleted pod at once; a
+removed service account is noticed this much later. With 2,000 agents that is a review every half
+second."""
 REFUSED_FOR = 5.0
-"""Seconds until a token is reviewed again that was refused: an API server that has just been
-started, or has not yet heard of a new pod, refuses good ones."""
+"""Seconds until a refused token is reviewed again: an API server that has just started, or does
+not know a new pod yet, refuses good tokens."""
 PAUSE = 1.0
 """Seconds after such a refusal in which no other token from the same address for the same pod is
 reviewed."""
 REVIEWS = 8
-"""At a time, beside all other calls to the API server."""
+"""Concurrent reviews, in addition to all other calls to the API server."""
 REMEMBERED_PODS, REMEMBERED_REFUSALS = 20_000, 2_000
 TOKENS = 2
-"""Good ones kept of a pod: the kubelet renews them, and for a moment both are shown."""
+"""Good tokens kept per pod: the kubelet renews them, and for a moment both are in use."""
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _EXTRA = "authentication.kubernetes.io/"
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIdentity:
-    """The pod that a token speaks for, or claims to speak for."""
+    """The pod that a token authenticates, or claims to."""
 
     namespace: str
     pod: str
@@ -69,8 +69,8 @@ IsOurs = Callable[[PodFact, str], bool]
 
 
 def claims_of(token: str, *, audience: str, now: float) -> PodIdentity | None:
-    """Which pod's token it claims to be; None: this is no token of a pod for this audience, or one
-    that has ended long ago.
+    """The pod that the token claims to belong to; None: it is not a pod's token for this audience,
+    or it expired long ago.
 
     `now` is Unix time in seconds.
     """
@@ -113,14 +113,14 @@ def pod_tokens(
 
     async def authenticate(token: str, address: str) -> AuthenticatedCaller | Refusal:
         if not token:
-            return Refusal(status=401, message="no token was shown")
+            return Refusal(status=401, message="the request has no token")
         claims = claims_of(token, audience=AUDIENCE, now=time_of_day())
         if claims is None:
-            message = f"this is no token of a pod for the audience {AUDIENCE}"
+            message = f"the token is not a pod's token for the audience {AUDIENCE}"
             return Refusal(status=401, message=message)
         pod = find(claims.namespace, claims.pod)
         if pod is None or pod.uid != claims.pod_uid:
-            # Our cache may be a moment behind a pod that has just been created.
+            # Our cache may lag behind a new pod.
             return Refusal(status=503, message=f"pod {claims.pod} is not known yet")
         if not is_ours(pod, pod.run_uid):
             return _not_ours(pod)
@@ -135,8 +135,8 @@ def _caller(pod: PodFact) -> AuthenticatedCaller:
         if (pod.name, pod.run_uid) == (state.worker, state.run_uid):
             return None
         message = (
-            f"pod {pod.namespace}/{pod.name} is not worker {state.worker} of run {state.run}: it "
-            "was not created for it by this operator"
+            f"pod {pod.namespace}/{pod.name} is not worker {state.worker} of run {state.run}: this "
+            "operator did not create it for that worker"
         )
         return Refusal(status=403, message=message)
 
@@ -150,14 +150,13 @@ def _caller(pod: PodFact) -> AuthenticatedCaller:
 
 def _not_ours(pod: PodFact) -> Refusal:
     message = (
-        f"pod {pod.namespace}/{pod.name} is no worker of a run: it was not created for it by this "
-        "operator"
+        f"pod {pod.namespace}/{pod.name} is not a worker of a run: this operator did not create it"
     )
     return Refusal(status=403, message=message)
 
 
 class _Reviews:
-    """What the API server says of tokens, remembered for a while."""
+    """The API server's reviews of tokens, cached for a while."""
 
     def __init__(self, review: Review, clock: Callable[[], float]) -> None:
         self._review = review
@@ -166,21 +165,21 @@ class _Reviews:
         self._good: dict[str, dict[str, float]] = {}
         """By the pod's uid: digests of its tokens, and when each was reviewed."""
         self._refused: dict[str, float] = {}
-        """Digests of tokens, and who has shown one of late, with the time of the refusal."""
+        """Digests of refused tokens, and who presented them, with the time of the refusal."""
 
     async def refusal(self, token: str, claims: PodIdentity, address: str) -> Refusal | None:
-        """Why this token is not the one that it claims to be; None: it is."""
+        """Why this token does not belong to the pod that it claims; None: it does."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if self._is_trusted(claims, digest):
             return None
         presented_by = f"{address} {claims.pod_uid}"
         async with self._turns.of(presented_by):
-            if self._is_trusted(claims, digest):  # reviewed while this one waited
+            if self._is_trusted(claims, digest):  # reviewed while this request waited
                 return None
             if self._was_refused(digest, REFUSED_FOR):
                 return _not_accepted(claims)
             if self._was_refused(presented_by, PAUSE):
-                message = "another token of this pod was refused a moment ago; ask again"
+                message = "another token of this pod was refused a moment ago; retry"
                 return Refusal(status=503, message=message)
             return await self._reviewed(token, digest, claims, presented_by)
 
@@ -192,7 +191,7 @@ class _Reviews:
             identity = await self._review(token)
         except KubeError as error:
             if digest in good:
-                return None  # who spoke all the time must not fall silent by our trouble
+                return None  # our trouble must not silence an authenticated agent
             return Refusal(status=503, message=f"the token cannot be checked now: {error}")
         if identity != claims:
             good.pop(digest, None)
@@ -218,7 +217,7 @@ def _not_accepted(claims: PodIdentity) -> Refusal:
 
 
 def _remember(entries: dict[str, T], key: str, value: T, *, most: int) -> None:
-    """Keep it as the newest; beyond `most` the oldest is forgotten."""
+    """Store it as the newest entry; beyond `most` drop the oldest."""
     entries.pop(key, None)
     entries[key] = value
     if len(entries) > most:
@@ -226,9 +225,9 @@ def _remember(entries: dict[str, T], key: str, value: T, *, most: int) -> None:
 
 
 async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
-    """The pod that this token belongs to; None: it is not valid, not for us, or no pod's.
+    """The pod that this token belongs to; None: it is invalid, not for us, or not a pod's.
 
-    Raises KubeError when nobody could tell.
+    Raises KubeError when the API server cannot review it.
     """
     answer = await api.post(
         _PATH,
@@ -237,11 +236,11 @@ async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         },
-        # It changes nothing, and agents must not wait for a gang whose pods are being created.
+        # It changes nothing, and agents must not wait while a gang's pods are created.
         urgent=True,
     )
     status = answer.get("status", {})
-    # An API server that knows no audiences accepts tokens for any: it does not name ours then.
+    # An API server without audiences accepts any token, but then it does not list our audience.
     if not status.get("authenticated") or audience not in status.get("audiences", ()):
         return None
     user = status.get("user", {})

@@ -1,9 +1,9 @@
-"""The runs of one process in an event loop of their own, as kopf's handlers reach them.
+"""The runs of one process in their own event loop, with the interface for kopf's handlers.
 
-Layer: cluster. Invariant: what happens to kopf's loop does not reach this one; the two share no
-task, and calls from there only put something into a queue. This loop takes one from it in each of
-its rounds: to read a large object takes it tens of milliseconds, and hundreds of them must not keep
-it from its Lease and its agents.
+Layer: cluster. Invariant: trouble in kopf's loop does not reach this one; the two share no
+task, and calls from there only fill a queue. This loop takes one entry from it per iteration:
+reading a large object takes tens of milliseconds, and hundreds of them must not delay the Lease and
+the agents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class SerialQueue:
-    """Calls `act` in this loop for what is put in any thread: once in a round, in order."""
+    """Calls `act` in this loop for entries from any thread: one per iteration, in order."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, act: Callable[[str, dict[str, Any]], None]
@@ -39,14 +39,14 @@ class SerialQueue:
         self._waiting = deque[tuple[str, dict[str, Any]]]()
 
     def put(self, kind: str, raw: dict[str, Any]) -> None:
-        """Let it be its turn."""
+        """Queue an entry."""
         self._waiting.append((kind, raw))
         if len(self._waiting) == 1:
             self._loop.call_soon_threadsafe(self._take)
 
     def _take(self) -> None:
         if not self._waiting:
-            return  # both threads have asked for this round
+            return  # both threads scheduled this call
         try:
             self._act(*self._waiting[0])
         finally:
@@ -56,10 +56,10 @@ class SerialQueue:
 
 
 class Runs:
-    """An operator and the loop that it lives in. Everything but `lead` is safe in any thread."""
+    """An operator and its event loop. Everything but `lead` is thread-safe."""
 
     def __init__(self, operator: Operator, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop` is the one that will call `lead`."""
+        """`loop` is the loop that will run `lead`."""
         self._operator = operator
         self._loop = loop
         self._stopped = asyncio.Event()
@@ -67,22 +67,22 @@ class Runs:
 
     @classmethod
     async def open(cls, settings: Settings) -> Runs:
-        """Connect to the API server, in the loop that runs now. Raises NoCluster."""
+        """Connect to the API server, in the running loop. Raises NoCluster."""
         metrics = Metrics()
         api = await KubeApi.connect()
         api.observe_call = metrics.api_call
         return cls(Operator(settings, api=api, metrics=metrics), asyncio.get_running_loop())
 
     async def lead(self) -> int:
-        """Until `stop` (0) or until leadership is lost (1)."""
+        """Run until `stop` (returns 0) or until leadership is lost (returns 1)."""
         return await self._operator.run(self._stopped)
 
     def stop(self) -> None:
-        """Let `lead` return soon."""
+        """Make `lead` return soon."""
         self._loop.call_soon_threadsafe(self._stopped.set)
 
     def watched(self, path: str, *, good: bool) -> None:
-        """A watch of what lies under this path has begun, or could not."""
+        """A watch of this path has started, or could not."""
         self._loop.call_soon_threadsafe(partial(self._operator.watch.watched, path, good=good))
 
     def changed(self, kind: str, raw: Mapping[str, Any]) -> None:
@@ -90,24 +90,24 @@ class Runs:
         self._events.put(kind, dict(raw))
 
     def trouble(self) -> str:
-        """What is wrong, in words; empty: nothing."""
+        """What is wrong, as a sentence; empty: nothing."""
         return self._operator.trouble()
 
     @property
     def readable(self) -> frozenset[str]:
-        """The namespaces whose TrainRuns can be listed now; the empty one stands for all."""
+        """The namespaces whose TrainRuns can be listed now; the empty string means all."""
         return self._operator.watch.readable
 
     async def served(self) -> None:
-        """Wait until the API server serves TrainRuns: they have been listed once."""
+        """Wait until the API server serves TrainRuns, shown by a first list."""
         listed = asyncio.run_coroutine_threadsafe(self._operator.watch.listed.wait(), self._loop)
         await asyncio.wrap_future(listed)
 
 
 class RunsThread:
-    """Runs in a thread, where the main thread is kopf's: under `kopf run`.
+    """Runs in a thread, for `kopf run`, where kopf has the main thread.
 
-    If they end by themselves, as when leadership is lost, the process gets a SIGTERM.
+    If they end by themselves, e.g. when leadership is lost, the process gets a SIGTERM.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -118,25 +118,25 @@ class RunsThread:
         self._thread = threading.Thread(target=self._run, name="runs", daemon=True)
 
     async def start(self) -> Runs:
-        """Begin to lead. Raises NoCluster."""
+        """Start to lead. Raises NoCluster."""
         self._thread.start()
         return await asyncio.wrap_future(self._opened)
 
     async def stop(self) -> None:
         """Wait until the address is withdrawn and the Lease released."""
         self._stopping = True
-        with contextlib.suppress(RuntimeError):  # their loop has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
             self._opened.result().stop()
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
         try:
             asyncio.run(self._lead())
-        except Exception as error:  # noqa: BLE001 - the process ends with whatever it was
+        except Exception as error:  # noqa: BLE001 - any error ends the process
             if not self._opened.done():
                 self._opened.set_exception(error)
                 return
-            _log.exception("the runs' loop ended by an error")
+            _log.exception("the runs' loop failed")
         if not self._stopping:
             os.kill(os.getpid(), signal.SIGTERM)
 

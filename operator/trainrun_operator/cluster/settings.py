@@ -1,4 +1,4 @@
-"""What an operator is told by its environment; the chart sets all of it.
+"""The operator's settings, read from environment variables; the chart sets all of them.
 
 Layer: cluster.
 """
@@ -21,22 +21,22 @@ from trainrun_operator.worlds.kubernetes.observing.nodes import (
 )
 
 AGENT_ARCHIVE = "/opt/trainrun/agent.zip"
-"""Where the operator's image has it."""
+"""Its path in the operator's image."""
 
 CLERK_IMAGE = ClerkImage(image="docker.io/trainrun/operator:dev")
-"""Where nothing is said: what `make images` makes."""
+"""The default: the image that `make images` builds."""
 
 LogFormat = Literal["json", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Of one operator process."""
+    """The settings of one operator process."""
 
     identity: str
-    """Who holds the Lease: the pod's name."""
+    """Our name in the Lease: the pod's name."""
     namespace: str
-    """The operator's own."""
+    """The operator's own namespace."""
     address: str
     """The pod's IP, published to agents."""
     service: str = "trainrun-agents"
@@ -44,42 +44,42 @@ class Settings:
     agent_port: int = 8443
     health_port: int = 8080
     agent_archive: str = AGENT_ARCHIVE
-    """The agent as workers fetch it."""
+    """Path of the agent archive that workers fetch."""
     namespaces: tuple[str, ...] = ()
-    """Watched ones; empty: all."""
+    """Watched namespaces; empty: all."""
     adopts: frozenset[str] = frozenset()
-    """Namespaces of installations that are gone: their runs are taken over."""
+    """Namespaces of removed installations, whose runs we take over."""
     nodes: bool = True
     """Whether nodes may be watched."""
     notice_taints: tuple[NoticeTaint, ...] = DEFAULT_NOTICES
-    """Taints that announce the end of a node, the first that matches counts."""
+    """Taints that announce the end of a node; the first match counts."""
     clerk_image: ClerkImage = CLERK_IMAGE
-    """What the clerks of sweeps are made from."""
+    """The image of the sweeps' clerks."""
     log_format: LogFormat = "text"
 
     @property
     def url(self) -> str:
-        """Where agents call."""
+        """The URL that agents call."""
         return f"https://{self.host}:{self.agent_port}"
 
     @property
     def place(self) -> str:
-        """Where agents reach this process, whoever leads: `address:port`."""
+        """This process's own `address:port`, leader or not."""
         return place_of(self.address, self.agent_port)
 
     @property
     def installation(self) -> Installation:
-        """The one that this process belongs to, without its key."""
+        """The installation of this process, without its key."""
         return Installation(name=self.namespace, adopts=self.adopts)
 
     @property
     def host(self) -> str:
-        """The name that our certificate is for."""
+        """The DNS name in our certificate."""
         return f"{self.service}.{self.namespace}.svc"
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Raises InvalidSpec with the variable that is missing or wrong."""
+    """Raises InvalidSpec, naming the variable that is missing or wrong."""
     log_format = environ.get("TRAINRUN_LOG_FORMAT", "text")
     return Settings(
         identity=environ.get("POD_NAME") or socket.gethostname(),
@@ -115,7 +115,7 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
 def _port(environ: Mapping[str, str], name: str, default: int) -> int:
     text = environ.get(name, "") or str(default)
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InvalidSpec(f"the environment variable {name} is {text!r}; a port is needed")
+        raise InvalidSpec(f"the environment variable {name} is {text!r}; it must be a port")
     return int(text)
 
 

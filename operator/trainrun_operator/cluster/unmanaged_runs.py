@@ -1,11 +1,10 @@
-"""Runs that we do not lead, told so once: those of another installation, those that cannot be read,
-and those that were deleted and are kept. So are sweeps of the last kind.
+"""Writes a condition on runs that we do not lead: another installation's, unreadable ones, and
+deleted ones that finalizers keep. Also on deleted sweeps.
 
 Layer: cluster. Two installations that watch the same namespace are a mistake, or one of them is
-gone; who looks at the run learns of both, and what to do. Invariant: nothing of such a run is
-changed but the list of its conditions, which gets one more, and of one that is not read or deleted
-what its columns show; the rest of its status is written back as it was read, whatever version has
-written it.
+gone; the condition names both and the remedy. Invariant: in such a run only the list of conditions
+changes, by one more, and in an unreadable or deleted one also the fields behind its columns; the
+rest of its status is written back as it was read, whichever version wrote it.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 REASON = "OtherInstallation"
 RETRY = 60.0
-"""Seconds until a condition that could not be written is tried again."""
+"""Seconds until a failed write of a condition is retried."""
 DELETED = "Deleted"
 OF_THE_COLLECTOR = ("foregroundDeletion", "orphan")
-"""Finalizers with which Kubernetes itself deletes: it removes them within seconds."""
+"""Finalizers of Kubernetes' garbage collector: it removes them within seconds."""
 SETTLED = ("Complete", "Failed")
-"""Conditions of runs that need no telling, with the one to be told."""
+"""Conditions of runs that need no further condition."""
 
 _log = logging.getLogger(__name__)
 
 Record = Callable[[Mapping[str, Any], Event, datetime], None]
-"""Writes an event of the object, which happened then, into the cluster."""
+"""Records an event of the object, with its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _UnpublishedCondition:
-    """Conditions that a run or a sweep has to get, and what its status is without them."""
+    """Conditions that a run or a sweep must get, and its status without them."""
 
     head: Raw
     status: Raw
@@ -55,7 +54,7 @@ class _UnpublishedCondition:
 
 
 class UnmanagedRuns:
-    """Those runs, or sweeps, by uid."""
+    """Runs or sweeps that must get a condition, by uid."""
 
     def __init__(self, record: Record, kind: Resource[Any]) -> None:
         self._record = record
@@ -64,23 +63,23 @@ class UnmanagedRuns:
         self._more = asyncio.Event()
 
     def seen(self, raw: Raw, *, by: str) -> None:
-        """This run, in this version, is led elsewhere; `by` is our installation's name."""
+        """Another installation leads this run; `by` is our installation's name."""
         other = name_of(holder_of(raw))
         message = (
-            f"the operator in namespace {other} leads this run; the one in namespace {by} "
-            "watches it, too, and leaves it alone. Set watchNamespaces so that each namespace has "
-            f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
+            f"the operator in namespace {other} leads this run; the operator in namespace {by} "
+            "also watches it, but does not act. Set watchNamespaces so that each namespace has "
+            f"one operator; or, if the operator in namespace {other} is gone for good, upgrade the "
             f"other one with --set adopt={{{other}}}"
         )
         self._note(raw, (CONTESTED,), REASON, message)
 
     def deleted(self, raw: Raw) -> None:
-        """This run is being deleted; somebody's finalizer may keep its object."""
+        """This run is being deleted; a finalizer may keep its object."""
         if not (keepers := _keepers(raw)):
             return
         message = (
-            "the TrainRun was deleted: its workers are sent away, and nothing more is done about "
-            f"it. The object stays until these finalizers are removed: {keepers}"
+            "the TrainRun was deleted: its workers must stop, and the operator does nothing else. "
+            f"The object stays until these finalizers are removed: {keepers}"
         )
         status, workers = mapping(raw, "status"), mapping(raw, "status", "workers")
         none = {**workers, "ready": 0, "text": f"0/{workers.get('total', 0)}"}
@@ -88,13 +87,14 @@ class UnmanagedRuns:
         self._note({**raw, "status": display}, (DELETED,), "Finalizers", message)
 
     def deleted_sweep(self, raw: Raw, finalizers: Raw) -> None:
-        """The same of this sweep, whose metadata has these `finalizers`."""
+        """The same for this sweep, whose metadata has these `finalizers`."""
         if not (keepers := _keepers(finalizers)):
             return
-        # Its runs are its dependents: in the background they are deleted after it is gone.
+        # Its runs are its dependents: background deletion removes them after it is gone.
         message = cut(
-            "the TrainSweep was deleted: it begins, pauses and stops no trial any more. The object "
-            f"goes, with the TrainRuns that are left, once these finalizers are removed: {keepers}",
+            "the TrainSweep was deleted: it no longer starts, pauses or stops trials. The object "
+            "and its remaining TrainRuns disappear once these finalizers are removed: "
+            f"{keepers}",
             MAX_MESSAGE,
         )
         columns = {"phase": "Terminating", "reason": DELETED, "message": message}
@@ -102,7 +102,7 @@ class UnmanagedRuns:
         self._note({**raw, "status": display}, (DELETED,), "Finalizers", message)
 
     def refused(self, raw: Raw, reason: str, message: str) -> None:
-        """Nobody can lead this run until its user changes it."""
+        """No operator can lead this run until its user edits it."""
         generation, status = raw["metadata"].get("generation", 0), mapping(raw, "status")
         types = (TOO_LARGE, STALLED) if reason == TOO_LARGE else (STALLED,)
         found = objects(status, "conditions")
@@ -114,7 +114,7 @@ class UnmanagedRuns:
         self._note({**raw, "status": display}, types, reason, message[:2000])
 
     def _note(self, raw: Raw, types: tuple[str, ...], reason: str, message: str) -> None:
-        """This one has to get the conditions of these types, unless it has them."""
+        """Queue conditions of these types for this object, unless it has them."""
         metadata, status = raw["metadata"], mapping(raw, "status")
         self._unpublished.pop(metadata["uid"], None)
         if not _settled(status, types[0]):
@@ -125,11 +125,11 @@ class UnmanagedRuns:
             self._more.set()
 
     def gone(self, uid: str) -> None:
-        """It is led elsewhere no longer."""
+        """The object no longer needs a condition."""
         self._unpublished.pop(uid, None)
 
     async def publish(self, around: WorldDependencies) -> None:
-        """Write the condition into each, for ever; one after the other, since nothing is urgent."""
+        """Write queued conditions forever; one after the other, since none is urgent."""
         while True:
             await self._more.wait()
             self._more.clear()
@@ -138,14 +138,14 @@ class UnmanagedRuns:
                 try:
                     await self._publish_one(around, condition)
                 except (Conflict, NotFound):
-                    continue  # the watch brings what it has become
+                    continue  # the watch brings the newer version
                 except KubeError as error:
                     where = self._path(condition)
                     _log.warning("%s: the condition cannot be written: %s", where, error)
                     asyncio.get_running_loop().call_later(RETRY, self._again, condition)
 
     def _again(self, condition: _UnpublishedCondition) -> None:
-        """What has become of the run since then, the API server will say."""
+        """Retry; if the object changed since then, the API server will refuse the write."""
         self._unpublished.setdefault(condition.head["metadata"]["uid"], condition)
         self._more.set()
 
@@ -162,11 +162,11 @@ class UnmanagedRuns:
         }
         new = ({"type": type_, **fields} for type_ in condition.types)
         conditions = [*condition.status.get("conditions", []), *new]
-        # What is not the status stays as it is, whatever stands here.
+        # This path writes only the status; the rest of the body is ignored.
         body = {**condition.head, "status": {**condition.status, "conditions": conditions}}
         path = f"{self._path(condition)}/status"
         await around.api.put(path, body, guard=around.check_leadership)
-        if condition.types[0] != STALLED:  # whose event was told when it was found
+        if condition.types[0] != STALLED:  # its event was recorded when the run was read
             event = Event(type="Warning", reason=condition.types[0], message=condition.message)
             self._record(condition.head, event, now)
 
@@ -181,6 +181,6 @@ def _settled(status: Raw, type_: str) -> bool:
 
 
 def _keepers(raw: Raw) -> str:
-    """The finalizers of others than Kubernetes itself."""
+    """The finalizers that are not Kubernetes' own."""
     found = mapping(raw, "metadata").get("finalizers", ())
     return ", ".join(finalizer for finalizer in found if finalizer not in OF_THE_COLLECTOR)[:500]

@@ -1,12 +1,11 @@
-"""Which TrainRuns and TrainSweeps there are, as they were last seen.
+"""The caches of TrainRuns and TrainSweeps.
 
-Layer: cluster. One cache of TrainRuns under kopf's handlers and for all who ask: kopf's watch tells
-what has changed, lists find what it has missed, and what the API server answers to our own calls is
-known at once. Invariant: a deletion or a change that no watch told of is known soon after the next
-watch begins, or after a minute where none does; so is that a backup was restored, since that ends
-the watches. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody from the
-runs of the others, and its own runs are not taken for deleted. Where the CRD of TrainSweep is
-missing there are no sweeps; no run waits for it.
+Layer: cluster. One cache of TrainRuns, fed by kopf's handlers: kopf's watch brings changes, lists
+find what it missed, and answers to our own calls enter it at once. Invariant: a deletion or change
+that no watch reported is found soon after the next watch starts, or after a minute if none does; so
+is a restored backup, since that ends the watches. Each namespace is listed separately: one that is
+gone or refuses does not block the others, and its runs do not count as deleted. Without the CRD of
+TrainSweep there are no sweeps; no run waits for it.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """What is kept of a TrainRun here; the rest keeps who leads it."""
+    """The part of a TrainRun that is cached here; the manager holds the rest."""
 
     uid: str
     trial: TrialObject | None
 
 
 class RunWatch:
-    """All of them, by namespace."""
+    """The cache of TrainRuns, by namespace."""
 
     def __init__(
         self,
@@ -52,20 +51,19 @@ class RunWatch:
         seen: Callable[[Raw], None],
         gone: Callable[[str], None],
     ) -> None:
-        """`namespaces`: those to look at, none for all. `seen` gets each version once, and none
-        that is older than one before, unless a backup was restored; `gone` the uid of a run that
-        was deleted."""
+        """`namespaces`: those to list, empty for all. `seen` gets each version once, never an older
+        one unless a backup was restored; `gone` gets the uid of a deleted run."""
         self._seen = seen
         self._gone = gone
         self.on_trial: Callable[[TrialObject | None, TrialObject | None], None] = _no_sweeps
-        """Gets what a sweep has to know of a run, before and after."""
+        """Gets (before, after) of a trial's run."""
         self._places = {
             namespace: SharedWatchInformer[RunMark](
                 api,
                 path=TRAINRUN.path(namespace),
                 params={},
                 project=self._project,
-                # Not the name: news of who had it before may come late, and must end.
+                # Not the name: late news of an earlier run of the same name must still end it.
                 key=lambda mark: mark.uid,
                 on_change=self._changed,
             )
@@ -74,7 +72,7 @@ class RunWatch:
         for place in self._places.values():
             place.follow()
         self.listed = asyncio.Event()
-        """The TrainRuns of all namespaces that can be listed have been: the CRD is there."""
+        """Set once the TrainRuns of all listable namespaces were listed: the CRD exists."""
 
     @property
     def listings(self) -> tuple[ListState, ...]:
@@ -82,14 +80,14 @@ class RunWatch:
         return tuple(place.listing for place in self._places.values())
 
     def knows(self, namespace: str) -> bool:
-        """Whether the runs of this namespace have been listed: before that one that is not known
-        need not be gone."""
+        """Whether the runs of this namespace have been listed: before that, an unknown run need
+        not be gone."""
         place = self._place(namespace)
         return place is not None and place.synced.is_set()
 
     @property
     def readable(self) -> frozenset[str]:
-        """The namespaces that can be listed now; the empty one stands for all."""
+        """The namespaces that can be listed now; the empty string means all."""
         return frozenset(
             namespace
             for namespace, place in self._places.items()
@@ -97,19 +95,19 @@ class RunWatch:
         )
 
     def changed(self, kind: str, raw: Raw) -> None:
-        """The watch saw this object; `kind` is ADDED, MODIFIED or DELETED."""
+        """The watch brought this object; `kind` is ADDED, MODIFIED or DELETED."""
         if (place := self._place(raw["metadata"]["namespace"])) is not None:
             place.on_event(kind, raw)
 
     def watched(self, path: str, *, good: bool) -> None:
-        """A watch of this path has begun, or could not: what has changed since the one before may
-        be lost, and a backup may have been restored."""
+        """A watch of this path has started, or could not: changes since the previous watch may be
+        lost, and a backup may have been restored."""
         for place in self._places.values():
             if path.endswith(place.listing.path):  # a proxy may have a prefix
                 place.on_watch(good=good)
 
     def learn(self, raw: Raw, previous: int = 0) -> None:
-        """What the API server has answered; `previous` as for informers."""
+        """Store an answer of the API server; `previous` as for informers."""
         if (place := self._place(raw["metadata"]["namespace"])) is not None:
             place.learn(raw, previous=previous)
 
@@ -119,17 +117,17 @@ class RunWatch:
             place.forget(uid)
 
     def renew(self) -> None:
-        """What is known may be old: see `fresh`."""
+        """The cache may be stale: see `fresh`."""
         for place in self._places.values():
             place.renew()
 
     async def fresh(self, namespace: str) -> None:
-        """Wait until the runs of this namespace were listed since `renew`, however long."""
+        """Wait until the runs of this namespace were listed since `renew`, without a timeout."""
         if (place := self._place(namespace)) is not None:
             await place.fresh()
 
     async def run(self) -> None:
-        """List all TrainRuns again and again, for ever."""
+        """List all TrainRuns repeatedly; never returns."""
         async with asyncio.TaskGroup() as group:
             for place in self._places.values():
                 group.create_task(place.run())
@@ -152,7 +150,7 @@ class RunWatch:
 
 
 def _no_sweeps(_before: object, _after: object) -> None:
-    """Where there are no sweeps."""
+    """The default of `on_trial`: there are no sweeps."""
 
 
 class SweepIndex:
@@ -167,8 +165,8 @@ class SweepIndex:
         on_trial: Callable[[str], None],
         runs: RunWatch,
     ) -> None:
-        """`namespaces`: those to watch, none for all; `on_sweep` gets (before, after) of a
-        TrainSweep, `on_trial` the uid of the sweep whose run has changed; `runs` knows the
+        """`namespaces`: those to watch, empty for all; `on_sweep` gets (before, after) of a
+        TrainSweep, `on_trial` the uid of the sweep whose run changed; `runs` caches the
         TrainRuns."""
         self._runs = runs
         runs.on_trial = self._trial_changed
@@ -188,17 +186,17 @@ class SweepIndex:
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """Of sweeps, to be run."""
+        """The informers of sweeps; the caller runs them."""
         return tuple(self._sweeps.values())
 
     def follow(self) -> None:
-        """From now on see every change, after fresh lists."""
+        """From now on report every change, after fresh lists."""
         self._runs.renew()
         for informer in self.informers:
             informer.follow()
 
     async def listed(self, namespace: str) -> None:
-        """Wait until the sweeps and trials of this namespace are listed, however long."""
+        """Wait until the sweeps and trials of this namespace are listed, without a timeout."""
         await self._of(namespace).synced.wait()
         await self._runs.fresh(namespace)
 
@@ -207,11 +205,11 @@ class SweepIndex:
         return tuple(trial.run for trial in self._by_sweep.get(sweep_uid, {}).values())
 
     def learn_sweep(self, raw: Raw) -> None:
-        """Take what the API server answered to a write."""
+        """Store the API server's answer to a write."""
         self._of(raw["metadata"]["namespace"]).learn(raw)
 
     def forget_trial(self, namespace: str, uid: str) -> None:
-        """The API server says that it is gone."""
+        """The API server says that this run is gone."""
         self._runs.forget(namespace, uid)
 
     def _of(self, namespace: str) -> Informer[Raw]:

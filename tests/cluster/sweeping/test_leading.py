@@ -190,8 +190,8 @@ async def test_a_sweep_that_was_deleted_under_somebodys_finalizer_says_so_once(l
         await led.api.delete(path)
         await becomes(led.status, lambda it: it["phase"] == "Terminating", "it is told")
     message = (
-        "the TrainSweep was deleted: it begins, pauses and stops no trial any more. The object "
-        "goes, with the TrainRuns that are left, once these finalizers are removed: "
+        "the TrainSweep was deleted: it no longer starts, pauses or stops trials. The object "
+        "and its remaining TrainRuns disappear once these finalizers are removed: "
         "example.com/archive, example.com/audit"
     )
     assert await led.condition("Deleted") == ("True", "Finalizers", message)
