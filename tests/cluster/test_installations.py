@@ -118,8 +118,8 @@ def test_one_of_two_installations_leads_a_run_and_the_other_takes_it_over_when_i
         assert place.contested() == (
             f"the operator in namespace {holder} leads this run; the operator in namespace {other} "
             "also watches it, but does not act. Set watchNamespaces so that each namespace has "
-            f"one operator; or, if the operator in namespace {holder} is gone for good, upgrade the "
-            f"other one with --set adopt={{{holder}}}"
+            f"one operator; or, if the operator in namespace {holder} is gone for good, upgrade "
+            f"the other one with --set adopt={{{holder}}}"
         )
         eventually(lambda: "Contested" in place.events(), timeout=SOON)
         assert "PodIgnored" not in place.events()

@@ -146,7 +146,7 @@ async def test_an_operator_that_knows_of_no_others_tells_no_address(talk: Talk) 
 
 async def test_a_wrong_token_is_refused(talk: Talk) -> None:
     status, body = await talk.post(a_state(), token="guess")
-    assert (status, body) == (403, "this is not the token of this run")
+    assert (status, body) == (403, "the token is not the token of this run")
     assert talk.agents.contact("run-0-1").state is None
 
 
@@ -158,8 +158,7 @@ async def test_an_agent_of_an_unknown_worker_is_refused(talk: Talk) -> None:
     status, body = await talk.post(a_state("run-7-1"))
     assert status == 409
     assert body == (
-        "worker run-7-1 (agent agent-a) does not belong to run run (uid uid-1) any more: it was "
-        "replaced"
+        "worker run-7-1 (agent agent-a) no longer belongs to run run (uid uid-1): it was replaced"
     )
 
 
@@ -199,7 +198,7 @@ async def test_a_malformed_heartbeat_is_told_what_is_wrong(
     ("changed", "why"),
     [
         ({"phase": "Dreaming"}, "phase: expected one of Idle"),
-        ({"version": VERSION + 1}, "the agent speaks version"),
+        ({"version": VERSION + 1}, "the agent uses version"),
     ],
 )
 async def test_an_agent_that_cannot_be_read_is_known_to_live(

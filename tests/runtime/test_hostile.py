@@ -233,7 +233,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(port: Port) 
         reader, writer = await port.connect()
         length = str(LARGEST_HEARTBEAT + 1)
         writer.write(a_head("POST", HEARTBEAT, Content_Length=length, Authorization="Bearer good"))
-        assert await an_answer(reader) == (413, "a heartbeat may have 262144 bytes and not more")
+        assert await an_answer(reader) == (413, "the heartbeat is too large (limit 262144 bytes)")
 
 
 async def test_a_body_that_does_not_say_how_long_it_is_is_read_up_to_the_limit(port: Port) -> None:
@@ -259,7 +259,7 @@ async def test_a_body_that_does_not_come_ends_the_exchange(port: Port) -> None:
     async with port.open(patience=SHORT):
         reader, writer = await port.connect()
         writer.write(a_head("POST", HEARTBEAT, Content_Length="9", Authorization="Bearer good"))
-        assert await an_answer(reader) == (408, "the heartbeat did not come within 0 s")
+        assert await an_answer(reader) == (408, "the heartbeat did not arrive within 0 s")
         await port.agent_is_answered()
 
 
@@ -284,11 +284,11 @@ def nested(levels: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (nested(DEEPEST), "metrics.x.x.x.x.x.x.x: more than 8 levels"),
-        ({"dropped": [1] * (MOST_ITEMS + 1)}, "dropped: 1025 items, at most 1024 fit"),
+        (nested(DEEPEST), "metrics.x.x.x.x.x.x.x: more than 8 levels of nesting"),
+        ({"dropped": [1] * (MOST_ITEMS + 1)}, "dropped: 1025 items (limit 1024)"),
         (
             {"metrics": {str(n): n for n in range(MOST_FIELDS + 1)}},
-            "metrics: 1025 fields, at most 1024 fit",
+            "metrics: 1025 fields (limit 1024)",
         ),
     ],
 )

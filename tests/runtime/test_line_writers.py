@@ -150,7 +150,7 @@ def test_whatever_is_printed_does_not_wait_for_its_reader() -> None:
             reader.goes_away()
             eventually(problem_of_output, timeout=SOON, what="the problem")
             assert problem_of_output() == (
-                "stdout cannot be written: Broken pipe. The training goes on, and each worker's "
+                "stdout cannot be written: Broken pipe. The training continues, and each worker's "
                 "output.log has all its lines"
             )
         assert sys.stdout is reader.stream

@@ -118,7 +118,7 @@ async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
     assert generations == [0, 7, 7, 7]
     assert "Refusal: failed calling webhook" in trouble.shown[2]
     assert trouble.shown[2].endswith(
-        "Grant the right that is missing, or repair the webhook or policy that refuses"
+        "grant the missing permission, or repair the webhook or policy that refuses"
     )
     assert trouble.shown[3] == trouble.shown[2], "and it stays while that is so"
     assert trouble.world.status.conditions == ()

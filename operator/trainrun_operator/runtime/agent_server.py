@@ -1,16 +1,16 @@
-"""The HTTP server that agents talk to: `POST /v1/heartbeat`; and fetched from: `GET /v1/agent`;
-the clerks of sweeps talk to it by `POST /v1/clerk`.
+"""The HTTP server for agents (`POST /v1/heartbeat`, download by `GET /v1/agent`) and for clerks of
+sweeps (`POST /v1/clerk`).
 
-Layer: runtime. The body is the agent's whole state, the answer the whole desired state; with
-`?wait=<seconds>` the answer is held back until it differs from what the agent has seen; with
-`&interruptible` as well, the agent is told so (102), and ends it by an empty line. Who an
-agent is allowed to speak for is decided by an authenticator that the composition root chooses.
-Invariant: token before body. Who has not shown who he is gets no memory and no parsing.
+Layer: runtime. The request body is the agent's whole state, the answer the whole desired state;
+with `?wait=<seconds>` the answer is held back until it differs from what the agent has seen; with
+`&interruptible` too, the server says so (102), and the agent ends the wait with an empty line. An
+authenticator that the composition root chooses decides which worker a caller may speak for.
+Invariant: token before body. An unauthenticated caller gets no memory and no parsing.
 
 102 the answer is held back · 200 answer · 204 nothing to do yet · 400 malformed · 401/403 not
-authenticated · 408 the body did not come in time · 409 this worker does not belong to the run (any
-more) · 410 the run is gone · 413 the body is too large · 426 a version of the protocol that is not
-served · 503 not the leader.
+authenticated · 408 the body did not arrive in time · 409 this worker does not belong to the run (or
+no longer does) · 410 the run is gone · 413 the body is too large · 426 an unsupported version of
+the protocol · 503 not the leader.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from trainrun_operator.runtime.clerk_exchange import ClerkExchanges
 from trainrun_operator.runtime.listener import AgentArchive, AgentListener, read_shaped
 
 LONGEST_WAIT = 60.0
-"""Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""
+"""Seconds; a longer one would outlive idle timeouts of proxies between agent and operator."""
 
 PATIENCE = 10.0
-"""Seconds for a stranger to show who he is, and for a body to come once its head is there."""
+"""Seconds for a new connection to authenticate, and for a body to arrive after its head."""
 
 CONNECTIONS = 4
-"""Of one worker at a time: it holds one, and we may not know yet that those before have ended."""
+"""Concurrent ones per worker: it uses one, and earlier ones may have ended without our notice."""
 
 HELD_BACK = b"HTTP/1.1 102 Processing\r\n\r\n"
-"""From here on an empty line, which every HTTP server skips before a request, ends the wait."""
+"""After this an empty line, which every HTTP server skips before a request, ends the wait."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why an agent is not listened to."""
+    """Why a request is refused."""
 
     status: int
     message: str
@@ -67,28 +67,28 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticatedCaller:
-    """Who has shown a good token."""
+    """A caller with a good token."""
 
     name: str
-    """Whose connections are counted together."""
+    """The key by which connections are counted."""
     share: str
-    """Whose downloads are counted together: those of a run."""
+    """The key by which downloads are counted: the run's uid."""
     connections: int = CONNECTIONS
-    """That he may hold at a time."""
+    """How many it may hold at a time."""
     worker: tuple[str, str] | None = None
-    """Uid of the run, or of the sweep, and name of the pod, where the token says them."""
+    """Uid of the run, or of the sweep, and name of the pod, if the token names them."""
     objection: Callable[[AgentState], Refusal | None]
-    """Why he may not speak for the worker of a state."""
+    """Why it may not speak for the worker of a state."""
 
 
 TOO_LARGE = Refusal(
-    status=413, message=f"a heartbeat may have {LARGEST_HEARTBEAT} bytes and not more"
+    status=413, message=f"the heartbeat is too large (limit {LARGEST_HEARTBEAT} bytes)"
 )
 
 Authenticator = Callable[[str, str], Awaitable[AuthenticatedCaller | Refusal]]
-"""(bearer token, address that it came from) -> whose it is."""
+"""(bearer token, sender's address) -> the caller."""
 Answering = Callable[[web.Request, AuthenticatedCaller, bytes], Awaitable[web.Response]]
-"""(request, who has sent it, its body) -> what he is told."""
+"""(request, its caller, its body) -> the response."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,9 +97,9 @@ class AgentServer:
 
     authenticate: Authenticator
     serving: Callable[[], bool] = lambda: True
-    """Whether we lead and know all runs: until then heartbeats get 503."""
+    """Whether we lead and know all runs: if not, heartbeats get 503."""
     operators: Callable[[], tuple[str, ...]] = tuple
-    """Addresses of all operators as agents are told them, the leader first."""
+    """Addresses of all operators, sent to agents, the leader first."""
     archive: AgentArchive | None = None
     """The agent for workers whose image has none."""
     patience: float = PATIENCE
@@ -108,9 +108,9 @@ class AgentServer:
     def __post_init__(self) -> None:
         self._runs: dict[str, RunAgents] = {}
         self.clerks = ClerkExchanges()
-        """Of the sweeps."""
+        """The exchanges of the sweeps."""
         self.cadence = Cadence()
-        """Of the progress of all runs."""
+        """How often agents report progress, over all runs."""
         self._runner: web.AppRunner | None = None
         self._listener: AgentListener | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -135,9 +135,9 @@ class AgentServer:
             access_log=None,
             # Held-back requests are released by stop(), so nothing needs a long time to shut down.
             shutdown_timeout=1.0,
-            # Nobody waits for an answer, a review or a turn whose connection has ended.
+            # A closed connection needs no answer, review or turn.
             handler_cancellation=True,
-            # What is sent compressed would be larger than it looks.
+            # A compressed body would be larger than it looks.
             auto_decompress=False,
         )
         await self._runner.setup()
@@ -160,8 +160,8 @@ class AgentServer:
             await self._runner.cleanup()
 
     async def _beat(self) -> None:
-        """While this loop stands still no heartbeat is read: our outage must not look like one of
-        the agents."""
+        """While this loop is blocked it reads no heartbeat: our outage must not look like the
+        agents'."""
         loop = asyncio.get_running_loop()
         while True:
             before = loop.time()
@@ -171,19 +171,19 @@ class AgentServer:
             self.cadence.agents = sum(agents.workers for agents in self._runs.values())
             if (lag := loop.time() - before - BEAT) > TOLERATED_LAG:
                 _log.warning(
-                    "the event loop was blocked for %.1f s; the silence of agents counts anew", lag
+                    "the event loop was blocked for %.1f s; agents' silence counts from zero", lag
                 )
 
     async def _exchange(self, answer: Answering, request: web.Request) -> web.Response:
         response = await self._admitted(request, answer)
-        # Whatever else it says: kube-proxy may have led this agent to one that leads no more.
+        # Whatever the answer: kube-proxy may have sent this agent to a former leader.
         if operators := self.operators():
             response.headers[OPERATORS_HEADER] = ",".join(operators)
         return response
 
     async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:
         if not self.serving():
-            return web.Response(status=503, text="this operator does not lead; ask again")
+            return web.Response(status=503, text="this operator does not lead; retry")
         caller = await self._authenticated(request)
         if isinstance(caller, Refusal):
             return _refused(caller)
@@ -191,8 +191,8 @@ class AgentServer:
         if isinstance(body, Refusal):
             return _refused(body)
         response = await answer(request, caller, body)
-        if not self.serving():  # lost while it was held back
-            return web.Response(status=503, text="this operator does not lead any more")
+        if not self.serving():  # leadership was lost while the answer was held back
+            return web.Response(status=503, text="this operator no longer leads; retry")
         return response
 
     async def _clerk(
@@ -233,7 +233,7 @@ class AgentServer:
     def _receive_unreadable(
         self, caller: AuthenticatedCaller, body: bytes, error: Exception
     ) -> None:
-        """Whoever shows a good token lives: that it cannot be read is no loss of a worker."""
+        """A caller with a good token is alive: an unreadable heartbeat is no loss of a worker."""
         run_uid, worker = caller.worker or _names(body)
         if (agents := self._runs.get(run_uid)) is not None:
             agents.receive_unreadable(worker, str(error))
@@ -244,7 +244,7 @@ class AgentServer:
         caller = await self._authenticated(request)
         if isinstance(caller, AuthenticatedCaller):
             return await self.archive.get(request, share=caller.share)
-        # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
+        # Its pod may be unknown yet, or its token not reviewable now; the archive holds no secret.
         return await self.archive.get_anonymously(request, self._listener)
 
     async def _authenticated(self, request: web.Request) -> AuthenticatedCaller | Refusal:
@@ -260,10 +260,10 @@ class AgentServer:
         async def hold() -> None:
             if self._listener is not None:
                 self._listener.on_next_data(request.protocol, lambda: agents.release(worker))
-            # Only now: what comes after this is no part of the request.
-            with suppress(ConnectionResetError):  # the agent has gone, and waits for no answer
+            # Only now: data after this is not part of the request.
+            with suppress(ConnectionResetError):  # the agent disconnected and needs no answer
                 await request.writer.write(HELD_BACK)
-            request.writer.output_size = 0  # it is no part of the answer
+            request.writer.output_size = 0  # it is not part of the answer
 
         return hold
 
@@ -271,14 +271,14 @@ class AgentServer:
         if (request.content_length or 0) > LARGEST_HEARTBEAT:
             return TOO_LARGE
         try:
-            if request.content.is_eof():  # it came with its head
+            if request.content.is_eof():  # it arrived with its head
                 return await request.read()
             async with asyncio.timeout(self.patience):
                 return await request.read()
         except web.HTTPRequestEntityTooLarge:
             return TOO_LARGE
         except TimeoutError:
-            message = f"the heartbeat did not come within {self.patience:.0f} s"
+            message = f"the heartbeat did not arrive within {self.patience:.0f} s"
             return Refusal(status=408, message=message)
 
 
@@ -292,7 +292,7 @@ def _refused(refusal: Refusal) -> web.Response:
 
 
 def _names(body: bytes) -> tuple[str, str]:
-    """Uid of the run, and the worker, as a state that cannot be read as a whole gives them."""
+    """Uid of the run and name of the worker in a state that cannot be read as a whole."""
     try:
         message = parsed(body)
     except MalformedMessage:
@@ -303,7 +303,7 @@ def _names(body: bytes) -> tuple[str, str]:
 
 
 def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
-    """Why this agent is not one of ours; None once it has been heard."""
+    """Why this agent is refused; None: its state has been received."""
     run = f"run {state.run} (uid {state.run_uid})"
     if agents is None:
         return Refusal(status=410, message=f"{run} is gone: its TrainRun was deleted")
@@ -312,12 +312,12 @@ def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
     if agents.knows(state.worker) and agents.receive(state):
         return None
     worker = f"worker {state.worker} (agent {state.agent})"
-    message = f"{worker} does not belong to {run} any more: it was replaced"
+    message = f"{worker} no longer belongs to {run}: it was replaced"
     return Refusal(status=409, message=message)
 
 
 class UnservedVersion(Exception):
-    """A heartbeat in a version of the protocol that this operator does not serve."""
+    """A heartbeat in a protocol version that this operator does not support."""
 
 
 def read_state(body: bytes) -> AgentState:
@@ -326,14 +326,14 @@ def read_state(body: bytes) -> AgentState:
     version = message.get("version") if isinstance(message, dict) else None
     if isinstance(version, int) and version != VERSION:
         raise UnservedVersion(
-            f"this operator serves version {VERSION} of the agent protocol, the agent speaks "
-            f"version {version}: use the same version of operator and worker image"
+            f"this operator supports version {VERSION} of the agent protocol, but the agent uses "
+            f"version {version}. Use the same version of operator and worker image"
         )
     return AgentState.read(message)
 
 
 def shared_token(token: str) -> Authenticator:
-    """Accepts whoever knows `token` as the worker that it names: for one machine, one user."""
+    """Accepts every caller with `token` as the worker that it names: for one machine, one user."""
     any_worker = AuthenticatedCaller(
         name="this run", share="", connections=sys.maxsize, objection=lambda _state: None
     )
@@ -342,7 +342,7 @@ def shared_token(token: str) -> Authenticator:
         if hmac.compare_digest(offered.encode(errors="replace"), token.encode()):
             return any_worker
         return Refusal(
-            status=401 if not offered else 403, message="this is not the token of this run"
+            status=401 if not offered else 403, message="the token is not the token of this run"
         )
 
     return authenticate

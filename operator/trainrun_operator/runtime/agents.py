@@ -1,12 +1,11 @@
-"""What the agents of one run said last, and what they are to be answered, and how often.
+"""The newest state of one run's agents, their answers, and how often they report.
 
-Layer: runtime; no network here (see `agent_server`). Invariants: a heartbeat that arrives late
-never replaces a newer one; an agent that was replaced by another of the same worker is not heard
-again; a held request ends as soon as its answer differs from the one its agent has seen. What
-agents that train well cost the operator is bounded by how often they poll, however many there are:
-progress is told and looked at less often as the fleet grows, each second in a small one; news are
-told and looked at at once. The key of an attempt is derived anew whenever it is needed, and told to
-agents alone: it stands in no status, log, environment or store.
+Layer: runtime; no network here (see `agent_server`). Invariants: a late heartbeat never replaces a
+newer one; a replaced agent of a worker is never accepted again; a held request ends as soon as its
+answer differs from the one its agent has seen. The cost of agents that train well is bounded by how
+often they poll, however many there are: progress is reported and processed less often as the fleet
+grows, every second in a small one; other news at once. The key of an attempt is derived whenever it
+is needed and sent only to agents: no status, log, environment or store holds it.
 """
 
 from __future__ import annotations
@@ -31,71 +30,71 @@ _SALT = b"trainrun attempt key v1"
 
 def attempt_key(secret: bytes, *, run_uid: str, attempt: int) -> str:
     """Key of an attempt (64 hexadecimal digits) by HKDF-SHA256 (RFC 5869, one block of output);
-    `secret` is the operator's own, of at least 32 random bytes."""
+    `secret` is the operator's own, at least 32 random bytes."""
     extracted = hmac.digest(_SALT, secret, "sha256")
     info = json.dumps([run_uid, attempt]).encode()
     return hmac.digest(extracted, info + b"\x01", "sha256").hex()
 
 
 FLEET = 200
-"""Agents up to which those whose progress is the run's tell it each second. Others are asked so
-seldom that all of them together make 20 heartbeats a second, or poll. In gangs of ten that is 20
-passes a second, too: with 2,000 agents each run's in ten, and a status in the cluster shows
-progress every twenty."""
+"""Agents up to which those whose progress is the run's report it every second. In a larger fleet
+they report less often, at 20 heartbeats a second in all, or at their poll interval. In gangs of ten
+that is 20 passes a second, too: with 2,000 agents one pass per run in ten seconds, and a status in
+the cluster shows progress every twenty."""
 LONGEST = 10.0
-"""Seconds between two looks at the progress of a run, however large the fleet is."""
+"""Maximum seconds between two passes over the progress of a run, however large the fleet."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Cadence:
-    """Of all runs of an operator."""
+    """How often agents report progress, over all runs of an operator."""
 
     agents: int = 0
-    """How many there are."""
+    """The number of agents."""
 
     @property
     def interval(self) -> float:
-        """Seconds between two passes over a run of which only steps and metrics have changed."""
+        """Seconds between two passes over a run if only steps and metrics changed."""
         return min(max(self.agents / FLEET, PROGRESS_INTERVAL), LONGEST)
 
     def paced(self, answer: Answer) -> Answer:
-        """The answer, asking for progress as often as the fleet allows; at least with each poll."""
+        """The answer with the progress interval for this fleet, at most the poll interval."""
         stretched = answer.progress * self.agents / FLEET
         return changed(answer, progress=min(max(stretched, PROGRESS_INTERVAL), answer.poll))
 
 
 BEAT = 1.0
-"""Seconds between two signs that our own loop turns."""
+"""Seconds between two signs of life of our own event loop."""
 TOLERATED_LAG = 3.0
-"""Seconds that it may be late with one."""
+"""Seconds by which such a sign may be late."""
 LONGEST_REASON = 300
-"""Characters of why a message cannot be read."""
+"""Characters kept of the reason why a message cannot be read."""
 REPLACED = 64
-"""Agents that are remembered of a worker: an honest one has one or two in its life."""
+"""Replaced agents remembered per worker: an honest worker has one or two."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _AgentLink:
-    """The conversation with one worker's agent."""
+    """The state of the exchange with one worker's agent."""
 
     since: float
-    """When we began to listen to it (monotonic)."""
+    """When we started to listen to it (monotonic)."""
     state: AgentState | None = None
     essence: AgentState | None = None
-    """What of it is news if it changes."""
+    """The part of the state whose changes are news."""
     received_at: float = 0.0
     unreadable: str = ""
-    """Why what it says now cannot be read."""
+    """Why its newest message cannot be read."""
     unreadable_at: float = 0.0
-    """When something like that came."""
+    """When the last unreadable message arrived."""
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED))
-    """Earlier agents of the same worker: they are dead, whatever still arrives from them."""
+    """Earlier agents of the same worker: they count as dead, even if messages still arrive."""
     answer: Answer | None = None
     digest: str = ""
     held: asyncio.Future[None] | None = None
-    """Ends the request whose answer is held back."""
+    """Ends the held request."""
     held_seen: str = ""
-    """The answer that its agent has seen."""
+    """The digest of the answer that its agent has seen."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -104,31 +103,31 @@ class RunAgents:
 
     run_uid: str
     on_news: Callable[[], None]
-    """Called when something that a decision depends on has changed."""
+    """Called when something that decisions depend on has changed."""
     on_progress: Callable[[], None]
-    """Called when only steps and metrics have."""
+    """Called when only steps and metrics have changed."""
     on_heartbeat: Callable[[AgentState], None] = lambda _state: None
     """Called with every heartbeat that is not late."""
     clock: Callable[[], float] = time.monotonic
     secret: bytes = b""
-    """What keys of attempts are derived from; empty: agents are told none."""
+    """Keys of attempts are derived from it; empty: agents get no key."""
 
     def __post_init__(self) -> None:
         self._listening_since = self.clock()
         self._beaten_at: float | None = None
-        """When our loop last showed that it turns; None: nobody watches it."""
+        """When our loop last showed a sign of life; None: it is not watched."""
         self._links: dict[str, _AgentLink] = {}
         self.ordered = 0
-        """The highest attempt that an agent was told to start."""
+        """The highest attempt that an agent was ordered to start."""
         self._last_words: dict[int, AgentState] = {}
         """By slot."""
         self.workers_known = False
-        """Somebody has looked which workers there are: before that nobody is a stranger."""
+        """Whether `expect` was called: before that no worker counts as unknown."""
 
     # --------------------------------------------------------------- for the reconciler
 
     def expect(self, workers: Collection[str]) -> None:
-        """Workers that belong to the run: agents of all others are refused."""
+        """These workers belong to the run: agents of all others are refused."""
         self.workers_known = True
         for name in [name for name in self._links if name not in workers]:
             link = self._links.pop(name)
@@ -138,23 +137,23 @@ class RunAgents:
             self.admit(name)
 
     def admit(self, worker: str) -> None:
-        """This worker belongs to the run, too."""
+        """This worker also belongs to the run."""
         if worker not in self._links:
             self._links[worker] = _AgentLink(since=self.clock())
 
     @property
     def workers(self) -> int:
-        """How many belong to the run."""
+        """The number of workers of the run."""
         return len(self._links)
 
     def contact(self, worker: str) -> AgentContact:
-        """What was heard of this worker's agent."""
+        """The last contact with this worker's agent."""
         self._catch_up()
         link = self._links.get(worker)
         if link is None:
             return AgentContact(state=None, silent_for=timedelta(0))
         last = max(link.since if link.state is None else link.received_at, link.unreadable_at)
-        # After an outage of our own nobody could be heard: silence counts from its end.
+        # During an outage of our own we received nothing: silence counts from its end.
         silent = max(0.0, self.clock() - max(last, self._listening_since))
         state = link.state and aged(link.state, by=self.clock() - link.received_at)
         return AgentContact(
@@ -163,11 +162,12 @@ class RunAgents:
 
     @property
     def last_words(self) -> tuple[AgentState, ...]:
-        """Of each slot the last heartbeat of the newest agent that is gone: what it had stored."""
+        """For each slot the last heartbeat of the newest agent that is gone: it shows what that
+        agent had stored."""
         return tuple(self._last_words.values())
 
     def _keep_last_state(self, state: AgentState | None) -> None:
-        """Its agent will not be heard again."""
+        """Keep the last heartbeat of an agent that is gone."""
         if state is None:
             return
         newest = self._last_words.get(state.slot, state)
@@ -175,31 +175,31 @@ class RunAgents:
 
     @property
     def listening_for(self) -> timedelta:
-        """How long agents could be heard without interruption."""
+        """How long we have been able to receive heartbeats without interruption."""
         self._catch_up()
         return timedelta(seconds=max(0.0, self.clock() - self._listening_since))
 
     def restart_listening(self, *, grace: float = 0.0) -> None:
-        """We could not hear for a while: silence is measured anew, `grace` seconds from now."""
+        """We could not receive for a while: measure silence from now plus `grace` seconds."""
         self._listening_since = max(self._listening_since, self.clock() + grace)
 
     def beat(self) -> None:
-        """Our loop turns: to be called every BEAT seconds, from the first call on."""
+        """Our loop is alive. After the first call, call this every BEAT seconds."""
         self._catch_up()
         self._beaten_at = self.clock()
 
     def _catch_up(self) -> None:
-        # Asked for with every judgement: after a pause of this process a pass over the run may come
-        # before the next beat, and before what agents said meanwhile is read.
+        # Checked at every judgement: after a pause of this process a pass over the run may come
+        # before the next beat, and before heartbeats sent in the pause are read.
         now = self.clock()
         if self._beaten_at is not None and now - self._beaten_at > BEAT + TOLERATED_LAG:
             self._beaten_at = now
             self._listening_since = max(self._listening_since, now)
 
     def publish(self, answers: Mapping[str, Answer]) -> None:
-        """Replace all answers; whoever waits for a different one gets it at once."""
+        """Replace all answers; an agent that waits for a different one gets it at once."""
         digests: dict[int, str] = {}
-        """By answer: in a large gang most agents are given one and the same."""
+        """By answer: in a large gang most agents get the same one."""
         for name, link in self._links.items():
             answer = answers.get(name)
             if answer is not None and isinstance(answer.order, Start):
@@ -226,9 +226,9 @@ class RunAgents:
         if before is not None and before.agent != state.agent:
             link.replaced.append(before.agent)
             self._keep_last_state(before)
-            link.answer = None  # it was meant for the one before
+            link.answer = None  # it was meant for the previous agent
         elif before is not None and state.sequence <= before.sequence:
-            return True  # late or repeated: answered, but not believed
+            return True  # late or repeated: answer it, but ignore its state
         was_unreadable, link.unreadable = link.unreadable, ""
         before_essence, link.essence = link.essence, essence(state)
         link.state, link.received_at = state, self.clock()
@@ -240,7 +240,7 @@ class RunAgents:
         return True
 
     def receive_unreadable(self, worker: str, why: str) -> None:
-        """This worker's agent, if it is one of ours, lives and says what cannot be read."""
+        """This worker's agent, if it is ours, is alive but sent an unreadable message."""
         link = self._links.get(worker)
         if link is None:
             return
@@ -259,7 +259,7 @@ class RunAgents:
         """The answer for this agent; with `wait`, held back until it differs from `state.seen`.
 
         `wait` is in seconds; `on_hold` is called if it is held back, `release` ends that. None:
-        nothing is known yet that the agent should do.
+        there is nothing for the agent to do yet.
         """
         link = self._links[state.worker]
         if wait > 0 and (link.answer is None or link.digest == state.seen):
@@ -277,14 +277,14 @@ class RunAgents:
         return self._with_key(link.answer)
 
     def _with_key(self, answer: Answer | None) -> Answer | None:
-        """Here alone: what is decided, compared and told of elsewhere does not have it."""
+        """Add the key only here: answers that are decided, compared and shown do not hold it."""
         if answer is None or not isinstance(answer.order, Start) or not self.secret:
             return answer
         key = attempt_key(self.secret, run_uid=self.run_uid, attempt=answer.order.attempt)
         return replace(answer, key=key)
 
     def release(self, worker: str) -> None:
-        """This agent has more to say: it is answered at once."""
+        """This agent has something new to send: answer its held request at once."""
         if (link := self._links.get(worker)) is not None:
             _release(link)
 
@@ -312,14 +312,14 @@ def _end(held: asyncio.Future[None]) -> None:
 OUTAGE_GRACE = 45.0
 """Seconds after an outage of the API server: kube-proxy waits as long as 30 s between its tries."""
 NO_LEADER = 20.0
-"""Seconds without a leader that no crash explains, since the others wait but ten: there was an
-outage, though a process that was started since has not seen it."""
+"""Seconds without a leader that no crash explains, since followers wait only ten: there was an
+outage, even if a process started later did not see it."""
 
 
 def silence_grace(*, since_outage: float, vacant_for: float) -> float:
-    """Seconds from now in which nobody counts as silent.
+    """Seconds from now in which no agent counts as silent.
 
-    `since_outage`: seconds since the API server was back; `vacant_for`: that nobody has led.
+    `since_outage`: seconds since the API server was back; `vacant_for`: seconds without a leader.
     """
     if vacant_for > NO_LEADER:
         return OUTAGE_GRACE

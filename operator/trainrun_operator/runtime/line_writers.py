@@ -1,8 +1,8 @@
-"""Lines for whoever reads our output: at once, and no harm if nobody does any more.
+"""Writers of output lines that never block the run, even if the output is slow or closed.
 
 Layer: runtime, leaf. A terminal or a program may read more slowly than processes print, or not at
-all (Ctrl-S, a hung ssh), and a disk may be full. Nothing that leads waits for an output or fails
-with it: the oldest lines are left out, but for the last ones of each process, and the place says
+all (Ctrl-S, a hung ssh), and a disk may be full. The driver never waits for an output or fails with
+it: it drops the oldest lines, except the last ones of each process, and a line in their place says
 how many.
 """
 
@@ -19,20 +19,20 @@ from contextlib import contextmanager, suppress
 from typing import Protocol, TextIO
 
 BACKLOG = 1 << 20
-"""Bytes that wait for their reader, at most, besides what is never left out."""
+"""Maximum bytes that wait for the reader, not counting lines that are never dropped."""
 LAST = 50
-"""Lines of each process that are never left out: the last ones."""
+"""The last lines of each process, which are never dropped."""
 MAX_SPARED = 10_000
-"""Lines that wait because they are never left out, at most."""
+"""Maximum number of waiting lines that are never dropped."""
 BATCH = 100
-"""Lines that are written at once, at most."""
+"""Maximum number of lines per write."""
 
 
 class Lines(Protocol):
-    """Where lines go."""
+    """A destination of lines."""
 
     def line(self, text: str, *, source: str = "") -> None:
-        """Write it; where it has a `source`, the process that printed it, it may be left out."""
+        """Write a line; if it has a `source` (the process that printed it), it may be dropped."""
 
 
 class BlockingWriter:
@@ -47,8 +47,8 @@ class BlockingWriter:
 
 
 class NonBlockingWriter(io.TextIOBase):
-    """Stands for a stream and never waits nor fails: writes from a thread of its own, which `end`
-    waits for."""
+    """Replaces a stream and never blocks or fails: it writes from its own thread; `end` waits for
+    that thread."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class NonBlockingWriter(io.TextIOBase):
         left_out: Callable[[int], str],
         on_problem: Callable[[str], None] = lambda _problem: None,
     ) -> None:
-        """`left_out` is the line that stands in the place of so many lines; `on_problem` is told
-        once, by the thread that writes, why nothing can be written."""
+        """`left_out(n)` is the line that replaces n dropped lines; the writing thread calls
+        `on_problem` once with the reason why nothing can be written."""
         self._stream = stream
         self._left_out = left_out
         self._on_problem = on_problem
@@ -67,12 +67,12 @@ class NonBlockingWriter(io.TextIOBase):
         self._reported = False
         self._waiting: deque[tuple[bytes, str]] = deque()
         self._lines: Counter[str] = Counter()
-        """By source, how many wait."""
+        """Number of waiting lines by source."""
         self._size = 0
         self._missing = 0
-        """Lines left out before those that wait."""
+        """Lines dropped before the waiting ones."""
         self._spared: deque[bytes] = deque()
-        """Lines from between them."""
+        """Lines among the dropped ones that must still be written."""
         self._changed = threading.Condition()
         self._writes = False
         self._ends = False
@@ -94,7 +94,7 @@ class NonBlockingWriter(io.TextIOBase):
 
     @property
     def behind(self) -> bool:
-        """Something waits for its reader."""
+        """Whether lines wait for their reader."""
         return bool(self._waiting) or self._writes
 
     def write(self, text: str) -> int:
@@ -107,12 +107,12 @@ class NonBlockingWriter(io.TextIOBase):
         self._put(f"{text}\n", source)
 
     def end(self, patience: float) -> None:
-        """Wait so many seconds at most until all is written that was not left out, or somebody
-        presses Ctrl-C."""
+        """Wait at most `patience` seconds until all lines that were not dropped are written; Ctrl-C
+        ends the wait."""
         with self._changed:
             self._ends = True
             self._changed.notify()
-        # What was led is over: only its reader is waited for.
+        # The run is over: only the reader is left to wait for.
         with suppress(KeyboardInterrupt):
             self._thread.join(patience)
 
@@ -163,17 +163,18 @@ class NonBlockingWriter(io.TextIOBase):
     def _write_now(self, data: bytes) -> None:
         try:
             descriptor, rest = self._stream.fileno(), memoryview(data)
-        except io.UnsupportedOperation:  # in memory, of a program that calls us
+        except io.UnsupportedOperation:  # a stream in memory of a program that calls us
             self._stream.write(data.decode(self.encoding))
             return
         while rest:
             try:
                 rest = rest[os.write(descriptor, rest) :]
-            except BlockingIOError:  # whoever shares the terminal has made it so
+            except BlockingIOError:  # another process on the terminal made it non-blocking
                 select.select([], [descriptor], [])
 
     def _next(self) -> tuple[int, list[bytes]] | None:
-        """Waits for lines: how many are missing before them; None at the end."""
+        """Wait for lines. Returns the number of lines dropped before them, and the lines; None at
+        the end."""
         with self._changed:
             self._writes = False
             self._changed.wait_for(lambda: self._waiting or self._ends)
@@ -188,14 +189,14 @@ class NonBlockingWriter(io.TextIOBase):
 
 
 def _not_written(count: int) -> str:
-    return f"-- {count:,} lines were left out here: the output was read too slowly --"
+    return f"-- {count:,} lines were dropped here: the output was read too slowly --"
 
 
 @contextmanager
 def non_blocking(
     left_out: Callable[[int], str] = _not_written, *, patience: float = threading.TIMEOUT_MAX
 ) -> Iterator[None]:
-    """Whatever is printed meanwhile neither waits nor fails; in the end all is written, or so many
+    """Within this context printing never blocks or fails; at its end all is written, or `patience`
     seconds have passed."""
     before = sys.stdout, sys.stderr
     err = NonBlockingWriter(sys.stderr, left_out=_not_written)
@@ -214,36 +215,36 @@ def non_blocking(
 
 
 def lines_of_stdout() -> Lines:
-    """Those that are written soon, within `non_blocking`."""
+    """The writer of stdout; within `non_blocking` it writes in the background."""
     return sys.stdout if isinstance(sys.stdout, NonBlockingWriter) else BlockingWriter(sys.stdout)
 
 
 def is_behind() -> bool:
-    """What was printed waits for its reader, within `non_blocking`."""
+    """Whether printed lines wait for their reader, within `non_blocking`."""
     return getattr(sys.stdout, "behind", False)
 
 
 def problem_of_output() -> str:
-    """Why what is printed, within `non_blocking`, cannot be written; empty where it can."""
+    """Why printed lines cannot be written, within `non_blocking`; empty while they can."""
     problems = ((name, getattr(getattr(sys, name), "problem", "")) for name in ("stdout", "stderr"))
     return next((_lost(name, why) for name, why in problems if why), "")
 
 
 def _lost(name: str, why: str) -> str:
     return (
-        f"{name} cannot be written: {why}. The training goes on, and each worker's output.log has "
-        "all its lines"
+        f"{name} cannot be written: {why}. The training continues, and each worker's output.log "
+        "has all its lines"
     )
 
 
 def left_out(count: int) -> str:
-    """What people read in the place of so many lines."""
+    """The line that replaces `count` dropped lines."""
     return (
-        f"-- {count:,} lines of the processes are missing here: they came faster than they were "
-        "read. Each worker's output.log has them all; `trainrun logs` shows the last ones --"
+        f"-- {count:,} lines of the processes are missing here: the output was read too slowly. "
+        "Each worker's output.log has them all; `trainrun logs` shows the last ones --"
     )
 
 
 def source_of(worker: str, line: str) -> str:
-    """The process of a worker's line, which stands in brackets before it."""
+    """The process that printed a worker's line; its rank is in brackets at the start."""
     return f"{worker} {line.partition(']')[0] if line.startswith('[') else ''}"

@@ -1,16 +1,16 @@
-"""Where agents come in: a listening socket that gives strangers little room and little time.
+"""The listening socket for agents; it limits connections that have not authenticated.
 
-Layer: runtime. A connection is a stranger's until somebody has shown on it who he is. Invariants:
-strangers are bounded, for each address and in all, and so is their time, the handshake included,
-and how many of an address may come and go without having shown who they are;
-one who is cut was there long enough for anybody honest; who is known is not cut for what strangers
-do, and holds only so many connections himself. Nobody holds more than his share of turns: who waits
-for his own takes none of the others'. An agent that has shown who it is may still be anybody's
-program: what it says has a bounded shape, so that it costs no more than what any other says.
+Layer: runtime. A connection is unauthenticated until it has carried a good token. Invariants:
+unauthenticated connections are limited per address and in all, and so are their duration
+(handshake included) and the rate of an address's connections that end without authenticating; each
+had enough time for an honest client before it is cut; an authenticated caller is not cut because of
+others, and its own connections are limited. Each caller has a limited share of turns; waiting for
+one takes none of the others'. An authenticated agent may still be any program: its messages have a
+bounded shape, so that none costs more than another's.
 
-Workers whose image has no agent fetch it here, as a zip file that anybody may have: it holds no
-secret. A reader that is slow is cut and blocks nobody; what strangers download takes no turn of
-those who have shown a token.
+Workers whose image has no agent download it here, as a zip file that is public: it holds no secret.
+A slow reader is cut and blocks no other client; downloads without a token take no turn of those
+with one.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from aiohttp import web
 from trainrun.contract.wire import MalformedMessage, parsed
 
 FAILED_AT_ONCE = 256.0
-"""Of one address. Workers behind one address may all ask an operator that does not lead."""
+"""Per address. Workers behind one address may all contact an operator that does not lead."""
 FAILED_PER_SECOND = 50.0
-"""So many are forgotten in a second, and so many are borne for ever: a tenth of a processor."""
+"""The count falls by this many per second, so this rate is always accepted: a tenth of a CPU."""
 FAILED_ADDRESSES = 4096
-"""Addresses that are remembered at most: of more than that the one longest known is forgotten."""
+"""Maximum number of remembered addresses; beyond it the oldest is forgotten."""
 
 
 @dataclass(slots=True)
 class FailedConnections:
-    """How many there were lately."""
+    """Counts recent connections that ended without authenticating, by address."""
 
     _counts: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By address: how many, and when that was."""
+    """By address: the count, and its time."""
 
     def count(self, address: str, now: float) -> None:
-        """There was one more."""
+        """Count one more."""
         if address not in self._counts and len(self._counts) >= FAILED_ADDRESSES:
             del self._counts[next(iter(self._counts))]
         self._counts[address] = (self._of(address, now) + 1.0, now)
 
     def over_limit(self, address: str, now: float) -> bool:
-        """No other connection of this address is to be let in now."""
+        """Whether further connections of this address must be refused now."""
         number = self._of(address, now)
         if not number:
             self._counts.pop(address, None)
@@ -69,14 +69,14 @@ class FailedConnections:
 class _AddressLimit:
     turns: asyncio.Semaphore
     wanted: int = field(default=0)
-    """How many hold one or wait for one: at 0 the share is forgotten."""
+    """How many hold or await a turn; at 0 the share is forgotten."""
 
 
 class ConnectionLimiter:
-    """First come, first served, among all and within a share."""
+    """Hands out turns first come, first served, in all and per key."""
 
     def __init__(self, *, at_once: int, share: int) -> None:
-        """`at_once` in all, `share` of them for one key."""
+        """At most `at_once` turns in all, at most `share` of them for one key."""
         self._all = asyncio.Semaphore(at_once)
         self._share = share
         self._shares: dict[str, _AddressLimit] = {}
@@ -96,46 +96,47 @@ class ConnectionLimiter:
 
 
 DEEPEST = 8
-"""Objects and lists in one another."""
+"""Maximum nesting of objects and lists."""
 MOST_ITEMS = 1024
-"""Of one list: a worker has at most as many ranks and steps in the making."""
+"""Maximum items of a list: a worker has no more ranks and unfinished steps."""
 MOST_FIELDS = 1024
-"""Of one object: metrics of a report."""
+"""Maximum fields of an object, such as metrics of a report."""
 
 
 def read_shaped(body: bytes) -> Any:
-    """What this JSON says. Raises MalformedMessage, also where it is too deep or too long."""
+    """The parsed JSON. Raises MalformedMessage, also if it is too deep or too long."""
     message: Any = parsed(body)
     check_shape(message)
     return message
 
 
 def check_shape(message: object, *, path: str = "", depth: int = 0) -> None:
-    """Raises MalformedMessage naming the field that is too deep or too long."""
+    """Raises MalformedMessage, naming the field that is too deep or too long."""
     if not isinstance(message, dict | list):
         return
     if depth >= DEEPEST:
-        raise MalformedMessage(f"{path:.80}: more than {DEEPEST} levels")
+        raise MalformedMessage(f"{path:.80}: more than {DEEPEST} levels of nesting")
     if isinstance(message, list):
         if len(message) > MOST_ITEMS:
-            raise MalformedMessage(f"{path:.80}: {len(message)} items, at most {MOST_ITEMS} fit")
+            raise MalformedMessage(f"{path:.80}: {len(message)} items (limit {MOST_ITEMS})")
         for number, item in enumerate(message):
             check_shape(item, path=f"{path}[{number}]", depth=depth + 1)
         return
     if len(message) > MOST_FIELDS:
-        raise MalformedMessage(f"{path:.80}: {len(message)} fields, at most {MOST_FIELDS} fit")
+        raise MalformedMessage(f"{path:.80}: {len(message)} fields (limit {MOST_FIELDS})")
     for name, item in message.items():
         check_shape(item, path=f"{path}.{name}" if path else name, depth=depth + 1)
 
 
 MAX_UNAUTHENTICATED = 512
-"""Connections of strangers in all; each costs some 100 kB before it has said a word."""
+"""Unauthenticated connections in all; each costs some 100 kB before it sends anything."""
 UNAUTHENTICATED_PER_ADDRESS = 32
-"""Workers of one node may share an address, and all come at once after a change of the leader."""
+"""Workers of one node may share an address and all reconnect at once after a leader change."""
 MIN_SECONDS = 2.0
-"""So long a stranger is not cut for the sake of the next one: who comes too late asks again."""
+"""Seconds for which an unauthenticated connection is not cut in favour of a new one, which must
+retry."""
 TLS_SHUTDOWN_SECONDS = 1.0
-"""For the farewell by TLS."""
+"""Time limit of the TLS shutdown."""
 BACKLOG = 1024
 
 _log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Connection(asyncio.Protocol):
-    """One connection: what it brings goes on to `inner`."""
+    """One connection; passes its data on to `inner`."""
 
     listener: AgentListener
     address: str
@@ -152,10 +153,10 @@ class _Connection(asyncio.Protocol):
     transport: asyncio.Transport | None = None
     handshake: asyncio.Task[None] | None = None
     name: str = ""
-    """Who has shown that it is his; empty: a stranger's."""
+    """The authenticated caller; empty: unauthenticated."""
     deadline: asyncio.TimerHandle | None = None
     more: Callable[[], None] | None = None
-    """Called when something more comes, once."""
+    """Called once, when more data arrives."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's transports are of asyncio's class.
@@ -182,7 +183,7 @@ class _Connection(asyncio.Protocol):
         self.inner.connection_lost(exc)
 
     def cut(self) -> None:
-        """End it at once, however far it has come."""
+        """Close it at once, in any state."""
         if self.transport is not None:
             self.transport.abort()
         elif self.handshake is not None:
@@ -191,21 +192,21 @@ class _Connection(asyncio.Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class AgentListener:
-    """Listens, and knows every connection."""
+    """Listens, and tracks every connection."""
 
     receive: Callable[[], asyncio.Protocol]
-    """Makes what serves a connection."""
+    """Makes the protocol that serves a connection."""
     tls: ssl.SSLContext | None
     seconds: float
-    """From the first packet to having shown who one is."""
+    """The limit from the first packet to authentication."""
     _socket: socket.socket | None = None
     _accepting: asyncio.Task[None] | None = None
     _unauthenticated: dict[_Connection, None] = field(default_factory=dict)
     """Oldest first."""
     _of_address: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """How many of them."""
+    """Number of unauthenticated connections by address."""
     _by_caller: dict[str, list[_Connection]] = field(default_factory=dict)
-    """By who they are, oldest first."""
+    """Authenticated connections by caller, oldest first."""
     _by_inner: dict[asyncio.BaseProtocol, _Connection] = field(default_factory=dict)
     _failed: FailedConnections = field(default_factory=FailedConnections)
 
@@ -219,7 +220,7 @@ class AgentListener:
         return bound
 
     async def close(self) -> None:
-        """Let nobody in any more, and turn away who is still at the door."""
+        """Accept no more connections, and cut unauthenticated ones."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
@@ -229,7 +230,7 @@ class AgentListener:
             client.cut()
 
     def authenticated(self, inner: asyncio.BaseProtocol, name: str, *, most: int) -> None:
-        """This connection is his; of more than `most` the oldest is cut."""
+        """This connection belongs to the caller `name`; beyond `most` its oldest one is cut."""
         client = self._by_inner.get(inner)
         if client is None or client.name == name:
             return
@@ -241,32 +242,32 @@ class AgentListener:
             owned[0].cut()
 
     def give_time(self, inner: asyncio.BaseProtocol, seconds: float) -> None:
-        """This stranger may stay so long from now on."""
+        """Let this unauthenticated connection stay for `seconds` from now."""
         client = self._by_inner.get(inner)
         if client is not None and client.deadline is not None:
             client.deadline.cancel()
             client.deadline = asyncio.get_running_loop().call_later(seconds, client.cut)
 
     def on_next_data(self, inner: asyncio.BaseProtocol, more: Callable[[], None]) -> None:
-        """Call this when the next byte comes on this connection."""
+        """Call `more` when the next data arrives on this connection."""
         client = self._by_inner.get(inner)
         if client is not None:
             client.more = more
 
     def closed(self, client: _Connection) -> None:
-        """The connection has ended, or never came to be."""
+        """The connection has ended, or its handshake failed."""
         self._forget(client)
         if self._by_inner.pop(client.inner, None) is not None and not client.name:
             self._failed.count(client.address, asyncio.get_running_loop().time())
 
-    # ------------------------------------------------------------------------- letting in
+    # -------------------------------------------------------------------------- accepting
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, address = await loop.sock_accept(listening)
-            except OSError as error:  # too many files are open, most likely
+            except OSError as error:  # most likely too many open files
                 _log.warning("connections of agents cannot be accepted: %s", error)
                 await asyncio.sleep(0.2)
                 continue
@@ -298,13 +299,14 @@ class AgentListener:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(lambda: client, connection, ssl=self.tls, **times)
         except (OSError, asyncio.CancelledError) as error:
-            _log.debug("%s did not come in: %r", client.address, error)
+            _log.debug("the handshake with %s failed: %r", client.address, error)
             self.closed(client)
         finally:
             client.handshake = None
 
     def _has_room_for(self, address: str) -> bool:
-        """Room for one more stranger, made if somebody had his time."""
+        """Whether one more unauthenticated connection fits, after evicting the oldest one if it had
+        its minimum time."""
         if self._failed.over_limit(address, asyncio.get_running_loop().time()):
             return False
         if self._of_address[address] >= UNAUTHENTICATED_PER_ADDRESS:
@@ -320,7 +322,7 @@ class AgentListener:
         return True
 
     def _forget(self, client: _Connection) -> None:
-        """Count it no longer, for what it was."""
+        """Remove the connection from all counts."""
         if client.deadline is not None:
             client.deadline.cancel()
             client.deadline = None
@@ -337,33 +339,33 @@ class AgentListener:
 
 
 AT_ONCE, OF_A_RUN = 32, 8
-"""Downloads at a time, in all and of one run: a gang of a thousand must take neither our memory nor
-the time that heartbeats need."""
+"""Concurrent downloads, in all and of one run: a gang of a thousand must take neither our memory
+nor the time that heartbeats need."""
 ANONYMOUS_AT_ONCE, OF_AN_ADDRESS = 8, 4
-"""Downloads of those who show no token: in all and to one address."""
+"""Concurrent downloads without a token, in all and to one address."""
 DOWNLOAD_SECONDS = 30.0
-"""For one download, waiting for its turn not included."""
+"""The limit of one download, without the wait for its turn."""
 CHUNK = 64 * 1024
 
 
 class AgentArchive:
-    """Serves one file."""
+    """Serves the agent's zip file."""
 
     def __init__(self, path: Path, *, seconds: float = DOWNLOAD_SECONDS) -> None:
-        """`seconds`: how long a download may take."""
+        """`seconds`: the limit of a download."""
         self._path = path
         self._seconds = seconds
         self._turns = ConnectionLimiter(at_once=AT_ONCE, share=OF_A_RUN)
         self._download_turns = ConnectionLimiter(at_once=ANONYMOUS_AT_ONCE, share=OF_AN_ADDRESS)
 
     async def get(self, request: web.Request, *, share: str) -> web.StreamResponse:
-        """The file, or 404 with what is missing; `share`: the run that it is for."""
+        """The file, or 404 with the reason; `share`: the run that downloads it."""
         return await self._send(request, self._turns.of(share))
 
     async def get_anonymously(
         self, request: web.Request, listener: AgentListener
     ) -> web.StreamResponse:
-        """The same for who shows no token; `listener` lets him stay until he has it."""
+        """As `get`, for a client without a token; `listener` lets it stay for the download."""
         turn = self._download_turns.of(request.remote or "")
         return await self._send(request, turn, listener)
 
@@ -380,7 +382,7 @@ class AgentArchive:
                 content = self._content
             except OSError as error:
                 return web.Response(
-                    status=404, text=f"this operator cannot serve the agent: {error}"
+                    status=404, text=f"this operator cannot read the agent archive: {error}"
                 )
             response = web.StreamResponse(headers={"Content-Type": "application/zip"})
             response.content_length = len(content)
@@ -393,12 +395,12 @@ class AgentArchive:
             except TimeoutError:
                 if request.transport is not None:
                     request.transport.abort()
-            except ConnectionError:  # the reader has gone, which is his right
+            except ConnectionError:  # the client disconnected
                 pass
         return response
 
     @cached_property
     def _content(self) -> memoryview:
-        """The file, which is read once: a gang of a thousand fetches it a thousand times. Raises
+        """The file, read only once: a gang of a thousand fetches it a thousand times. Raises
         OSError."""
         return memoryview(self._path.read_bytes())

@@ -1,8 +1,8 @@
 """The loop of one run: wait until a pass is due, observe, decide, act.
 
 Layer: runtime; the same in a cluster and on one machine. Invariants: one pass at a time; a status
-that a decision depends on is written before anything is done about it; answers and actions follow
-from a status that has been written. Any number of wishes between two passes lead to one pass.
+that a decision depends on is written before anything acts on it; answers and actions follow
+from a written status. Any number of requests between two passes lead to one pass.
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ from trainrun_operator.worlds.base import (
 
 
 class Wakeup:
-    """The alarm clock of one run's reconciler. Not thread-safe: for the event loop's thread."""
+    """Schedules the next pass of one run. Not thread-safe: use it in the event loop's thread."""
 
     def __init__(self, progress_interval: Callable[[], float] = lambda: PROGRESS_INTERVAL) -> None:
-        """`progress_interval` is asked for the seconds in which steps and metrics alone lead to no
-        more than one pass."""
+        """`progress_interval` returns the minimum seconds between two passes that only steps and
+        metrics cause."""
         self.progress_interval = progress_interval
         self._due = 0.0
         self._passed_at = -inf
         self._earlier = asyncio.Event()
 
     def now(self) -> None:
-        """Something happened that a decision depends on."""
+        """Something happened that decisions depend on: request a pass now."""
         self._at(self.time())
 
     def soon(self) -> None:
-        """Steps or metrics changed: the progress interval after the last pass is early enough."""
+        """Steps or metrics changed: request a pass one progress interval after the last one."""
         self._at(self._passed_at + self.progress_interval())
 
     def after(self, seconds: float) -> None:
-        """No later than this."""
+        """Request a pass after at most this many seconds."""
         self._at(self.time() + seconds)
 
     async def wait(self) -> None:
-        """Return when a pass is due; all wishes so far are fulfilled by it."""
-        # Let others run, also when one pass follows the other at once.
+        """Return when a pass is due; it serves all requests so far."""
+        # Let other tasks run, even if passes follow each other directly.
         await asyncio.sleep(0)
         while (pause := self._due - self.time()) > 0:
             await self._rest(pause)
         self._due, self._passed_at = inf, self.time()
 
     def time(self) -> float:
-        """Seconds by the clock that all of this goes by."""
+        """The current time of the event loop's clock, in seconds."""
         return asyncio.get_running_loop().time()
 
     async def _rest(self, pause: float, /) -> None:
-        """Until the pause is over, or an earlier wish comes."""
+        """Wait until the pause is over, or an earlier request arrives."""
         self._earlier.clear()
         try:
             async with asyncio.timeout(None if pause == inf else pause):
@@ -89,24 +89,24 @@ class Wakeup:
 
 Decide = Callable[[Observation, RunConfig], Plan]
 Over = Callable[[Seen, Plan], bool]
-"""Whether there is nothing left to do for this loop, asked after every pass without a write."""
+"""Whether this loop has nothing left to do; checked after every pass without a write."""
 
 RETRY_FIRST, RETRY_MAX = 0.2, 10.0
-"""Seconds before a failed pass is tried again; doubled each time."""
+"""Seconds before a failed pass is retried; doubled each time."""
 NO_WAKE_MAX = 1.0
-"""Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
+"""Seconds of that pause which news cannot shorten: otherwise they cause a storm of retries."""
 
 REST = 8.0
-"""Times the CPU time of a pass that found nothing to do, until the next: while a large gang
+"""Rest after a pass that found nothing to do, as a multiple of its CPU time: while a large gang
 gathers, the news of many workers share a pass, and agents are answered in between."""
 REST_MAX = 0.3
-"""Seconds of it: a gang of a thousand, whose pass takes 0.1 s, must not wait longer to be seen."""
+"""Maximum rest in seconds: a gang of a thousand, whose pass takes 0.1 s, must not wait longer."""
 WHILE_STARTING = 3.0
-"""Times as long, and as long at most, while workers start that have not called yet: that takes them
-seconds, and until they have called most passes find nothing to do."""
+"""Factor for both while starting workers have not called yet: that takes them seconds, and until
+then most passes find nothing to do."""
 
 NOTABLE_INTERVAL = 1.0
-"""Seconds between two writes for display where more than step, metrics or checkpoint changed."""
+"""Seconds between two display-only writes if more than step, metrics or checkpoint changed."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,15 +121,15 @@ class Reconciler:
     events: EventSink
     wakeup: Wakeup
     name: str = ""
-    """Of the run: before each line of the log, where there are several."""
+    """The run's name, a prefix of each log line if there are several runs."""
     rerecord: timedelta = timedelta(0)
-    """Events of a leader before that are younger than this are told again."""
+    """Events of an earlier leader younger than this are emitted again."""
     on_pass: Callable[[float], None] = lambda _seconds: None
-    """Told how many seconds each pass took."""
+    """Called with the seconds that each pass took."""
     cpu: Callable[[], float] = time.thread_time
     """The CPU seconds that this thread has used."""
     transient: tuple[type[Exception], ...] = ()
-    """See Mishaps; so for the next one."""
+    """This and `on_error`: see RepeatedErrors."""
     on_error: Callable[[Kind], None] = lambda _kind: None
 
     def __post_init__(self) -> None:
@@ -137,20 +137,20 @@ class Reconciler:
             world=self.world, events=self.events, transient=self.transient, on_error=self.on_error
         )
         self._seen: Observation | None = None
-        """By the pass that is made, or was made last."""
+        """The observation of the current or last pass."""
         self._prefix = f"{self.name}: " if self.name else ""
         self._emitted: tuple[HistoryEntry, ...] | None = None
-        """The history as it was read last."""
+        """The history as it was last read; its events have been emitted."""
         self._heartbeat_timeout: timedelta | None = None
-        """As the last pass has seen it."""
+        """The timeout that the last pass used."""
         self._displayed_at = -inf
         self._logged = ("", "")
         self._trouble = ""
         self._patience = 0.0
-        """Part of REST and REST_MAX that follows the last pass; 0: it found something to do."""
+        """Factor of REST and REST_MAX after the last pass; 0: it found something to do."""
 
     async def run(self, over: Over) -> None:
-        """Pass whenever something happened or is due, until `over`."""
+        """Make a pass whenever something happened or is due, until `over`."""
         failures = 0
         while True:
             await self.wakeup.wait()
@@ -166,12 +166,12 @@ class Reconciler:
                 failures += 1
                 if isinstance(error, StatusRefused):
                     self._repeated_errors.refused(error, tries=failures)
-            # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
-            # must not be left alone because of it. The next pass starts from fresh facts.
+            # The supervised loop: no failure of one pass (disk full, API down, a bug) may end the
+            # run's reconciler. The next pass starts from fresh facts.
             except Exception as error:  # noqa: BLE001
                 pause = self._retry(failures)
                 failures += 1
-                _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
+                _log.exception("%sa pass failed; retrying in %.1f s", self._prefix, pause)
                 await self._repeated_errors.failed(error, tries=failures, seen=self._seen)
             finally:
                 self.on_pass(time.perf_counter() - begun)
@@ -184,16 +184,16 @@ class Reconciler:
         return pause
 
     def _log_trouble(self, message: str) -> None:
-        # Once, not with every retry: it is for a user to do something about.
+        # Once, not with every retry: a user must act on it.
         if message != self._trouble:
             self._trouble = message
             _log.error("%s%s", self._prefix, message)
 
     async def _one_pass(self, over: Over) -> bool:
-        self._seen = None  # until it is known what this pass goes by: no older status is written
+        self._seen = None  # until this pass has observed: no older status may be written
         seen = await self.world.observe(self.agents)
         if self._is_edited(seen.config.heartbeat_timeout):
-            self.agents.restart_listening()  # agents went by the old one until now
+            self.agents.restart_listening()  # agents used the old timeout until now
             seen = await self.world.observe(self.agents)
         before = self._seen = seen.observation
         self.agents.expect({worker.name for worker in before.workers})
@@ -208,7 +208,7 @@ class Reconciler:
         self.events.emit(PassEnded(time=before.now, plan=plan, workers=before.workers))
         ended = failure is None and over(seen, plan)
         after = plan.status if failure is None else keep_operator_error(before.status, plan.status)
-        # Lazily, since it is for display only; but the last word on a run is always written.
+        # Lazily, since it is for display only; but a run's final status is always written.
         await self._display(before.status, after, now=ended)
         if failure is not None:
             raise failure
@@ -228,13 +228,13 @@ class Reconciler:
         self.wakeup.now()
 
     async def _act(self, plan: Plan) -> BaseException | None:
-        """What one of the actions has met: it keeps neither the others nor the status."""
+        """Apply all actions; returns one's error, which blocks neither the others nor the status."""
         self.agents.publish(plan.answers)
         for action in plan.actions:
             if isinstance(action, CreateWorker):
-                # Its first heartbeat may be faster than our next look at the world.
+                # Its first heartbeat may arrive before our next observation.
                 self.agents.admit(action.name)
-        # Together, since each may be a request of its own.
+        # Concurrently, since each may be a separate request.
         applied = (self.world.apply(action) for action in plan.actions)
         outcomes = await asyncio.gather(*applied, return_exceptions=True)
         return next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
@@ -247,11 +247,11 @@ class Reconciler:
             interval = min(interval, NOTABLE_INTERVAL)
         wait = self._displayed_at + interval - asyncio.get_running_loop().time()
         if wait > 0 and not now:
-            # In a large fleet the next look at its progress tells it: no pass is made for that.
+            # In a large fleet the next pass over its progress shows it: make no pass just for that.
             least = self.wakeup.progress_interval() if only_progress else 0.0
             self.wakeup.after(max(wait, least))
             return
-        self._seen = None  # it is not what is written any more
+        self._seen = None  # it no longer matches the written status
         try:
             await self.world.write_status(after)
         except StatusConflict:
@@ -259,7 +259,8 @@ class Reconciler:
         self._displayed_at = asyncio.get_running_loop().time()
 
     def _emit_history(self, seen: Observation) -> None:
-        """What a status says has happened, once: whether we wrote it, and heard so, or not."""
+        """Emit new entries of the status's history once, even if the answer to our write got
+        lost."""
         emitted, history = self._emitted, seen.status.history
         if emitted is None:
             emitted = tuple(entry for entry in history if seen.now - entry.time >= self.rerecord)
@@ -281,7 +282,7 @@ def _patience(seen: Observation) -> float:
 
 
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
-    """What changes all the time while all is well."""
+    """Whether only fields differ that change all the time while all is well."""
     otherwise = replace(
         after,
         progress=before.progress,

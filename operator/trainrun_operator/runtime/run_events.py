@@ -1,9 +1,9 @@
-"""What happens during a run, told to whoever shows it: plain lines, JSON, a live view.
+"""Events of a run for its displays: plain lines, JSON, a live view; and repeated operator errors.
 
-Layer: runtime. Emitting never blocks and never fails the pass that emits. What of our own goes
-wrong is told to the run's user as `OperatorError`, and is never an incident: a pass that fails
-decides nothing, so it costs no budget; but a run that nobody leads must not look like one that is
-well. The condition goes with the first pass that succeeds.
+Layer: runtime. Emitting never blocks and never fails the pass that emits. The operator's own errors
+are reported to the run's user as `OperatorError` and are never incidents: a failed pass decides
+nothing, so it costs no budget; but a run without working passes must not look healthy. The first
+pass that succeeds removes the condition.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from trainrun_operator.core.run.status_size import fitted
 from trainrun_operator.worlds.base import World
 
 PATIENT_TRIES = 8
-"""Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
-has just been started refuses everything until it has read the roles."""
+"""Failed passes in a row before a transient error is reported: 22 s. An API server that has just
+started refuses everything until it has read the roles."""
 MAX_REPORTED = 5
-"""Different ones that are told until a pass succeeds."""
+"""Different errors that are reported until a pass succeeds."""
 LONGEST_ERROR = 300
-"""Characters of an exception that are told."""
+"""Characters of an exception that are reported."""
 REMEDY = (
-    "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
-    "every 10 s at least; its log says more. "
+    "the run stays unchanged, nothing is charged to its budgets, and the operator retries at "
+    "least every 10 s. "
 )
-OURS = "Grant the right that it lacks, or report the bug"
-THEIRS = "Grant the right that is missing, or repair the webhook or policy that refuses"
+OURS = "See the operator's log; grant the missing permission, or report the bug"
+THEIRS = (
+    "See the operator's log; grant the missing permission, or repair the webhook or policy that "
+    "refuses"
+)
 """What to do about a bug or the machine, and about the answer of an API server."""
 Kind = Literal["PassFailed", "StatusRefused"]
 
@@ -53,7 +56,7 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassEnded:
-    """A pass ended with nothing to write first: this is the state of affairs."""
+    """A pass ended with nothing to write first: the current state of the run."""
 
     time: datetime
     """UTC."""
@@ -73,10 +76,10 @@ RunNews = RunEvent | PassEnded | Output
 
 
 class EventSink(Protocol):
-    """Somebody who wants to know."""
+    """A receiver of a run's news."""
 
     def emit(self, news: RunNews) -> None:
-        """Take note; returns at once."""
+        """Take one item; returns at once."""
 
 
 class Fanout:
@@ -86,19 +89,19 @@ class Fanout:
         self._sinks = tuple(sinks)
 
     def emit(self, news: RunNews) -> None:
-        """Tell everyone."""
+        """Pass it to every sink."""
         for sink in self._sinks:
             sink.emit(news)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RepeatedErrors:
-    """Of one run, as long as we lead it."""
+    """Reports the operator's repeated errors of one run, while we lead it."""
 
     world: World
     events: EventSink
     transient: tuple[type[Exception], ...] = ()
-    """Errors of these classes come and go."""
+    """Errors of these classes may pass by themselves."""
     on_error: Callable[[Kind], None] = lambda _kind: None
     """Counts them."""
 
@@ -110,7 +113,7 @@ class RepeatedErrors:
         self._reported.clear()
 
     async def failed(self, error: Exception, *, tries: int, seen: Observation | None) -> None:
-        """The last so many passes have failed, the newest with this; `seen` is what is written."""
+        """The last `tries` passes failed, the newest with `error`; `seen` is the stored status."""
         self.on_error("PassFailed")
         if isinstance(error, self.transient) and tries < PATIENT_TRIES:
             return
@@ -119,12 +122,12 @@ class RepeatedErrors:
         if seen is None:
             return
         condition = seen.status.condition(OPERATOR_ERROR)
-        # What the core says of agents stays: it would say it again, and both write for ever.
+        # Keep the core's condition about agents: it would write it again, and both without end.
         if condition is None or (new and condition.reason == "PassFailed"):
             await self._write_condition(seen, message)
 
     def refused(self, error: Exception, *, tries: int) -> None:
-        """The status cannot be written, the last so many times: only an event can say so."""
+        """The last `tries` writes of the status were refused: only an event can report it."""
         self.on_error("StatusRefused")
         if isinstance(error.__cause__, self.transient) and tries < PATIENT_TRIES:
             return
@@ -143,7 +146,7 @@ class RepeatedErrors:
 
     async def _write_condition(self, seen: Observation, message: str) -> None:
         if not seen.installation.may_lead(seen.status.holder):
-            return  # nothing is written over what another one leads
+            return  # do not write over another installation's run
         condition = Condition(
             type=OPERATOR_ERROR,
             status="True",
@@ -155,12 +158,12 @@ class RepeatedErrors:
         status = with_marks(seen.status, condition)
         try:
             await self.world.write_status(fitted(status))
-        except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
+        except Exception as error:  # noqa: BLE001 - the event reports it, and the pass is retried
             _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
 
 
 def keep_operator_error(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
-    """The status `after` of a pass that has failed in part, with what `before` says of that."""
+    """The status `after` of a pass that failed in part, with the OperatorError of `before`."""
     condition = before.condition(OPERATOR_ERROR)
     if condition is None or after.condition(OPERATOR_ERROR) is not None:
         return after
@@ -168,7 +171,7 @@ def keep_operator_error(before: TrainRunStatus, after: TrainRunStatus) -> TrainR
 
 
 def one_line(error: Exception) -> str:
-    """Class, message and place, without what looks like a secret."""
+    """Class, message and place of an error, with apparent secrets masked."""
     lines = cleaned(str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     text = shortened(masked(text), LONGEST_ERROR)

@@ -1,7 +1,7 @@
-"""What a world is: where workers live, and what the reconciler may ask of it.
+"""The interface of a world: where workers live, and what the reconciler uses of it.
 
-Layer: worlds. Nothing above knows which world it talks to; nothing in a world decides anything: it
-gathers facts and carries out actions, each of which is idempotent by the worker's name.
+Layer: worlds. No layer above knows which world it uses; a world decides nothing: it gathers facts
+and carries out actions, each idempotent by the worker's name.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from trainrun_operator.core.run.config import RunConfig
 
 
 class StatusConflict(TrainRunError):
-    """Somebody else has written the status since it was observed: observe again."""
+    """Another process wrote the status since it was observed: observe again."""
 
 
 class StatusUnwritable(TrainRunError):
-    """The status cannot be written now (disk full, storage gone): nothing is decided meanwhile."""
+    """The status cannot be written now (disk full, storage gone): decide nothing meanwhile."""
 
 
 class StatusRefused(StatusUnwritable):
-    """The status is not accepted (no right, not valid), and will not be before somebody helps."""
+    """The status is not accepted (no permission, not valid) until a user intervenes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContact:
-    """What was heard of one worker's agent."""
+    """The last contact with one worker's agent."""
 
     state: AgentState | None
-    """Its last heartbeat; None: never heard."""
+    """Its last heartbeat; None: none received."""
     silent_for: timedelta
-    """Since that heartbeat, or since we began to listen to it; since the last message that could
-    not be read, if that is newer."""
+    """Time since that heartbeat, or since we started to listen to it; since the last unreadable
+    message, if that is newer."""
     unreadable: str = ""
-    """Why the messages since then cannot be read; "" where there are none."""
+    """Why the messages since then cannot be read; "" if there are none."""
 
 
 class Agents(Protocol):
-    """The agents of one run, as the agent server knows them."""
+    """The agents of one run, as the agent server tracks them."""
 
     def contact(self, worker: str) -> AgentContact:
-        """What was heard of this worker's agent."""
+        """The last contact with this worker's agent."""
 
     @property
     def listening_for(self) -> timedelta:
-        """How long agents could be heard without interruption."""
+        """How long we have been able to receive heartbeats without interruption."""
 
     @property
     def ordered(self) -> int:
-        """The highest attempt that an agent was told to start; 0: none."""
+        """The highest attempt that an agent was ordered to start; 0: none."""
 
     @property
     def last_words(self) -> tuple[AgentState, ...]:
-        """Of each slot the last heartbeat of the newest agent whose worker is gone."""
+        """For each slot the last heartbeat of the newest agent whose worker is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +74,16 @@ class World(Protocol):
 
     @property
     def display_interval(self) -> float:
-        """Seconds between two writes of a status that only changed for display."""
+        """Seconds between two writes of a status whose changes are for display only."""
 
     async def observe(self, agents: Agents) -> Seen:
         """Gather the facts of one pass."""
 
     async def write_status(self, status: TrainRunStatus) -> None:
-        """Write the status over the one observed last.
+        """Write the status over the last observed one.
 
         Raises StatusConflict and StatusUnwritable.
         """
 
     async def apply(self, action: Action) -> None:
-        """Carry out one action; doing it again changes nothing."""
+        """Carry out one action; repeating it changes nothing."""

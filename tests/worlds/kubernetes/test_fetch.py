@@ -186,7 +186,7 @@ async def test_an_operator_without_an_agent_says_what_is_missing(place: Place) -
     place.archive.unlink()
     worker = await place.fetch()
     told = await complaint(worker)
-    assert "404 this operator cannot serve the agent: [Errno 2] No such file" in told
+    assert "404 this operator cannot read the agent archive: [Errno 2] No such file" in told
     place.pack()
     assert (await ended(worker))[0] == 7
 

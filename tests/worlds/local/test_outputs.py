@@ -95,7 +95,7 @@ def test_an_output_that_cannot_be_written_is_told_once_and_the_run_succeeds(
     driver = start(runs, "--verbose", shell=shell)
     assert driver.wait(TIMEOUT) == 0
     assert (runs.folder / "err").read_text() == (
-        f"trainrun: stdout cannot be written: {why}. The training goes on, and each worker's "
+        f"trainrun: stdout cannot be written: {why}. The training continues, and each worker's "
         "output.log has all its lines\n"
     )
     told = condition(runs, "OutputLost")
