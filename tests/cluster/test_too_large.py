@@ -56,7 +56,7 @@ def test_what_is_too_large_is_known_and_why() -> None:
     assert run.learn(with_text(LARGEST, version=2))
 
     assert run.current.number == 2
-    assert run.too_large.startswith("the object has 512 KiB, and more than 512 KiB are not read:")
+    assert run.too_large.startswith("the object is too large: 512 KiB (limit 512 KiB). Move large")
 
 
 def test_a_run_that_is_too_large_from_the_first_is_not_led_and_comes_back_when_it_shrinks() -> None:
@@ -146,7 +146,7 @@ async def test_a_run_that_is_too_large_says_so_and_what_runs_goes_on(
     with place.operator(f"{namespace}-system"):
         eventually(told, timeout=SOON)
         assert told().startswith("the object has ")
-        assert "more than 512 KiB are not read" in told()
+        assert "(limit 512 KiB)" in told()
         assert place.pods() == {}
 
         await edit()

@@ -228,7 +228,7 @@ class Reconciler:
         self.wakeup.now()
 
     async def _act(self, plan: Plan) -> BaseException | None:
-        """Apply all actions; returns one's error, which blocks neither the others nor the status."""
+        """Apply all actions; an error, which is returned, blocks neither others nor the status."""
         self.agents.publish(plan.answers)
         for action in plan.actions:
             if isinstance(action, CreateWorker):

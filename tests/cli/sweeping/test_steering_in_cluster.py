@@ -128,7 +128,7 @@ def test_who_may_not_is_told_which_role_would_let_him(
     assert blind.exit_code == 2
     assert blind.output.count("\n") == 1
     assert 'cannot get resource "trainsweeps"' in blind.output
-    assert f"ask whoever administers the cluster for the role view {role} get" in blind.output
+    assert f"ask the cluster's administrator for the role view {role} get" in blind.output
 
     objects = cluster.objects
     resource = "--resource=trainsweeps.trainrun.dev"
@@ -148,7 +148,7 @@ def test_a_cluster_without_sweeps_is_told_so(
     monkeypatch.setenv("KUBECONFIG", str(own_apiserver.kubeconfig(tmp_path / "config")))
     found = ask("pause", "default/lr", 1)
     assert found.exit_code == 2
-    assert "this cluster knows no TrainSweep (" in found.output
+    assert "this cluster has no CRD for TrainSweep (" in found.output
     assert "install the operator's chart there, or choose another cluster" in found.output
 
 
@@ -163,7 +163,7 @@ def test_a_cluster_that_does_not_answer_or_is_not_configured_is_one_line(
             away = call(*words)
             assert away.exit_code == 2
             assert away.output.startswith("error: the cluster of your kubeconfig does not answer (")
-            assert "see whether `kubectl cluster-info` reaches it" in away.output
+            assert "check whether `kubectl cluster-info` reaches it" in away.output
             assert away.output.count("\n") == 1
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     none = ask("pause", "team/lr", 1)

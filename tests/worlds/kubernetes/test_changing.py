@@ -65,6 +65,6 @@ def test_a_sweep_that_never_rests_is_left_alone(objects: TrainRuns) -> None:
     with pytest.raises(ClusterRefused) as caught:
         change_sweep("lr", objects.namespace, users.decide)
     assert str(caught.value) == (
-        f"{objects.namespace}/lr was changed by somebody else 10 times meanwhile: try again"
+        f"{objects.namespace}/lr was not changed: it was modified concurrently 10 times. Retry"
     )
     assert 1 not in users.paused()

@@ -230,9 +230,9 @@ async def test_a_python_that_is_too_old_is_told_so(place: Place, version: tuple[
         code, _, lines = await ended(await place.fetch(interpreter))
     assert code == 2
     assert lines[-1] == (
-        f"trainrun: {interpreter} is Python {version[0]}.{version[1]} and the agent needs Python "
-        "3.10 or newer; use an image that has one, and name it as the first word of the worker's "
-        "command where python3 is another"
+        f"trainrun: {interpreter} is Python {version[0]}.{version[1]}, but the agent needs Python "
+        "3.10 or newer. Use an image that has it; if python3 is another one, name it as the first "
+        "word of the worker's command"
     )
 
 

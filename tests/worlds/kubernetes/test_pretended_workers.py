@@ -279,7 +279,7 @@ async def test_a_name_that_a_stranger_has_taken_is_told_and_the_stranger_left_al
     refused: tuple[Refused, ...] = (await led.observe()).refused
     assert [(r.name, r.reason) for r in refused] == [("digits-0-1", "NameTaken")]
     assert refused[0].message == (
-        "pod digits-0-1 exists and does not belong to this run; delete it"
+        "pod digits-0-1 exists but does not belong to this run; delete it"
     )
     assert (await led.observe()).workers == ()
     assert "deletionTimestamp" not in (await led.get("digits-0-1"))["metadata"]

@@ -361,7 +361,7 @@ async def test_a_large_spec_that_is_edited_meanwhile_is_waited_for_and_not_refus
     await api.close()
 
     assert {(it.reason, it.message) for it in refused} == {
-        ("Unavailable", "the spec that the run goes by is not stored any more: edit it again")
+        ("Unavailable", "the API server no longer has the spec in use: edit the run again")
     }
     assert (len(refused), len(fake.of("list")), fake.bodies) == (50, 1, [])
 

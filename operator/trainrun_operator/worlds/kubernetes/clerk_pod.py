@@ -1,8 +1,8 @@
-"""The pod of a sweep's clerk: our image, with the access to the storage that trials have.
+"""The pod of a sweep's clerk: our image, with the same access to the storage as trials.
 
-Layer: worlds/kubernetes; pure. It bears the same labels and the same seal as a worker, with the
-sweep in the place of the run: so its token is reviewed, and its end is seen, as theirs. Invariant:
-it works under the restricted Pod Security profile.
+Layer: worlds/kubernetes; pure. It has the same labels and the same signature as a worker, with the
+sweep in place of the run: so its token is reviewed, and its end is observed, like a worker's.
+Invariant: it works under the restricted Pod Security profile.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from trainrun_operator.worlds.kubernetes.render import (
 from trainrun_operator.worlds.kubernetes.sweep_objects import owner_reference
 
 PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
-"""Of our image; the last has what talks to stores, Optuna, cmaes: no business of the operator."""
+"""Paths in our image; the last holds store clients, Optuna and cmaes, which the operator does not
+need."""
 USER = 65532
-"""Of our image."""
+"""The user of our image."""
 REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 LIMITS = {"memory": "1Gi"}
-"""Of a clerk whose sweep says nothing: Optuna and some thousand trials take 150 MiB."""
+"""The default limit of a clerk: Optuna and some thousand trials take 150 MiB."""
 TMP = "/tmp"
-"""What Python needs beside a root file system that is read only."""
+"""A writable folder for Python, since the root file system is read-only."""
 TMP_VOLUME = "trainrun-tmp"
 GONE_AFTER = 10
-"""Seconds that it stays on a node that does not answer: the next one is as good."""
+"""Seconds that it stays on an unreachable node: a new clerk is as good."""
 _SHARED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "volumes")
-"""What of the trials' pods gives access to the storage, and leads to it."""
+"""Fields of the trials' pods that give access to the storage."""
 
 Object = dict[str, Any]
 
@@ -52,12 +53,12 @@ _SECURITY: Object = {
     "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""Where the template does not say otherwise: files of trials belong to its user."""
+"""Defaults, which the template overrides: files of trials belong to its user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClerkImage:
-    """What clerks are made from."""
+    """The image of clerks."""
 
     image: str
     pull_policy: str = "IfNotPresent"
@@ -69,7 +70,7 @@ _NO_IMAGE, _NOWHERE = ClerkImage(image=""), OperatorPlace(url="", ca_pem="", sig
 def clerk_pod(
     sweep: TrainSweep, *, creation: int, image: ClerkImage, place: OperatorPlace
 ) -> Object:
-    """The pod of a clerk; `creation` counts those of the sweep, from 1."""
+    """The pod of a clerk; `creation` numbers the sweep's clerks from 1."""
     name = f"{sweep.metadata.name}-{names.CLERK}-{creation}"
     return {
         "apiVersion": "v1",
@@ -80,14 +81,14 @@ def clerk_pod(
 
 
 def clerk_hash(sweep: TrainSweep) -> str:
-    """Differs whenever what the sweep says of its clerk makes another pod."""
+    """A hash that changes whenever the sweep's spec leads to another clerk pod."""
     text = json.dumps(_spec(sweep, _NO_IMAGE, _NOWHERE), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def resources_of(sweep: TrainSweep) -> dict[str, Object]:
-    """Requests and limits: what the sweep names, and of all else ours. A limit of theirs may be
-    less than a request of ours, so what is named in one of them is taken from theirs alone."""
+    """Requests and limits: the sweep's, else our defaults. A limit of theirs may be lower than our
+    request, so a resource that they name in either is taken only from theirs."""
     given = sweep.spec.clerk.resources
     named = {*given.requests, *given.limits}
     return {
@@ -114,7 +115,7 @@ def _spec(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _security(theirs.get("securityContext") or {}),
-        # Of those that fit a taint the first one counts, and theirs may tolerate all for ever.
+        # The first toleration that matches a taint counts, and theirs may tolerate all forever.
         "tolerations": [
             *(_tolerated(taint) for taint in ("not-ready", "unreachable")),
             *(theirs.get("tolerations") or ()),
@@ -125,7 +126,7 @@ def _spec(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
 
 
 def next_creation(pods: Collection[PodFact]) -> int:
-    """The number of the next one."""
+    """The number of the next clerk."""
     return 1 + max((pod.creation for pod in pods), default=0)
 
 
@@ -145,7 +146,7 @@ def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace)
 def _security(theirs: Object) -> Object:
     security = {**_SECURITY, **theirs}
     if security["runAsUser"] == 0 and "runAsNonRoot" not in theirs:
-        del security["runAsNonRoot"]  # the kubelet starts nothing that contradicts itself
+        del security["runAsNonRoot"]  # the kubelet refuses this contradiction
     return security
 
 
@@ -175,7 +176,8 @@ def _container(
 
 
 def _mounts(theirs: Object, volumes: list[Object]) -> Iterator[Object]:
-    """Theirs, as far as the clerk has the volumes: workers have one more, `trainrun`."""
+    """The container's mounts whose volumes the clerk has (workers also have `trainrun`), and
+    ours."""
     there = {volume.get("name") for volume in volumes}
     mounts = [mount for mount in theirs.get("volumeMounts") or () if mount.get("name") in there]
     yield from (mount for mount in mounts if not is_mounted_at(mount, names.TOKEN_MOUNT))
@@ -185,7 +187,8 @@ def _mounts(theirs: Object, volumes: list[Object]) -> Iterator[Object]:
 
 
 def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> list[Object]:
-    """As of the container that trains: what gives it access to the storage may stand there."""
+    """The variables of the training container, which may hold credentials for the storage, and
+    ours."""
     config = ClerkConfig(
         sweep=f"{sweep.metadata.namespace}/{sweep.metadata.name}",
         sweep_uid=sweep.metadata.uid,

@@ -1,9 +1,9 @@
-"""Brings the agent into a worker's container and becomes it: the first process of every worker.
+"""Fetches the agent into a worker's container and becomes it: the first process of every worker.
 
-Layer: outside of all packages: its text is what the container's Python runs, with `-I -S -c`. It
-knows nothing but the standard library, and any Python can read it, since it has to say that one is
-too old. The operator is asked until it answers: nothing could begin without it anyway. Where its
-Service leads nowhere, an address of the configuration may.
+Layer: outside of all packages: the container's Python runs this text with `-I -S -c`. It uses only
+the standard library, and any Python can parse it, so that it can report one that is too old. It
+retries until the operator answers: without it nothing can start. If the Service does not work, it
+tries the addresses in the configuration.
 """
 
 import sys
@@ -13,7 +13,7 @@ ARCHIVE = "/trainrun/agent.zip"
 
 
 def refuse(message):
-    """Tell what is wrong, also to `kubectl describe pod`, and leave with code 2."""
+    """Report the error, also for `kubectl describe pod`, and exit with code 2."""
     sys.stderr.write("trainrun: %s\n" % message)
     try:
         with open("/dev/termination-log", "w") as log:
@@ -25,8 +25,8 @@ def refuse(message):
 
 if sys.version_info < OLDEST:
     refuse(
-        "%s is Python %d.%d and the agent needs Python %d.%d or newer; use an image that has one, "
-        "and name it as the first word of the worker's command where python3 is another"
+        "%s is Python %d.%d, but the agent needs Python %d.%d or newer. Use an image that has it; "
+        "if python3 is another one, name it as the first word of the worker's command"
         % ((sys.executable,) + tuple(sys.version_info[:2]) + OLDEST)
     )
 
@@ -43,7 +43,7 @@ from urllib.parse import urlsplit  # noqa: E402
 
 
 def identity(config):
-    """The header that shows who asks: those who do not show it are served last."""
+    """The header with the worker's token; downloads without it are served last."""
     try:
         with open(config["token_file"]) as file:
             return {"Authorization": "Bearer " + file.read().strip()}
@@ -52,10 +52,10 @@ def identity(config):
 
 
 def ask(service, address, trust, headers):
-    """Ask once and return the archive. Raises OSError and HTTPException.
+    """Send one request and return the archive. Raises OSError and HTTPException.
 
-    With an address it is dialled; the certificate must be for the service's name all the same. Not
-    by urllib.request: a proxy that the environment names is for the training.
+    If an address is given, dial it; the certificate must still be for the service's name. Not by
+    urllib.request: a proxy in the environment is for the training.
     """
     operator = http.client.HTTPSConnection(service, timeout=30, context=trust)
     try:
@@ -74,7 +74,7 @@ def ask(service, address, trust, headers):
 
 
 def fetch(config):
-    """Ask the operator for the agent, and again until it is there."""
+    """Request the agent from the operator until it arrives."""
     service = urlsplit(config["operator_url"]).netloc
     trust = ssl.create_default_context(cadata=config["ca"])
     pause, reported = 0.2, ""
@@ -96,7 +96,7 @@ def fetch(config):
 
 
 def keep(archive):
-    """Write the archive; a volume that cannot be written is nothing to wait for."""
+    """Write the archive; refuse if the volume is not writable, since waiting would not help."""
     try:
         with open(ARCHIVE, "wb") as file:
             file.write(archive)
@@ -106,10 +106,10 @@ def keep(archive):
 
 def main():
     """Become the agent."""
-    # To process 1 of a container a SIGTERM without a handler is lost.
+    # In process 1 of a container a SIGTERM without a handler has no effect.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     keep(fetch(json.loads(os.environ["TRAINRUN_AGENT_CONFIG"])))
-    # Not by exec: Python itself and half of what the agent imports are here already.
+    # Not by exec: Python and half of the agent's imports are loaded already.
     sys.path.insert(0, ARCHIVE)
     importlib.import_module("run").start()
 

@@ -1,39 +1,39 @@
-"""Every name that TrainRun gives in a cluster: labels, annotations, volumes, paths, variables.
+"""Every name that TrainRun uses in a cluster: labels, annotations, volumes, paths, variables.
 
-Layer: worlds/kubernetes, leaf. Each is spelled here once; users select and debug by them, so they
-are part of what TrainRun promises.
+Layer: worlds/kubernetes, leaf. Each is defined here once; users select and debug by them, so they
+are part of TrainRun's public interface.
 """
 
 from __future__ import annotations
 
 RUN_LABEL = "trainrun.dev/run"
-"""Name of the TrainRun, for people and log tools."""
+"""Name of the TrainRun, for users and log tools."""
 RUN_UID_LABEL = "trainrun.dev/run-uid"
-"""Its uid: what informers select by."""
+"""Its uid; informers select by it."""
 SLOT_LABEL = "trainrun.dev/slot"
 """The worker's number in the gang, its node rank."""
 CREATION_LABEL = "trainrun.dev/creation"
-"""The attempt for which the worker was created; with the slot it makes the name."""
+"""The attempt for which the worker was created; part of its name, with the slot."""
 TEMPLATE_HASH_LABEL = "trainrun.dev/template-hash"
-"""Of the pod template that the worker was made from."""
+"""Hash of the worker's pod template."""
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "trainrun"
 SIGNATURE_ANNOTATION = "trainrun.dev/signature"
-"""Proof that an operator of this installation has created the pod, see `signature_of`."""
+"""Proof that an operator of this installation created the pod, see `signature_of`."""
 AVOIDS_ANNOTATION = "trainrun.dev/avoids"
-"""Nodes that the pod is kept away from, with commas: workers were lost there just before."""
+"""Nodes that the pod must avoid, separated by commas: workers were lost there just before."""
 STAYS = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
-"""Annotations that keep autoscalers from moving a pod for the sake of packing."""
+"""Annotations that stop autoscalers from moving a pod for bin packing."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 
 AUDIENCE = "trainrun-agents"
-"""Of the tokens that agents show to the operator: they are good for nothing else."""
+"""Audience of the tokens that agents send to the operator; they work nowhere else."""
 
 VOLUME = "trainrun"
-"""Agent, staging and downloads. A template that defines a volume of this name chooses its disk."""
+"""Agent, staging and downloads. A template can choose the disk by a volume of this name."""
 MOUNT = "/trainrun"
 WORK_FOLDER = f"{MOUNT}/work"
 CACHE_FOLDER = f"{MOUNT}/cache"
@@ -48,6 +48,6 @@ SWEEP_UID_LABEL = "trainrun.dev/sweep-uid"
 TRIAL_LABEL = "trainrun.dev/trial"
 """Number of the trial."""
 OPENING_LABEL = "trainrun.dev/opening"
-"""How often the trial was opened; each opening has a TrainRun of its own."""
+"""How often the trial was opened; each opening has its own TrainRun."""
 CLERK = "clerk"
 """Name of a clerk's container, and part of the names of its pods."""

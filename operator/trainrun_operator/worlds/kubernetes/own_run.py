@@ -1,8 +1,7 @@
-"""A TrainRun that its user makes, watches, disturbs and removes: for a drill in a cluster.
+"""A TrainRun that a user's drill creates, watches, disturbs and removes in a cluster.
 
-Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
-Invariant: only the run of this name and its own pods are ever touched, and what is to be deleted
-by its uid.
+Layer: worlds/kubernetes. Uses only the credentials of the user's kubeconfig.
+Invariant: it touches only the run of this name and its own pods, and deletes by uid.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, worker_pods
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
 
 LOOK = 0.3
-"""Seconds between two looks at what is awaited."""
+"""Seconds between two polls."""
 CREATING = 10.0
-"""Seconds for which an answer is awaited that says whether the run was made."""
+"""Seconds to wait for the answer whether the run was created."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 NEEDED = (
     *((GROUP, TRAINRUN.plural, verb) for verb in ("create", "get", "update", "delete")),
     *(("", "pods", verb) for verb in ("list", "delete")),
 )
-"""Group, resource and verb of all that a drill does."""
+"""Group, resource and verb of every call of a drill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +43,13 @@ class UsersCluster:
     api: KubeApi
 
     def namespace_of(self, run: TrainRun) -> str:
-        """Where kubectl would create it: as its file says, else as the kubeconfig does."""
+        """Where kubectl would create it: the namespace in its file, else the kubeconfig's."""
         metadata = run.metadata
         return metadata.namespace if "namespace" in metadata.model_fields_set else usual_namespace()
 
     async def missing_rights(self, namespace: str) -> list[str]:
-        """What a drill does in this namespace and its user may not, such as `delete pods`. Raises
-        KubeError."""
+        """Permissions that a drill needs in this namespace and its user lacks, such as `delete
+        pods`. Raises KubeError."""
         reviews = (self.api.post(REVIEWS, _review(namespace, *needed)) for needed in NEEDED)
         answers = await asyncio.gather(*reviews)
         return [
@@ -60,29 +59,29 @@ class UsersCluster:
         ]
 
     async def runs_with(self, namespace: str, label: str, value: str) -> list[RunVersion]:
-        """Those with this label that can be read. Raises KubeError."""
+        """The readable runs with this label. Raises KubeError."""
         params = {"labelSelector": f"{label}={value}"}
         found = []
         for raw in (await self.api.get(TRAINRUN.path(namespace), params=params))["items"]:
-            with suppress(InvalidSpec):  # as a newer version of ours may have made it
+            with suppress(InvalidSpec):  # a newer version of TrainRun may have made it
                 found.append(run_version(raw))
         return found
 
     async def delete_run(self, version: RunVersion) -> None:
-        """This one, not another one of its name. Raises KubeError."""
+        """Delete this run, not another one of the same name. Raises KubeError."""
         metadata = version.run.metadata
         body = {"propagationPolicy": "Background", "preconditions": {"uid": version.uid}}
         with suppress(NotFound):
             await self.api.delete(TRAINRUN.path(metadata.namespace, metadata.name), body=body)
 
     def own_run(self, document: Mapping[str, Any]) -> OwnRun:
-        """To be made from this TrainRun, whose metadata has name and namespace."""
+        """A run to create from this TrainRun, whose metadata has name and namespace."""
         return OwnRun(api=self.api, document=document)
 
 
 @asynccontextmanager
 async def users_cluster() -> AsyncIterator[UsersCluster]:
-    """A connection to it. Raises NoCluster."""
+    """A connection to the user's cluster. Raises NoCluster."""
     async with KubeApi.connected() as api:
         yield UsersCluster(api=api)
 
@@ -98,7 +97,7 @@ def _review(namespace: str, group: str, resource: str, verb: str) -> dict[str, A
 
 @dataclass(slots=True, kw_only=True)
 class OwnRun:
-    """One of them. Every call raises KubeError but where it says otherwise."""
+    """One run of a drill. Every call raises KubeError unless it says otherwise."""
 
     api: KubeApi
     document: Mapping[str, Any]
@@ -117,23 +116,23 @@ class OwnRun:
         return str(self.document["metadata"]["namespace"])
 
     async def create(self) -> RunVersion:
-        """Make it."""
+        """Create the run."""
         path = TRAINRUN.path(self.namespace)
-        # Whoever gives up waiting for the answer still has to know whether there is a run now.
+        # A caller that stops waiting for the answer must still learn whether the run exists.
         self._creating = asyncio.create_task(self.api.post(path, self.document))
         version = run_version(await asyncio.shield(self._creating))
         self._uid = version.uid
         return version
 
     async def read(self) -> RunVersion | None:
-        """How it is now; None: the API server does not answer."""
+        """The current version; None: the API server does not answer."""
         try:
             return run_version(await self.api.get(self._path))
         except Unavailable:
             return None
 
     async def suspend(self) -> None:
-        """Ask for its end; what it has staged is stored. Nothing where it is gone."""
+        """Suspend the run; staged checkpoints are stored. Does nothing if the run is gone."""
         while True:
             try:
                 raw = await self.api.get(self._path)
@@ -142,13 +141,13 @@ class OwnRun:
             except NotFound:
                 return
             except (Conflict, Unavailable):
-                await asyncio.sleep(LOOK)  # its operator has written meanwhile, most often
+                await asyncio.sleep(LOOK)  # mostly because its operator wrote meanwhile
             else:
                 return
 
     async def delete_pod(self, slot: int, *, grace: float | None) -> bool:
-        """Delete the worker of this slot; `grace` in seconds, None: that of its template. Says
-        whether there was one."""
+        """Delete the worker of this slot; `grace` in seconds, None: its template's. Returns whether
+        there was one."""
         pods = [pod for pod in await self._pods() if pod.slot == slot and not pod.over]
         if not pods:
             return False
@@ -160,15 +159,15 @@ class OwnRun:
         return True
 
     async def works(self) -> bool:
-        """Whether a worker of it may still run."""
+        """Whether a worker of the run may still be running."""
         try:
             return any(not pod.over for pod in await self._pods())
         except Unavailable:
             return True
 
     async def remove(self, *, patience: float) -> bool:
-        """Delete it, and wait until its pods are gone, at most so many seconds; says whether they
-        are. Also where it was never made."""
+        """Delete the run and wait at most `patience` seconds until its pods are gone; returns
+        whether they are. Also works if the run was never created."""
         if self._creating is not None and not self._creating.done():
             await asyncio.wait({self._creating}, timeout=CREATING)
         if self._creating is None or self._refused(self._creating):
@@ -195,7 +194,7 @@ class OwnRun:
         return await worker_pods(self.api, self.namespace, self._uid)
 
     def _refused(self, creating: asyncio.Task[dict[str, Any]]) -> bool:
-        """Nothing of this name is ours. Without an answer it may be there."""
+        """Whether the creation was refused. Without an answer the run may exist."""
         if not creating.done() or creating.cancelled():
             return False
         error = creating.exception()

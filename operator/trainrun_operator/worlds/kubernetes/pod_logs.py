@@ -1,9 +1,9 @@
-"""The logs of a run's worker pods, as its user may read them: for the command line.
+"""The logs of a run's worker pods, read for the command line.
 
-Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
-Invariant: a line is given once, however often the connection breaks: each has the time stamp of the
-kubelet, and after a break the log is read again from the last one's second. A stamp is that of the
-node's clock, with the offset of its time zone, which may change.
+Layer: worlds/kubernetes. Uses only the credentials of the user's kubeconfig.
+Invariant: each line is returned once, however often the connection breaks: it has the kubelet's
+time stamp, and after a break the log is read again from the second of the last one. A stamp is from
+the node's clock, with the offset of its time zone, which may change.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.run_object import run_version
 
 LOOK = 1.0
-"""Seconds between two looks at which pods there are, and before a log is asked for again."""
+"""Seconds between two lists of the pods, and before a log is requested again."""
 MAX_PODS = 100
-"""Logs that are read at once: the rest of a larger gang is to be asked for by rank."""
+"""Logs followed at once; in a larger gang the user must choose ranks."""
 MAX_WAITING = 10_000
-"""Lines that wait to be shown; until then no more are read."""
+"""Lines that may wait to be shown; at this number reading pauses."""
 LAST_LINES = 10.0
-"""Seconds that logs may take to end when the run has."""
+"""Seconds for the logs to end after the run has ended."""
 READERS = 16
-"""Logs that are read at once where nobody follows."""
+"""Logs read at once without following."""
 _FRACTION = re.compile(r"\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPod:
-    """A pod of a run."""
+    """A worker pod of a run."""
 
     namespace: str
     name: str
     slot: int | None
     """None: it has none yet."""
     container: str
-    """Which trains."""
+    """The training container."""
     phase: str
 
     @property
     def over(self) -> bool:
-        """It prints nothing any more."""
+        """Whether it has ended and prints nothing more."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def path(self) -> str:
-        """Of the pod, in the API."""
+        """The pod's path in the API."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
 
@@ -65,15 +65,15 @@ class PodLine:
 
     pod: WorkerPod
     stamp: str
-    """When it came, in RFC 3339."""
+    """When it was printed, in RFC 3339."""
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPast:
-    """The last lines that a pod had printed when it was first read, where only its end is wanted.
+    """The last lines that a pod had printed when it was first read, if only the tail is wanted.
 
-    They come as one: a later line may tell what an earlier one belongs to."""
+    They arrive together: a later line may show which process an earlier one belongs to."""
 
     pod: WorkerPod
     lines: tuple[PodLine, ...]
@@ -81,7 +81,7 @@ class PodPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGone:
-    """Nothing more comes from this pod."""
+    """This pod prints nothing more."""
 
     pod: WorkerPod
 
@@ -90,7 +90,7 @@ PodEvent = PodPast | PodLine | PodGone
 
 
 def moment_of(stamp: str) -> datetime | None:
-    """The moment of a stamp, to the microsecond, in UTC; None: it is none."""
+    """The time of a stamp, to the microsecond, in UTC; None: it is not a stamp."""
     try:
         moment = datetime.fromisoformat(stamp)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -115,12 +115,12 @@ class _Reader:
     pod: WorkerPod
     tail: int | None
     _last: tuple[datetime, int] | None = None
-    """When the newest line came that was given."""
+    """The stamp of the newest line returned."""
     _same: int = 0
-    """Lines of that moment that were given."""
+    """Lines with that stamp returned so far."""
 
     async def read(self, *, follow: bool) -> AsyncGenerator[PodLine]:
-        """What there is, and with `follow` what comes until the connection ends."""
+        """The lines so far, and with `follow` new ones until the connection ends."""
         params = {"container": self.pod.container, "timestamps": "true"}
         if follow:
             params["follow"] = "true"
@@ -133,7 +133,7 @@ class _Reader:
             async for line in lines:
                 stamp, _, text = line.partition(" ")
                 key = _stamp_key(stamp)
-                if key is not None:  # else a word of the kubelet, in place of a log
+                if key is not None:  # else a message of the kubelet in place of a log
                     if last is not None and key < last:
                         continue
                     if key == last and skip:
@@ -144,7 +144,7 @@ class _Reader:
                 yield PodLine(pod=self.pod, stamp=stamp, text=text)
 
     async def follow(self) -> AsyncGenerator[PodLine | PodPast]:
-        """Until the pod has ended, or is gone."""
+        """The lines until the pod has ended or is gone."""
         past = self.tail is not None
         while True:
             try:
@@ -167,7 +167,7 @@ class _Reader:
 
 @dataclass(slots=True, kw_only=True)
 class _Follower:
-    """Follows the pods of one run that there are and that come."""
+    """Follows the present and future pods of one run."""
 
     api: KubeApi
     namespace: str
@@ -183,7 +183,7 @@ class _Follower:
     _first: bool = True
 
     async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodEvent]:
-        """Lines, and pods that have ended, until the run has."""
+        """Lines and ended pods, until the run has ended."""
         polling = asyncio.create_task(self._poll(too_many))
         try:
             while True:
@@ -206,7 +206,7 @@ class _Follower:
                     pods = await worker_pods(self.api, self.namespace, self.uid)
                     self._start_reading([pod for pod in pods if self.wanted(pod.slot)], too_many)
                 except Unavailable:
-                    pass  # the API server comes back, or the user gives up
+                    pass  # until the API server is back, or the user stops
                 await asyncio.sleep(LOOK)
             if self._tasks:
                 await asyncio.wait(self._tasks.values(), timeout=LAST_LINES)
@@ -221,7 +221,7 @@ class _Follower:
         room = max(0, MAX_PODS - alive)
         if self._first and len(new) > room:
             too_many(len(new))
-        # Of pods that come later everything is wanted.
+        # Pods that appear later are read from their start.
         tail = self.tail if self._first else None
         for pod in new[:room]:
             reader = _Reader(api=self.api, pod=pod, tail=tail)
@@ -271,7 +271,7 @@ def _pod(raw: Mapping[str, object], namespace: str) -> WorkerPod:
 async def read_pods(
     namespace: str, uid: str, *, wanted: Callable[[int | None], bool], tail: int
 ) -> list[list[PodLine]]:
-    """The last lines of each pod of a run that is there now. Raises KubeError, NoCluster."""
+    """The last lines of each present pod of a run. Raises KubeError, NoCluster."""
     reading = asyncio.Semaphore(READERS)
 
     async def read(api: KubeApi, pod: WorkerPod) -> list[PodLine]:
@@ -297,8 +297,8 @@ async def follow_pods(
     too_many: Callable[[int], None],
     show: Callable[[PodEvent], None],
 ) -> None:
-    """Show the lines of a run's pods, those that are there and those that come, until the run has
-    ended. Raises KubeError, NoCluster."""
+    """Show the lines of a run's present and future pods until the run has ended. Raises KubeError,
+    NoCluster."""
     async with KubeApi.connected() as api:
         follower = _Follower(
             api=api, namespace=namespace, run=run, uid=uid, wanted=wanted, tail=tail

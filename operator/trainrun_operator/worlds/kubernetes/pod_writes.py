@@ -1,9 +1,9 @@
-"""What is asked of the API server about pods: deletions, and creations that it has refused.
+"""Deletes pods, and tracks refused creations.
 
-Layer: worlds/kubernetes. Invariants: a pod is deleted by its uid; one that is still there is not
-forgotten: it would not be seen any more, and another one would be made beside it. A quota, an
-admission policy or a webhook that is away may refuse a pod for hours: each slot backs off on its
-own, and the core is told what was said.
+Layer: worlds/kubernetes. Invariants: a pod is deleted by its uid; a pod that still exists is not
+removed from the cache: it would become invisible, and another one would be created next to it. A
+quota, an admission policy or a webhook that is down may refuse a pod for hours: each slot backs off
+separately, and the core gets the refusal as a fact.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries; doubled each time."""
 LONGEST_OUTAGE_PAUSE = 10.0
-"""Where nobody says no: a webhook that is away is back within minutes."""
+"""The maximum if nothing refused it: a webhook that is down is back within minutes."""
 
 
 async def delete_pod(
     pod: PodFact, *, api: KubeApi, pods: PodIndex, guard: Callable[[], None], force: bool = False
 ) -> None:
-    """`force`: at once, without a word of its node; `guard` as for the API. Raises KubeError where
-    it stays."""
+    """Delete a pod. `force`: at once, without waiting for its node; `guard` as for the API. Raises
+    KubeError if the pod remains."""
     body: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if force:
         body["gracePeriodSeconds"] = 0
@@ -39,7 +39,7 @@ async def delete_pod(
         raw = await api.delete(path, body=body, guard=guard)
     except (NotFound, Conflict) as error:
         if isinstance(error, Conflict) and "Precondition failed" not in error.message:
-            raise  # it is there: a policy or a webhook has refused
+            raise  # the pod exists: a policy or a webhook refused
         pods.forget(pod)
         return
     if raw.get("kind") == "Pod" and not force:
@@ -51,14 +51,14 @@ async def delete_pod(
 @dataclass(slots=True, kw_only=True)
 class _Refusal:
     fact: Refused
-    """What the core is told, but for the time."""
+    """The fact for the core, without the time."""
     since: float
     pause: float
     not_before: float
 
 
 class Refusals:
-    """Of one run, by slot."""
+    """The refused creations of one run, by slot."""
 
     def __init__(self) -> None:
         self._by_slot: dict[int, _Refusal] = {}
@@ -69,7 +69,7 @@ class Refusals:
         return refusal is None or time.monotonic() >= refusal.not_before
 
     def record(self, action: CreateWorker, reason: RefusedReason, message: str) -> float:
-        """It was refused; returns the seconds until the next try."""
+        """A creation was refused; returns the seconds until the next try."""
         now, before = time.monotonic(), self._by_slot.get(action.slot)
         same = before is not None and before.fact.reason == reason
         longest = LONGEST_OUTAGE_PAUSE if reason == "Unavailable" else LONGEST_PAUSE
@@ -89,11 +89,11 @@ class Refusals:
         return pause
 
     def clear(self, slot: int) -> None:
-        """It was created."""
+        """A pod of this slot was created."""
         self._by_slot.pop(slot, None)
 
     def try_again(self, reason: RefusedReason) -> None:
-        """There may be room now for what was refused for this reason: forget what was said."""
+        """There may be room now: forget the refusals with this reason."""
         self._by_slot = {
             slot: refusal
             for slot, refusal in self._by_slot.items()
@@ -101,7 +101,7 @@ class Refusals:
         }
 
     def facts(self) -> tuple[Refused, ...]:
-        """What the core is told."""
+        """The refusals, as facts for the core."""
         now = time.monotonic()
         return tuple(
             replace(refusal.fact, since=timedelta(seconds=now - refusal.since))
@@ -110,7 +110,7 @@ class Refusals:
 
 
 def reason_of(error: KubeError) -> RefusedReason:
-    """What kind of refusal an error is."""
+    """The reason of a refusal with this error."""
     if isinstance(error, Invalid):
         return "Invalid"
     if isinstance(error, Forbidden):

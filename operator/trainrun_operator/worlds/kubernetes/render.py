@@ -1,8 +1,8 @@
-"""From a TrainRun to the manifest of one of its worker pods.
+"""Renders the manifest of a worker pod from a TrainRun.
 
-Layer: worlds/kubernetes; pure. The user's template is kept whole; what is added is what the agent
-needs, and works under the restricted Pod Security profile wherever the template itself does. The
-node affinity is narrowed: by nodes that must not be chosen, or that others are preferred to.
+Layer: worlds/kubernetes; pure. The user's template is kept whole; additions are what the agent
+needs, and work under the restricted Pod Security profile wherever the template itself does. The
+node affinity excludes some nodes, or prefers others to them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 WEIGHT = 100
-"""The most there is. The scheduler adds it to how empty a node is and what the template prefers."""
+"""The maximum. The scheduler adds it to its score for free room and the template's preferences."""
 
 TOKEN_SECONDS = 3600
-"""Life of an agent's token; the kubelet renews it after four fifths of it."""
+"""Lifetime of an agent's token; the kubelet renews it after four fifths of it."""
 
 SECRET_KEYS: tuple[tuple[str, Object], ...] = (
     ("AWS_ACCESS_KEY_ID", {}),
     ("AWS_SECRET_ACCESS_KEY", {}),
     ("AWS_SESSION_TOKEN", {"optional": True}),
 )
-"""Keys of storage.credentialsSecretRef, which become variables; whether each may be missing."""
+"""Keys of storage.credentialsSecretRef that become variables, and whether each is optional."""
 
 FETCH = Path(__file__).with_name("fetch.py").read_text()
 """The program that brings the agent into the container."""
@@ -52,14 +52,14 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPlace:
-    """Where agents find the operator, and what it puts into every pod."""
+    """The operator's addresses and keys, which go into every pod."""
 
     url: str
     """`https://<service>.<namespace>.svc:<port>`."""
     operators: Callable[[], tuple[str, ...]] = tuple
-    """The addresses of all operators at this moment, `address:port`."""
+    """The current addresses of all operators, `address:port`."""
     ca_pem: str
-    """Certificates that agents verify the operator by."""
+    """Certificates with which agents verify the operator."""
     signing_key: bytes
 
 
@@ -70,13 +70,13 @@ def worker_pod(
     action: CreateWorker,
     place: OperatorPlace,
 ) -> Object:
-    """The pod of this worker, ready to be created; `config` is that of the run, `raw_template` as
-    its user wrote it."""
+    """The pod of this worker, ready to create; `config` is the run's, `raw_template` the template
+    as its user wrote it."""
     template: Object = copy.deepcopy(dict(raw_template))
     spec: Object = template["spec"]
     container = _training_container(run, spec)
     for key in ("restartPolicy", "restartPolicyRules"):
-        container.pop(key, None)  # a container that starts anew in its pod is not the same worker
+        container.pop(key, None)  # a container that restarts in its pod is not the same worker
     _command_through_agent(run, container)
     _mount(container, names.VOLUME, names.MOUNT)
     _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
@@ -87,7 +87,7 @@ def worker_pod(
     prefer_other_nodes(spec, action.disfavor)
     spec["restartPolicy"] = "Never"
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
-        # Else the node's DNS is asked, which knows no Service: neither ours nor the user's.
+        # Else the pod uses the node's DNS, which knows no Service, neither ours nor the user's.
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     return {
         "apiVersion": "v1",
@@ -120,9 +120,9 @@ def _metadata(
         "namespace": run.metadata.namespace,
         "labels": {**(given.get("labels") or {}), **own},
         "annotations": {
-            # What `kubectl logs` and `kubectl exec` take where no container is named.
+            # The default container of `kubectl logs` and `kubectl exec`.
             names.DEFAULT_CONTAINER_ANNOTATION: run.spec.workers.template.spec.training.name,
-            # No autoscaler may take training for granted; a template may say otherwise.
+            # Autoscalers must not move a training pod; a template may override this.
             **names.STAYS,
             **(given.get("annotations") or {}),
             **signature,
@@ -139,7 +139,7 @@ def _metadata(
 def marks(
     owner: ObjectMeta, place: OperatorPlace, *, name: str, slot: int, creation: int, made_from: str
 ) -> tuple[Object, Object]:
-    """Labels and annotations by which an operator knows a pod that it has made for this owner."""
+    """Labels and annotations by which an operator recognizes a pod that it made for this owner."""
     signature = signature_of(
         place.signing_key,
         namespace=owner.namespace,
@@ -163,10 +163,10 @@ def marks(
 
 
 def _command_through_agent(run: TrainRun, container: Object) -> None:
-    """The agent becomes the container's process; what trains follows behind `--`."""
+    """The agent becomes the container's process; the training command follows after `--`."""
     words = [*(container.get("command") or ()), *(container.pop("args", None) or ())]
     named = _PYTHON.fullmatch(PurePosixPath(words[0]).name)
-    # The script's own interpreter is known to be there; any other program says nothing of Python.
+    # The script's own interpreter must exist; any other program says nothing about Python.
     python = words[0] if named else "python3"
     inject = run.spec.workers.agent == "Inject"
     agent = ["-I", "-S", "-c", FETCH] if inject else ["-m", "trainrun.agent"]
@@ -197,7 +197,7 @@ def _config(
 
 
 def _add_environment(container: Object, run: TrainRun, config: str) -> None:
-    """Ours first, so that the user's variables can refer to them, and instead of the user's."""
+    """Put our variables first, so that the user's can refer to them; ours override the user's."""
     ours: list[Object] = [
         {"name": variables.AGENT_CONFIG, "value": config},
         _from_field(variables.POD_IP, "status.podIP"),
@@ -213,8 +213,8 @@ def environment(
     *,
     without: Collection[str] = (),
 ) -> list[Object]:
-    """Ours with the keys of the storage, then those of the user's container, if none of `without`
-    and none that we have."""
+    """Our variables and the storage's keys, then the container's variables that are neither in
+    `without` nor among ours."""
     if (secret := storage.credentials_secret_ref) is not None:
         ours = [*ours, *(_from_secret(secret.name, *key) for key in SECRET_KEYS)]
     taken = {*without, *(entry["name"] for entry in ours)}
@@ -231,9 +231,9 @@ def _from_secret(secret: str, key: str, optional: Object) -> Object:
 
 
 def is_mounted_at(mount: Object, path: str) -> bool:
-    """Whether it takes this place in the container, however it is spelt."""
+    """Whether the mount has this path in the container, in any spelling."""
     theirs = str(mount.get("mountPath"))
-    # The kubelet begins at the root, also where no slash says so.
+    # The kubelet starts at the root, even without a leading slash.
     return normpath("/" + theirs.lstrip("/")) == path
 
 
@@ -246,9 +246,9 @@ def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
 
 
 def _add_volumes(spec: Object) -> None:
-    """A volume of the user's own named `trainrun` takes the place of our emptyDir.
+    """A user's volume named `trainrun` replaces our emptyDir.
 
-    Thus staging and downloads can go to a faster or a larger disk.
+    So staging and downloads can use a faster or a larger disk.
     """
     volumes: list[Object] = list(spec.get("volumes") or ())
     if not any(volume.get("name") == names.VOLUME for volume in volumes):
@@ -258,7 +258,7 @@ def _add_volumes(spec: Object) -> None:
 
 
 def token_volume() -> Object:
-    """The volume of the token by which the operator knows a pod."""
+    """The volume of the token with which a pod authenticates to the operator."""
     token = {
         "audience": names.AUDIENCE,
         "expirationSeconds": TOKEN_SECONDS,
@@ -274,12 +274,12 @@ def token_volume() -> Object:
 
 
 def keep_away(spec: Object, nodes: Sequence[str]) -> None:
-    """Add to the pod's spec that it is not placed on `nodes` (their names)."""
+    """Exclude `nodes` (names) in the pod's spec."""
     if not nodes:
         return
     of_nodes = _node_affinity(spec)
     required = of_nodes.get(REQUIRED) or {}
-    # One term is enough for a node to be chosen, so each of the user's has to be narrowed.
+    # A node needs to match only one term, so each of the user's terms must exclude the nodes.
     terms = [
         {**term, "matchFields": [*(term.get("matchFields") or ()), *_none_of(nodes)]}
         for term in required.get("nodeSelectorTerms") or [{}]
@@ -288,7 +288,7 @@ def keep_away(spec: Object, nodes: Sequence[str]) -> None:
 
 
 def prefer_other_nodes(spec: Object, nodes: Sequence[str]) -> None:
-    """Add to the pod's spec that other nodes than `nodes` (their names) are preferred."""
+    """Prefer other nodes than `nodes` (names) in the pod's spec."""
     if not nodes:
         return
     of_nodes = _node_affinity(spec)
@@ -297,7 +297,7 @@ def prefer_other_nodes(spec: Object, nodes: Sequence[str]) -> None:
 
 
 def _node_affinity(spec: Object) -> Object:
-    """The pod's own, to be changed: the template's is left as it is."""
+    """A copy of the node affinity that may be changed; the template's stays unchanged."""
     affinity = spec["affinity"] = {**(spec.get("affinity") or {})}
     of_nodes: Object = {**(affinity.get("nodeAffinity") or {})}
     affinity["nodeAffinity"] = of_nodes
@@ -305,5 +305,5 @@ def _node_affinity(spec: Object) -> Object:
 
 
 def _none_of(nodes: Sequence[str]) -> list[Object]:
-    # By name, since labels may be missing or shared; such a requirement takes a single value.
+    # By name, since labels may be missing or shared; each requirement takes a single value.
     return [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]

@@ -1,7 +1,7 @@
 """One TrainRun as the API server holds it: its spec for the core, its status, and their version.
 
-Layer: worlds/kubernetes. Which version is the newest, whichever way it comes (watch, list,
-the answer to our own write), the cache of runs decides.
+Layer: worlds/kubernetes. The cache of runs decides which version is the newest, whether it arrived
+by watch, list, or the answer to our own write.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunVersion:
 
     @property
     def uid(self) -> str:
-        """Of the object."""
+        """metadata.uid."""
         return self.run.metadata.uid
 
     @property
@@ -50,14 +50,14 @@ class RunVersion:
 
 
 def run_version(raw: Raw) -> RunVersion:
-    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
+    """Read an object. Raises InvalidSpec with every wrong field, including the status's."""
     run = written_spec(raw, TRAINRUN)
     return RunVersion(raw=raw, run=run, config=config_of(run), status=status_of(raw, status_from))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedVersion:
-    """A TrainRun in one of its versions, as far as an operator keeps it."""
+    """The part of one version of a TrainRun that an operator keeps in memory."""
 
     namespace: str
     name: str
@@ -66,13 +66,13 @@ class ManagedVersion:
     number: int
     """Its resourceVersion."""
     trimmed: TrimmedObject
-    """What its user has written."""
+    """The object as its user wrote it."""
     config: RunConfig
     status: TrainRunStatus
 
     @property
     def head(self) -> dict[str, Any]:
-        """What names the object in this version."""
+        """What identifies the object in this version."""
         return {
             **TRAINRUN.head(),
             "metadata": {
@@ -85,7 +85,7 @@ class ManagedVersion:
         }
 
     def written(self) -> RunVersion | None:
-        """With all that its user has written; None: the API server has to be asked for it."""
+        """The whole version as its user wrote it; None: it must be read from the API server."""
         raw = self.trimmed.raw
         return None if raw is None else run_version(raw)
 
@@ -109,38 +109,38 @@ def managed_version(raw: Raw) -> ManagedVersion:
 
 
 def _with_spec_of(before: ManagedVersion, raw: Raw) -> ManagedVersion:
-    """The version `raw` under the spec of the one before. Raises InvalidSpec where its status
-    cannot be read."""
+    """The version `raw` with the spec of the previous one. Raises InvalidSpec if its status cannot
+    be read."""
     generation = number(raw["metadata"], "generation") or 0
     status = status_of(raw, status_from)
     return replace(before, number=number_of(raw), generation=generation, status=status)
 
 
 def is_managed_elsewhere(raw: Raw) -> bool:
-    """Its user has given the run to another controller."""
+    """Whether the user gave the run to another controller."""
     return bool(mapping(raw, "spec").get("managedBy", MANAGER) != MANAGER)
 
 
 def holder_of(raw: Raw) -> str:
-    """The installation that leads it, whether or not this version can read the rest; "" if none."""
+    """The installation that leads the run, even if the rest is unreadable; "" if none."""
     return text(mapping(mapping(raw, "status"), INTERNAL), "holder")
 
 
 @dataclass(slots=True)
 class RunObject:
-    """The newest version that we know."""
+    """A run with its newest known version."""
 
     current: ManagedVersion
     deleted: bool = field(default=False)
-    """It is gone, or about to go."""
+    """It is gone, or being deleted."""
     refusal: InvalidSpec | None = None
-    """Why the newest spec is not gone by, but the one before."""
+    """Why the previous spec is used instead of the newest."""
     written: TrainRunStatus | None = None
-    """The status that we have written last, or are writing: seeing it is no news."""
+    """The status that we wrote last, or are writing: reading it back is not news."""
 
     def learn(self, raw: Raw) -> bool:
-        """Take the newest version; says whether it tells more than what we have written. Raises
-        InvalidSpec where its status cannot be read: then the one before stays."""
+        """Take the newest version; returns whether it differs from what we wrote. Raises
+        InvalidSpec if its status cannot be read: then the previous version stays."""
         before = self.current
         if raw["metadata"]["uid"] != before.uid:
             return False
@@ -150,7 +150,7 @@ class RunObject:
             self.current = _with_spec_of(before, raw) if same else managed_version(raw)
             self.refusal = None
         except InvalidSpec as error:
-            # Its status is known all the same, and can be written over.
+            # Its status is known nevertheless, and can be overwritten.
             self.current, self.refusal = _with_spec_of(before, raw), without_traceback(error)
         same = self.current.trimmed is before.trimmed and str(self.refusal) == refusal
         if same and self.current.status == self.written:
@@ -160,24 +160,24 @@ class RunObject:
 
     @property
     def too_large(self) -> str:
-        """Why the newest version was not read, where that is its size; else ""."""
+        """Why the newest version was not read, if the reason is its size; else ""."""
         return str(self.refusal) if isinstance(self.refusal, TooLarge) else ""
 
     @property
     def invalid(self) -> str:
-        """Why the newest spec cannot be used, where it was read; else ""."""
+        """Why the newest spec cannot be used, although it was read; else ""."""
         return "" if self.too_large else str(self.refusal or "")
 
     @property
     def path(self) -> str:
-        """Of the object in the API."""
+        """The object's path in the API."""
         return TRAINRUN.path(self.current.namespace, self.current.name)
 
 
 def number_of(raw: Raw) -> int:
     """The resourceVersion of an object, or a list.
 
-    Those of one resource are comparable as numbers: true for every API server so far, and a
-    documented promise from Kubernetes 1.35 on (KEP-5504).
+    Those of one resource compare as numbers: true for every API server so far, and documented from
+    Kubernetes 1.35 on (KEP-5504).
     """
     return int(raw["metadata"]["resourceVersion"])

@@ -1,8 +1,8 @@
 """A TrainSweep and the TrainRuns of its trials, as the API server holds them.
 
-Layer: worlds/kubernetes; pure. What a TrainRun says of itself is believed only where the TrainSweep
-is its controller: labels can be written by anybody, and an owner's uid is checked by nobody, so a
-name that another object has taken is told and left alone.
+Layer: worlds/kubernetes; pure. A TrainRun counts as a trial only if the TrainSweep is its
+controller: any client can write labels, and Kubernetes does not check an owner's uid, so a name
+that another object has taken is reported and left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepVersion:
-    """A TrainSweep in one of its versions, for whoever does not lead it."""
+    """A TrainSweep in one of its versions, for readers that do not lead it."""
 
     raw: Raw
     sweep: TrainSweep
@@ -48,18 +48,18 @@ class SweepVersion:
         return f"{metadata.namespace}/{metadata.name}"
 
     def changed(self, fields: Mapping[str, object]) -> TrainSweep:
-        """The same with these fields below `spec`. Raises InvalidSpec."""
+        """The sweep with these fields below `spec` replaced. Raises InvalidSpec."""
         return described({**self.raw, "spec": {**self.raw["spec"], **fields}})
 
 
 def sweep_version(raw: Raw) -> SweepVersion:
-    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
+    """Read an object. Raises InvalidSpec with every wrong field, including the status's."""
     sweep = described(raw)
     return SweepVersion(raw=raw, sweep=sweep, status=status_of(raw, status_from))
 
 
 def light(raw: Raw) -> dict[str, Any]:
-    """Of the object what an operator keeps: its name in this version, its status, and `trimmed`."""
+    """The part of the object that an operator keeps: its identity, its status, and `trimmed`."""
     whole = trimmed(
         {**TRAINSWEEP.head(), **raw}
     )  # as it is read alone: a list may leave the kind out
@@ -67,12 +67,12 @@ def light(raw: Raw) -> dict[str, Any]:
 
 
 def described(raw: Raw) -> TrainSweep:
-    """What its user has written. Raises InvalidSpec."""
+    """The sweep as its user wrote it. Raises InvalidSpec."""
     return written_spec(raw, TRAINSWEEP)
 
 
 def known_spec(raw: Raw) -> dict[str, Any]:
-    """The spec for a clerk, which refuses fields that it does not know: those that we know."""
+    """The spec for a clerk without fields that we do not know: a clerk refuses those."""
     spec: dict[str, Any] = without_unknown(raw["spec"], TRAINSWEEP.spec)
     return spec
 
@@ -86,7 +86,7 @@ class TrialObject:
 
 
 def trial_manifest(sweep: TrainSweep, action: CreateTrial) -> dict[str, Any]:
-    """The TrainRun of an opening, ready to be created."""
+    """The TrainRun of an opening, ready to create."""
     run = trial_run(sweep, action)
     return {
         **TRAINRUN.head(),
@@ -107,19 +107,19 @@ def trial_manifest(sweep: TrainSweep, action: CreateTrial) -> dict[str, Any]:
 
 
 def owner_reference(kind: Resource[Any], owner: ObjectMeta) -> dict[str, Any]:
-    """What makes an object go with this one."""
+    """The owner reference that makes Kubernetes delete an object with this owner."""
     return {
         **kind.head(),
         "name": owner.name,
         "uid": owner.uid,
         "controller": True,
-        # The owner is gone at once when it is deleted, whether its pods have ended or not.
+        # A deleted owner disappears at once, whether or not its pods have ended.
         "blockOwnerDeletion": False,
     }
 
 
 def trial_object(raw: Raw) -> TrialObject | None:
-    """The trial's run that the API server describes so; None where it is none."""
+    """The trial's run in this object; None: it is not a trial's run."""
     metadata = mapping(raw, "metadata")
     labels = mapping(metadata, "labels")
     sweep_uid = text(labels, names.SWEEP_UID_LABEL)
@@ -127,7 +127,7 @@ def trial_object(raw: Raw) -> TrialObject | None:
     if not sweep_uid or controller(metadata) != sweep_uid or trial is None or opening is None:
         return None
     if "deletionTimestamp" in metadata:
-        return None  # its pods go with it: nothing is left to wait for
+        return None  # its pods are deleted with it: nothing is left to wait for
     status, created = mapping(raw, "status"), moment(metadata, "creationTimestamp")
     suspend = mapping(raw, "spec").get("suspend") is True
     failed = _condition(status, "Failed")
@@ -149,26 +149,26 @@ def trial_object(raw: Raw) -> TrialObject | None:
 
 def _phase(status: Raw) -> TrialRunPhase:
     if number(mapping(status, "workers"), "leaving"):
-        return "Running"  # it is over, and its last reports are still on their way to the store
+        return "Running"  # it has ended, but its last reports are still being stored
     if _condition(status, "Complete"):
         return "Succeeded"
     if _condition(status, "Failed"):
         return "Failed"
     if _condition(status, "Suspended"):
         return "Suspended"
-    # Between two attempts it may have lost its place, and compete for room with new trials.
+    # Between two attempts it may have lost its nodes and compete for room with new trials.
     works = number(status, "attempt") and not mapping(mapping(status, "internal"), "ending")
     return "Running" if works or _has_room(status) else "Waiting"
 
 
 def _has_room(status: Raw) -> bool:
-    """All its workers are there, whatever else it waits for: the storage, say."""
+    """Whether all its workers exist, even if it waits for something else, e.g. the storage."""
     workers = mapping(status, "workers")
     total = number(workers, "total") or 0
     return 0 < total <= (number(workers, "ready") or 0)
 
 
 def _condition(status: Raw, kind: str) -> Raw:
-    """The condition where it is True, else nothing."""
+    """The condition if it is True, else an empty mapping."""
     found = (item for item in objects(status, "conditions") if item.get("type") == kind)
     return next((item for item in found if item.get("status") == "True"), {})

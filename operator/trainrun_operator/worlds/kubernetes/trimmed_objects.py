@@ -1,8 +1,8 @@
-"""What is kept of an object that its user may make as large as the API server takes: a megabyte.
+"""Compact storage of user objects, which can have the size that the API server allows: a megabyte.
 
-Layer: worlds/kubernetes. Thousands of them have to fit, whoever has written them, and parsed they
-take ten times the room. So an object that is not needed now is kept as packed text where that is
-small, and read again from the API server where it is not.
+Layer: worlds/kubernetes. Thousands of them must fit in memory, and parsed they take ten times the
+room. So an object that is not in use is kept as compressed text if that is small; otherwise it is
+read again from the API server.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trainrun_operator.api.resources import M, Resource
 from trainrun_operator.kube.api import WRITES_IN_FLIGHT
 
 LARGEST = 512 * 1024
-"""Bytes of an object that is read, as compact JSON."""
+"""Maximum bytes of an object that is read, as compact JSON."""
 
 KEPT, PACKED = 64 * 1024, 16 * 1024
-"""Bytes of an object that is kept: at most so many, and packed so many."""
+"""Maximum bytes of an object that is kept: as text, and compressed."""
 
 ROOM = 1024 * 1024
-"""Bytes of the objects of which a parsed form is kept."""
+"""Maximum bytes of the objects whose parsed form is cached."""
 
 Raw = Mapping[str, Any]
 T = TypeVar("T")
@@ -38,24 +38,24 @@ class TooLarge(InvalidSpec):
 
 
 def without_traceback(error: InvalidSpec) -> InvalidSpec:
-    """The same to be kept: the frames of its traceback hold the object that it is about."""
+    """A copy without traceback, whose frames would keep the object in memory."""
     kind = TooLarge if isinstance(error, TooLarge) else InvalidSpec
     return kind(str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmedObject:
-    """All of an object that a write of its status leaves as it is."""
+    """An object without the parts that a write of its status changes."""
 
     digest: bytes
     size: int
-    """Bytes; those of managedFields among them."""
+    """Bytes, including managedFields."""
     packed: bytes | None
-    """None: it is too large to be kept."""
+    """The compressed text; None: it is too large to keep."""
 
     @property
     def raw(self) -> dict[str, Any] | None:
-        """The object without status and resourceVersion; None: the API server has to be asked."""
+        """The object without status and resourceVersion; None: read it from the API server."""
         if self.packed is None:
             return None
         found: dict[str, Any] = json.loads(zlib.decompress(self.packed))
@@ -65,14 +65,14 @@ class TrimmedObject:
         """Raises TooLarge."""
         if self.size > LARGEST:
             raise TooLarge(
-                f"the object has {self.size // 1024} KiB, and more than {LARGEST // 1024} KiB are "
-                "not read: take what is large out of its template and its annotations, into a "
-                "ConfigMap or the image"
+                f"the object is too large: {self.size // 1024} KiB (limit {LARGEST // 1024} KiB). "
+                "Move large parts of its template and its annotations into a ConfigMap or the "
+                "image"
             )
 
 
 def trimmed(raw: Raw) -> TrimmedObject:
-    """Of this object."""
+    """The trimmed form of this object."""
     metadata = dict(raw["metadata"])
     metadata.pop("resourceVersion", None)
     others = _text(metadata.pop("managedFields", None))
@@ -86,13 +86,13 @@ def trimmed(raw: Raw) -> TrimmedObject:
 
 
 def written_spec(raw: Raw, resource: Resource[M]) -> M:
-    """What its user has written. Raises InvalidSpec with every field that is wrong."""
+    """The object as its user wrote it. Raises InvalidSpec with every wrong field."""
     document = {key: value for key, value in raw.items() if key != "status"}
     return read(document, resource, source=_name(raw), stored=True)
 
 
 def status_of(raw: Raw, status_from: Callable[[Raw], T]) -> T:
-    """What an operator has written. Raises InvalidSpec with every field that is wrong."""
+    """The status that an operator wrote. Raises InvalidSpec with every wrong field."""
     try:
         return status_from(raw.get("status") or {})
     except ValueError as error:
@@ -113,23 +113,24 @@ def _text(value: object) -> bytes:
 
 
 class RecentSpecs(Generic[T]):
-    """What was read from such objects of late, by their digests: a gang is made from one."""
+    """Recently parsed objects by digest: a whole gang is made from one."""
 
     def __init__(self) -> None:
         self._specs: dict[bytes, tuple[int, T]] = {}
         self._small, self._large = Semaphore(WRITES_IN_FLIGHT), Semaphore(1)
 
     def turn(self, of: TrimmedObject) -> Semaphore:
-        """To be held while something is read and made from it. What is not kept has one for all,
-        since each of a thousand workers would hold megabytes until its pod is written."""
+        """Hold this while reading the object and creating a pod from it. Objects too large to keep
+        share one turn: otherwise each of a thousand workers holds megabytes until its pod is
+        written."""
         return self._small if of.packed is not None else self._large
 
     def get(self, of: TrimmedObject) -> T | None:
-        """What was read from it."""
+        """The cached parsed form, if any."""
         return self._specs.get(of.digest, (0, None))[1]
 
     def put(self, of: TrimmedObject, what: T) -> None:
-        """Keep it, until newer ones take its room."""
+        """Cache it, until newer ones need its room."""
         self._specs[of.digest] = (of.size, what)
         while len(self._specs) > 1 and sum(size for size, _ in self._specs.values()) > ROOM:
             del self._specs[next(iter(self._specs))]

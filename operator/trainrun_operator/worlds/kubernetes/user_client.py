@@ -1,9 +1,8 @@
-"""What there is of one name in a cluster, read and changed as its user may: for the command line.
+"""Reads and changes a user's TrainRuns and TrainSweeps by name, for the command line.
 
-Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else. What the
-cluster refuses is told with what to do about it. Invariant: what is written follows from the
-version that it is written over: of two users at the same time neither undoes what the other has
-done.
+Layer: worlds/kubernetes. Uses only the credentials of the user's kubeconfig. Errors of the cluster
+come with a remedy. Invariant: a write is decided from the version that it replaces, so two
+concurrent users do not undo each other's changes.
 """
 
 from __future__ import annotations
@@ -30,31 +29,31 @@ from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_versi
 from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion, sweep_version
 
 UserVerb = Literal["get", "patch"]
-"""What a user does with an object from the command line."""
+"""Verbs of the command line's calls."""
 
 _ROLES: dict[UserVerb, str] = {"get": "view", "patch": "edit"}
-"""Of those that every cluster has, the least that the chart lets do it."""
+"""The smallest default role of every cluster that the chart extends with this verb."""
 TRIES = 10
-"""The operator writes the status between reading and writing now and then; users rarely do."""
+"""The operator sometimes writes the status between our read and write; users rarely do."""
 MANAGER = "trainrun"
-"""Whose the fields are that were changed, in metadata.managedFields."""
+"""The field manager of our changes, in metadata.managedFields."""
 
 Decide = Callable[[SweepVersion], Mapping[str, object]]
-"""From a version to fields below `spec` with their new values; none: nothing is written."""
+"""From a version to fields below `spec` with their new values; empty: write nothing."""
 
 
 class NoSuchObject(TrainRunError):
-    """There is no object of this name and kind."""
+    """No object of this name and kind exists."""
 
 
 class ClusterRefused(TrainRunError):
-    """The cluster did not do what its user asked for."""
+    """The cluster refused the user's call."""
 
 
 def user_error(
     error: KubeError, verb: UserVerb, resource: Resource[Any], namespace: str, name: str
 ) -> TrainRunError:
-    """The same for somebody who reads no API server's answers."""
+    """The error in words for a user, with a remedy."""
     plural = resource.name
     match error:
         case NotFound(reason="NotFound"):
@@ -64,12 +63,12 @@ def user_error(
             )
         case NotFound():  # the path itself: no such kind
             return NoSuchObject(
-                f"this cluster knows no {resource.kind} ({error}); install the operator's chart "
-                "there, or choose another cluster with KUBECONFIG"
+                f"this cluster has no CRD for {resource.kind} ({error}); install the operator's "
+                "chart there, or choose another cluster with KUBECONFIG"
             )
-        case Forbidden() if " cannot " in str(error):  # a right is missing: no quota, no rule
+        case Forbidden() if " cannot " in str(error):  # a missing permission, not a quota or rule
             return ClusterRefused(
-                f"{error}; ask whoever administers the cluster for the role {_ROLES[verb]} in "
+                f"{error}; ask the cluster's administrator for the role {_ROLES[verb]} in "
                 f"namespace {namespace} (`kubectl auth can-i {verb} {plural} -n {namespace}`)"
             )
         case Unauthorized():
@@ -79,8 +78,8 @@ def user_error(
             )
         case Unavailable():
             return ClusterRefused(
-                f"the cluster of your kubeconfig does not answer ({error}); see whether `kubectl "
-                "cluster-info` reaches it, or choose another one with KUBECONFIG"
+                f"the cluster of your kubeconfig does not answer ({error}); check whether "
+                "`kubectl cluster-info` reaches it, or choose another one with KUBECONFIG"
             )
         case _:
             return error
@@ -88,15 +87,15 @@ def user_error(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namesakes:
-    """The TrainRun and the TrainSweep of one name: at least one of them is there."""
+    """The TrainRun and the TrainSweep of one name: at least one of them exists."""
 
     run: RunVersion | None
     sweep: SweepVersion | None
-    """None also where it cannot be read, while there is a run."""
+    """None also if it cannot be read while the run exists."""
 
 
 def read_namesakes(name: str, namespace: str | None) -> Namesakes:
-    """What there is of this name; None: in the namespace that the kubeconfig says.
+    """The objects of this name; namespace None: the kubeconfig's.
 
     Raises NoCluster, NoSuchObject, ClusterRefused, KubeError, and InvalidSpec.
     """
@@ -153,7 +152,7 @@ def _if_readable(answer: Object | TrainRunError) -> SweepVersion | None:
 
 
 def change_sweep(name: str, namespace: str | None, decide: Decide) -> None:
-    """Read, decide and write, again where somebody else was faster; `decide` may raise.
+    """Read, decide and write; retry if the object changed meanwhile. `decide` may raise.
 
     Raises NoCluster, NoSuchObject, ClusterRefused, KubeError, and InvalidSpec.
     """
@@ -176,7 +175,7 @@ async def _change(name: str, namespace: str, decide: Decide) -> None:
                 raise user_error(error, "patch", TRAINSWEEP, namespace, name) from error
             return
     raise ClusterRefused(
-        f"{namespace}/{name} was changed by somebody else {TRIES} times meanwhile: try again"
+        f"{namespace}/{name} was not changed: it was modified concurrently {TRIES} times. Retry"
     )
 
 

@@ -1,7 +1,7 @@
 """The Kubernetes world of one run: its workers are pods, its status is the TrainRun's.
 
-Layer: worlds/kubernetes. Invariants: it decides nothing; a status is written only over the version
-that was observed; nothing is written unless we lead.
+Layer: worlds/kubernetes. Invariants: it decides nothing; a status is written only over the
+observed version; nothing is written unless we lead.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ from trainrun_operator.worlds.kubernetes.run_object import (
 from trainrun_operator.worlds.kubernetes.trimmed_objects import RecentSpecs, trimmed
 
 SUSPICIOUS = 3
-"""A worker that was silent for this part of the heartbeat timeout has its node looked at."""
+"""A worker silent for 1/SUSPICIOUS of the heartbeat timeout has its node's Lease checked."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldDependencies:
-    """What the worlds of all runs share."""
+    """The dependencies that the worlds of all runs share."""
 
     api: KubeApi
     pods: PodIndex
@@ -91,15 +91,15 @@ class WorldDependencies:
     notices: tuple[NoticeTaint, ...]
     """Taints that announce the end of a node."""
     leads: Callable[[], bool]
-    """Whether our Lease is valid at this moment."""
+    """Whether our Lease is valid now."""
     learn_run: Callable[[dict[str, Any], int], object]
-    """Takes what the API server has answered about a TrainRun, and the resourceVersion that was
-    known when it was asked to show it (0: it was asked to write). If it is news, the run gets it.
+    """Takes the API server's answer about a TrainRun, and the resourceVersion that we had before a
+    read (0: the call was a write). If it is new, the run gets it.
     """
     installation: Installation = NAMELESS
-    """The one that we belong to."""
+    """Our installation."""
     written: RecentSpecs[RunVersion] = field(default_factory=RecentSpecs)
-    """Specs that workers were made from of late."""
+    """Recently used specs of workers."""
 
     def check_leadership(self) -> None:
         """Raises StatusUnwritable if another operator leads."""
@@ -138,21 +138,21 @@ class KubernetesWorld:
         self._sightings = LastSeenTimes()
         self._leases = NodeLeases(around.api)
         self._reported_status = run.current.status
-        """The status that `wrote` was told of last."""
+        """The status last passed to `wrote`."""
         self._observed = run.current
-        """The version that the newest observation was made from."""
+        """The version of the newest observation."""
         self._status_uncertain = False
-        """Whether a status that we wrote has arrived: nobody has told us."""
+        """True: we do not know whether our last status write arrived."""
         self._outdated: ManagedVersion | None = None
-        """The version of which the API server does not have the spec any more."""
+        """The version whose spec the API server no longer has."""
 
     # -------------------------------------------------------------------- the World protocol
 
     async def observe(self, agents: Agents) -> Seen:
         """Gather the facts of one pass: caches, and the Leases of nodes that fell silent."""
         if self._status_uncertain:
-            # The watch may lag: what is decided from the status before would delete workers of an
-            # attempt that has begun.
+            # The watch may lag: a decision from the previous status would delete workers of an
+            # attempt that has started.
             await self._read_run()
             self._status_uncertain = False
         await self._handle_foreign_pods()
@@ -178,16 +178,16 @@ class KubernetesWorld:
         )
         self._sightings.keep({pod.uid for pod in self._pods()})
         self._observed = version
-        self._report_written(version.status)  # also what we wrote without hearing so
+        self._report_written(version.status)  # includes our writes whose answers got lost
         return Seen(observation=observation, config=version.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
-        """Replace the status of the version that was observed last."""
+        """Replace the status of the last observed version."""
         self._guard()
         version = self._observed  # the watch may have brought a newer one since
-        # The rest stays as it is, whatever stands here, and may be a megabyte.
+        # This path writes only the status; the rest, up to a megabyte, need not be sent.
         body = {**version.head, "status": json_object(status)}
-        self._run.written = status  # the watch may tell of it before the answer comes
+        self._run.written = status  # the watch may bring it before the answer arrives
         try:
             path = f"{self._run.path}/status"
             answer = await self._api.put(path, body, guard=self._guard)
@@ -244,7 +244,7 @@ class KubernetesWorld:
             await trying(self._orphan_search.look(version))
         foreign_pods = pods.foreign_pods(version.uid)
         left_over = leftovers(version, foreign_pods)
-        why = "another installation has made it"
+        why = "another installation created it"
         await asyncio.gather(
             *(trying(self._handle_vanished(pod)) for pod in pods.vanished(version.uid)),
             *(trying(self._delete_pod(p, why)) for p in left_over if holds_something(p)),
@@ -253,13 +253,13 @@ class KubernetesWorld:
             self._record_event(event)
 
     async def _handle_vanished(self, pod: PodFact) -> None:
-        """A worker whose label, seal or owner somebody has removed would train on, unseen."""
+        """Delete a worker whose label, signature or owner was removed: it would train on, unseen."""
         with suppress(NotFound):
             raw = await self._api.get(f"{self._pods_path}/{pod.name}")
-            self._around.pods.learn(raw)  # the watch may be behind: it may be marked again
+            self._around.pods.learn(raw)  # the watch may lag: the pod may be marked again
             ours = {other.uid for other in self._pods()}
             if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
-                await self._delete_pod(pod, "it is not marked as a worker any more")
+                await self._delete_pod(pod, "it is no longer marked as a worker")
                 self._record_event(self._foreign_pods.disowned(pod))
         self._around.pods.looked_after(pod)
 
@@ -287,7 +287,7 @@ class KubernetesWorld:
             and contacts[pod.name].silent_for * SUSPICIOUS > timeout
         }
         if silent:
-            self._wake(1.0)  # a Lease is judged by looking at it more than once
+            self._wake(1.0)  # judging a Lease takes more than one read
         return await self._leases.stale(silent)
 
     async def _read_run(self) -> None:
@@ -310,13 +310,13 @@ class KubernetesWorld:
     async def _create(self, action: CreateWorker) -> None:
         if not self._refusals.may_try(action.slot):
             return
-        version = self._observed  # the plan was made from it: a newer one may be edited
+        version = self._observed  # the plan is based on it; a newer one may be edited
         try:
             async with self._around.written.turn(version.trimmed):
                 await self._make(action, version)
         except AlreadyExists:
             await self._adopt_existing(action)
-        except KubeError as error:  # a quota, a policy, a webhook that is away: of this slot alone
+        except KubeError as error:  # a quota, a policy, a webhook that is down: only for this slot
             self._refused(action, error)
         else:
             self._refusals.clear(action.slot)
@@ -329,15 +329,15 @@ class KubernetesWorld:
         self._around.pods.learn(made)
 
     async def _written(self, version: ManagedVersion) -> RunVersion:
-        """This version with all that its user has written. Raises KubeError, and Conflict where
-        the API server has another one by now, which the watch brings."""
+        """This version as its user wrote it. Raises KubeError, and Conflict if the API server has
+        another version by now, which the watch will bring."""
         written = self._around.written.get(version.trimmed) or version.written()
         if written is None and version is not self._outdated:
             raw = await self._api.get(self._run.path)
             written = run_version(raw) if trimmed(raw).digest == version.trimmed.digest else None
         if written is None:
             self._outdated = version
-            raise Conflict("the spec that the run goes by is not stored any more: edit it again")
+            raise Conflict("the API server no longer has the spec in use: edit the run again")
         self._around.written.put(version.trimmed, written)
         return written
 
@@ -345,10 +345,10 @@ class KubernetesWorld:
         pause = self._refusals.record(action, reason_of(error), error.message)
         _log.warning("%s was refused: %s", action.name, error)
         self._wake(pause)
-        self._wake(0.0)  # so that it is told
+        self._wake(0.0)  # so that it is reported
 
     async def _adopt_existing(self, action: CreateWorker) -> None:
-        """There is a pod of this name: usually ours, of a creation whose answer got lost."""
+        """A pod of this name exists: usually ours, created by a call whose answer got lost."""
         try:
             found = await self._api.get(f"{self._pods_path}/{action.name}")
         except KubeError as error:
@@ -359,14 +359,14 @@ class KubernetesWorld:
             self._refusals.clear(action.slot)
             self._wake(0.0)
             return
-        message = f"pod {action.name} exists and does not belong to this run; delete it"
+        message = f"pod {action.name} exists but does not belong to this run; delete it"
         self._wake(self._refusals.record(action, "NameTaken", message))
 
     async def _delete(self, action: DeleteWorker) -> None:
         pod = next((pod for pod in self._pods() if pod.name == action.name), None)
         if pod is None:
             return
-        # By force: its node cannot confirm the end; what still runs there is fenced by its attempt.
+        # By force: its node cannot confirm the end; the attempt number fences what still runs.
         await self._delete_pod(pod, action.reason, force=action.force)
         if action.reason == MAKES_ROOM:
             message = f"the ended worker {pod.name} was deleted with its logs: {MAKES_ROOM}"
@@ -380,7 +380,7 @@ class KubernetesWorld:
         await delete_pod(pod, api=self._api, pods=pods, guard=self._guard, force=force)
 
     async def _delete_run(self) -> None:
-        # Of the version that was looked at: an edit since then may let the run go on.
+        # Only the observed version: an edit since then may let the run continue.
         observed = self._observed
         body = {
             "preconditions": {"uid": observed.uid, "resourceVersion": str(observed.number)},
