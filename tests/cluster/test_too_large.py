@@ -145,7 +145,7 @@ async def test_a_run_that_is_too_large_says_so_and_what_runs_goes_on(
     await edit(**text)
     with place.operator(f"{namespace}-system"):
         eventually(told, timeout=SOON)
-        assert told().startswith("the object has ")
+        assert told().startswith("the object is too large: ")
         assert "(limit 512 KiB)" in told()
         assert place.pods() == {}
 

@@ -253,7 +253,7 @@ class KubernetesWorld:
             self._record_event(event)
 
     async def _handle_vanished(self, pod: PodFact) -> None:
-        """Delete a worker whose label, signature or owner was removed: it would train on, unseen."""
+        """Delete a worker without its label, signature or owner: it would train unseen."""
         with suppress(NotFound):
             raw = await self._api.get(f"{self._pods_path}/{pod.name}")
             self._around.pods.learn(raw)  # the watch may lag: the pod may be marked again
