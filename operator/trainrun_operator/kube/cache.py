@@ -111,7 +111,9 @@ class Cache(Generic[T]):
         for cached in list(self._entries.values()):
             if cached.version <= version and cached.uid not in versions:
                 self.remove(cached.uid, version=version)
-        restored = [uid for uid, shown in versions.items() if shown < self._newest(uid) <= version]
+        restored = [
+            uid for uid, number in versions.items() if number < self._newest(uid) <= version
+        ]
         for uid in restored:
             self.trust_next(uid)
         return bool(restored)
