@@ -30,10 +30,10 @@ OTHER = replace(hold(), poll=10.0, progress=10.0)
     ],
 )
 def test_progress_is_asked_for_less_often_as_the_fleet_grows(
-    agents: int, caller: float, other: float, passes: float
+    agents: int, speaker: float, other: float, passes: float
 ) -> None:
     cadence = Cadence(agents=agents)
-    assert cadence.paced(SPEAKER).progress == caller
+    assert cadence.paced(SPEAKER).progress == speaker
     assert cadence.paced(OTHER).progress == other
     assert cadence.interval == passes
 
