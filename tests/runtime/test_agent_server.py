@@ -172,7 +172,7 @@ async def test_a_version_that_is_not_served_says_what_to_do(talk: Talk) -> None:
     newer = json.loads(a_state().to_json()) | {"version": VERSION + 1}
     status, body = await talk.post(json.dumps(newer))
     assert status == 426
-    assert body.endswith("use the same version of operator and worker image")
+    assert body.endswith("Use the same version of operator and worker image")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_agents_that_start_an_attempt_are_told_its_key_and_nobody_sees_it(secret
 
     agents = RunAgents(run_uid=RUN_UID, on_news=nothing, on_progress=nothing, secret=secret)
     agents.expect(["run-0-1"])
-    agents.hear(a_state())
+    agents.receive(a_state())
 
     def told(published: Answer) -> Answer:
         agents.publish({"run-0-1": published})

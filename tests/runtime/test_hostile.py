@@ -306,9 +306,9 @@ async def test_a_worker_that_gives_itself_ever_new_identities_is_remembered_in_s
     agents = RunAgents(run_uid=RUN_UID, on_news=lambda: None, on_progress=lambda: None)
     agents.expect({"run-0-1"})
     for number in range(3 * REPLACED):
-        assert agents.hear(a_state(agent=f"agent-{number}"))
-    assert not agents.hear(a_state(agent=f"agent-{2 * REPLACED}"))
-    assert len(agents._lines["run-0-1"].replaced) == REPLACED
+        assert agents.receive(a_state(agent=f"agent-{number}"))
+    assert not agents.receive(a_state(agent=f"agent-{2 * REPLACED}"))
+    assert len(agents._links["run-0-1"].replaced) == REPLACED
 
 
 # ------------------------------------------------------------------------------------ connections

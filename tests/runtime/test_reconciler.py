@@ -336,7 +336,7 @@ async def test_news_of_an_agent_leads_to_a_pass() -> None:
     def over(_plan: Plan) -> bool:
         heard.append(story.agents.contact("run-0-1").state is not None)
         if len(heard) == 1:
-            asyncio.get_running_loop().call_soon(story.agents.hear, a_state())
+            asyncio.get_running_loop().call_soon(story.agents.receive, a_state())
         return heard[-1]
 
     await story.until(over)

@@ -52,9 +52,7 @@ class Trouble:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        happened = (
-            run_events.event for news in self.story.news if isinstance(run_events, RunEvent)
-        )
+        happened = (news.event for news in self.story.news if isinstance(news, RunEvent))
         return [(event.reason, event.message) for event in happened]
 
 
@@ -65,7 +63,9 @@ async def test_a_bug_in_a_pass_is_told_on_the_run_which_is_left_as_it_is() -> No
     await trouble.over()
     before, shown, again = trouble.shown
     assert (before, again) == ("", shown)
-    assert shown.startswith("a pass of the operator failed: KeyError: 'slot 7' (test_mishaps.py:")
+    assert shown.startswith(
+        "a pass of the operator failed: KeyError: 'slot 7' (test_repeated_errors.py:"
+    )
     assert "nothing is charged to its budgets" in shown
     assert [reason for reason, _ in trouble.events] == ["OperatorError"], "told once"
     assert trouble.world.status == untouched, "and once a pass succeeds the condition is gone"

@@ -79,7 +79,7 @@ def test_a_worker_without_room_says_nothing(seed: int) -> None:
     world.live(15)
     homeless = {w.name for w in world.workers.values() if w.phase == "Pending"}
     assert len(homeless) == 1
-    assert all(world.operators[0].agents.heard(name).state is None for name in homeless)
+    assert all(world.operators[0].agents.contact(name).state is None for name in homeless)
 
 
 @pytest.mark.case("nodes", "Only a part of the gang finds room")
