@@ -268,8 +268,8 @@ def test_the_template_stays_as_it_was_written() -> None:
         ),
         (
             "kind: ConfigMap\n---\nkind: Secret\n---\n- a",
-            "run.yaml: the file holds 3 YAML documents, none of them a TrainRun; give the file of "
-            "the TrainRun",
+            "run.yaml: the file holds 3 YAML documents, and none is a TrainRun; name the file "
+            "that holds the TrainRun",
         ),
         (
             "- a",
@@ -293,16 +293,16 @@ def test_the_template_stays_as_it_was_written() -> None:
         ),
         (
             f"{HEAD}kind: TrainRun\n",
-            "run.yaml, line 3, column 1: not valid YAML: the key 'kind' stands here twice",
+            "run.yaml, line 3, column 1: not valid YAML: the key 'kind' appears twice",
         ),
         (
             f"{HEAD}spec: &a [*a]",
-            "run.yaml: the file holds what JSON cannot: Circular reference detected",
+            "run.yaml: the file holds a value that JSON cannot: Circular reference detected",
         ),
         (
             f"{HEAD}spec: !!binary aGVsbG8=",
-            "run.yaml: the file holds what JSON cannot: Object of type bytes is not JSON "
-            "serializable",
+            "run.yaml: the file holds a value that JSON cannot: Object of type bytes is not "
+            "JSON serializable",
         ),
         (
             f"{HEAD}spec: {{? [a] : 1}}",
@@ -357,7 +357,7 @@ def test_aliases_that_would_fill_the_memory_are_refused_at_once() -> None:
     )
     for text in (bomb, merges):
         assert refusal(HEAD + text) == (
-            "run.yaml, line 1, column 1: not valid YAML: with its aliases written out the document "
+            "run.yaml, line 1, column 1: not valid YAML: with its aliases expanded, the document "
             "has more than 100000 values"
         )
 
@@ -379,7 +379,7 @@ def test_what_is_nested_too_deep_is_refused_whatever_python_would_bear() -> None
             "levels deep"
         )
         assert named == (
-            "run.yaml, line 1, column 1: not valid YAML: with its aliases written out the "
+            "run.yaml, line 1, column 1: not valid YAML: with its aliases expanded, the "
             "document's values are nested more than 100 levels deep"
         )
 

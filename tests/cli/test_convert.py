@@ -174,8 +174,8 @@ def test_a_number_of_nodes_that_contradicts_is_to_be_changed(tmp_path: Path) -> 
     assert result.exit_code == 1
     assert spec_of(result)["workers"]["replicas"] == 4
     assert result.stderr.endswith(
-        "to be changed: the command of container train cannot be run: torchrun: --nnodes is 8, and "
-        "workers.replicas 4: they must agree\n"
+        "to be changed: the command of container train cannot be run: torchrun: --nnodes is 8, but "
+        "workers.replicas is 4; they must agree\n"
     )
 
 
@@ -184,8 +184,8 @@ def test_which_container_of_a_jobset_trains_is_for_its_user_to_say(tmp_path: Pat
     result = converted(changed("jobset", tmp_path, ("containers:\n", beside)))
     assert result.exit_code == 1
     assert result.stderr.endswith(
-        'to be changed: spec.containers: logs, train: none of these is called "worker"; rename the '
-        "one that trains to worker\n"
+        'to be changed: spec.containers: logs, train: none of these is named "worker"; rename the '
+        "container that trains to worker\n"
     )
 
 
@@ -205,7 +205,7 @@ def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_pat
     training = spec_of(result)["workers"]["template"]["spec"]["containers"][1]
     assert training["command"] == ["bash", "-c", script]
     assert result.exit_code == 1
-    assert "would start torchrun, which makes" in result.stderr
+    assert "would start torchrun:" in result.stderr
 
 
 def test_a_launcher_that_a_shell_may_start_is_named(tmp_path: Path) -> None:

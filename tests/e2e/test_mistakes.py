@@ -169,8 +169,8 @@ def test_of_two_containers_one_has_to_say_that_it_trains(bed: Bed) -> None:
     valid = run.condition("TemplateValid")
     assert (valid["status"], valid["reason"]) == ("False", "InvalidTemplate")
     assert valid["message"] == (
-        'spec.containers: log-shipper, pytorch: none of these is called "worker"; rename the one '
-        "that trains to worker"
+        'spec.containers: log-shipper, pytorch: none of these is named "worker"; rename the '
+        "container that trains to worker"
     )
     assert run.pods() == []
 

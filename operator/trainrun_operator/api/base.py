@@ -3,9 +3,9 @@
 Layer: api. Invariants:
 
 - models are immutable and refuse unknown fields; names are camelCase outside, snake_case inside;
-- optional means absent: nothing of a resource is ever null outside;
-- a rule is written down once, as a pair of a CEL expression for the API server and a function for
-  us, under one message. tests/api/spec_table/ holds the two against each other.
+- optional means absent: no field of a resource is ever null outside;
+- each rule is written once, as a CEL expression for the API server and a function for us, with
+  one message. tests/api/spec_table/ compares the two.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 GROUP = "trainrun.dev"
 VERSION = "v1alpha1"
 API_VERSION: Literal["trainrun.dev/v1alpha1"] = "trainrun.dev/v1alpha1"
-"""Of all resources."""
+"""The same for all resources."""
 
 RECONCILING, STALLED = "Reconciling", "Stalled"
-"""Conditions of kstatus, by which tools that know no resource of ours see how one stands: one of
-them at most is there, and True."""
+"""Conditions of kstatus, which show tools that do not know our resources how an object is doing: at
+most one of them is present, and it is True."""
 
 CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 
 ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
-"""The schema key of what may hold anything; CEL rules cannot look into it."""
+"""The schema key of a field that may hold anything; CEL rules cannot look into it."""
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
-"""The schema key of a quantity: a number or a text."""
+"""The schema key of a quantity: a number or a string."""
 
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_MAP_KEYS = "x-kubernetes-list-map-keys"
 """The schema keys that say how server-side apply merges a list."""
 
 BROKEN_RULE = "broken_rule"
-"""Type of the pydantic error that broken rules become; its context holds them as `broken`."""
+"""Type of the pydantic error for broken rules; its context holds them as `broken`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +61,26 @@ class BrokenRule:
     """One rule that a value breaks, as it travels in the context of a pydantic error."""
 
     path: tuple[int | str, ...]
-    """Where in the value the trouble is: () for the value itself, ("max",) for its field."""
+    """Where in the value the problem is: () for the value itself, ("max",) for its field."""
     message: str
     """What is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Something that must hold for a value: use it in Annotated[], or in a model's RULES.
+    """A condition that a value must meet: use it in Annotated[], or in a model's RULES.
 
-    The values given to `holds` are those of pydantic, the values that `cel` sees are JSON.
+    `holds` gets values from pydantic, `cel` sees JSON.
     """
 
     cel: str
     """CEL expression over `self` that must be true."""
     message: str
-    """What is allowed, starting with "must" or the like: it is read after the value."""
+    """What is allowed, starting with "must" or similar: it is shown after the value."""
     holds: Callable[[Any], bool]
     """The same as `cel`."""
     path: tuple[str, ...] = ()
-    """The field that is to blame, relative to the value, by its camelCase names."""
+    """The field that breaks the rule, relative to the value, in camelCase names."""
 
     def as_cel(self) -> dict[str, str]:
         """The entry for x-kubernetes-validations."""
@@ -89,7 +89,7 @@ class Rule:
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check the rule after the type itself was checked."""
+        """Check the rule after the type."""
 
         def check(value: object) -> object:
             _refuse_broken((self,), value)
@@ -106,7 +106,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Advice for the user of a field, added when a bound is broken or a mapping is needed."""
+    """Advice on a field, added to the message when a bound is broken or a mapping is needed."""
 
     text: str
     """Starts with a verb: `use -1 for no limit`."""
@@ -114,10 +114,10 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class MapList:
-    """A list whose entries the API server tells apart by their field `key`; use it in Annotated[].
+    """A list whose entries the API server identifies by their field `key`; use it in Annotated[].
 
-    Several managers that apply such a list on the server each own their entries of it. The API
-    server refuses a list that holds the same key twice.
+    With server-side apply each manager owns its own entries. The API server refuses a list that
+    holds the same key twice.
     """
 
     key: str
@@ -132,12 +132,12 @@ class MapList:
 
 @dataclass(frozen=True, slots=True)
 class EachOnce(MapList):
-    """A MapList of a user: no key may stand in it twice."""
+    """A MapList that a user writes: each key may occur only once."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check the keys after the entries themselves were checked."""
+        """Check the keys after the entries."""
 
         def check(entries: tuple[Any, ...]) -> tuple[Any, ...]:
             keys = [getattr(entry, self.key) for entry in entries]
@@ -152,20 +152,21 @@ class EachOnce(MapList):
 
 
 def matches(pattern: str, message: str) -> Rule:
-    """The rule that a string matches a regular expression that Python and RE2 read alike."""
+    """The rule that a string matches a regular expression; Python and RE2 must read it alike."""
     expression = re.compile(pattern)
     return Rule(
         cel=f"self.matches(r'{pattern}')",
         message=message,
-        # `$` alone would let a newline through at the end; RE2's does not.
+        # Python's `$` also matches before a trailing newline; RE2's does not.
         holds=lambda value: expression.match(value) is not None and not value.endswith("\n"),
     )
 
 
 def unchangeable(path: str, why: str) -> dict[str, str]:
-    """The CEL entry that the field at `path` (camelCase names) stays what it is.
+    """The CEL entry that forbids changes of the field at `path` (camelCase names).
 
-    With has() on both sides, since a rule on the field itself is skipped where it appears or goes.
+    It uses has() on both sides, since a rule on the field itself is skipped when the field is added
+    or removed.
     """
     new, old = f"self.{path}", f"oldSelf.{path}"
     return cel_entry(
@@ -176,7 +177,7 @@ def unchangeable(path: str, why: str) -> dict[str, str]:
 
 
 def cel_entry(cel: str, message: str, path: tuple[str, ...]) -> dict[str, str]:
-    """An entry of x-kubernetes-validations; `fieldPath` only where it says more than the place."""
+    """An entry of x-kubernetes-validations; `fieldPath` only if it adds to the entry's place."""
     entry = {"rule": cel, "message": message}
     if path:
         entry["fieldPath"] = "".join(f".{name}" for name in path)
@@ -184,8 +185,8 @@ def cel_entry(cel: str, message: str, path: tuple[str, ...]) -> dict[str, str]:
 
 
 def refuse(problems: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
-    """Raise one pydantic error, a ValueError, for all of these (path below the value, what is
-    allowed), if any; each becomes a sentence of its own."""
+    """Raise one pydantic error, a ValueError, for all problems (path below the value, what is
+    allowed), if there are any; each problem becomes one sentence."""
     broken = tuple(BrokenRule(path=path, message=message) for path, message in problems)
     if broken:
         text = "; ".join(rule.message for rule in broken)
@@ -209,7 +210,7 @@ class Model(BaseModel):
     RULES: ClassVar[tuple[Rule, ...]] = ()
     """Rules over several fields."""
     CHANGES: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """CEL entries over `self` and `oldSelf`: what a change of the object may not do."""
+    """CEL entries over `self` and `oldSelf`: changes of the object that are forbidden."""
 
     @model_validator(mode="after")
     def _keep_the_rules(self) -> Self:
@@ -220,14 +221,14 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Write what stands below the fields, and the rules, into the schema of the model."""
+        """Write the fields' docstrings and the rules into the schema of the model."""
         names = {name: str(info.alias) for name, info in cls.model_fields.items()}
         written = describe(cls, names, handler(schema), handler)
         entries = [*(rule.as_cel() for rule in cls.RULES), *cls.CHANGES]
         return _with_rules(handler.resolve_ref_schema(written), entries) if entries else written
 
     def to_json_object(self) -> dict[str, Any]:
-        """What stands in the custom resource: camelCase, JSON types, absent instead of null."""
+        """The object as in the custom resource: camelCase, JSON types, absent instead of null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -237,7 +238,7 @@ def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, Any]]) -> JsonS
 
 
 def descriptions(cls: type[Any]) -> dict[str, str]:
-    """By field, those of the bases included; of those without one, nothing."""
+    """Docstrings by field, those of base classes included; fields without one are left out."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__annotations__" in vars(base):
@@ -269,7 +270,7 @@ def describe(
     schema: JsonSchemaValue,
     handler: GetJsonSchemaHandler,
 ) -> JsonSchemaValue:
-    """Write them into the schema that was made of `cls`; `names` are the fields' names outside."""
+    """Write the descriptions into the schema of `cls`; `names`: by field, the name outside."""
     properties, told = handler.resolve_ref_schema(schema)["properties"], descriptions(cls)
     for name, outside in names.items():
         if name in told:

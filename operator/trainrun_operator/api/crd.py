@@ -1,9 +1,8 @@
 """The CustomResourceDefinitions, made from the table of resources and their models.
 
-Layer: api; run as a program it is what `make crds` calls, and the one place here that writes files.
-pydantic speaks JSON Schema 2020-12, the API server a structural subset of OpenAPI v3: references,
-null types and `additionalProperties: false` are unknown to it, and an open object is marked in
-another way.
+Layer: api. `make crds` runs it as a program; it is the only module of this layer that writes files.
+pydantic produces JSON Schema 2020-12; the API server takes a structural subset of OpenAPI v3, which
+has no references, null types or `additionalProperties: false`, and marks open objects differently.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ _KEPT = (
     LIST_TYPE,
     LIST_MAP_KEYS,
 )
-"""Keywords that mean the same on both sides. Any other is translated, dropped as noise, or an
-error: what the API server would silently ignore must not look like a rule."""
+"""Keywords with the same meaning on both sides. All others are translated, dropped as noise, or an
+error: a keyword that the API server silently ignores must not look like a rule."""
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -70,15 +69,15 @@ _TRANSLATED = {
     "additionalProperties",
 }
 _NOISE = {"title", CEL_RULES, "propertyNames"}
-"""Rules for the names of a map's entries cannot be said; the operator says what is wrong there."""
+"""A CRD cannot express rules for the keys of a map, so the operator checks them (propertyNames)."""
 
 
 class NotStructural(Exception):
-    """A model holds something that no structural schema can say; names the place."""
+    """A model holds something that a structural schema cannot express; names the place."""
 
 
 class _WithoutAnchors(yaml.SafeDumper):
-    """People read the file: what stands in two places is written twice."""
+    """Writes repeated parts out in full, since people read the file."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
@@ -117,7 +116,7 @@ def crd(resource: Resource[Any]) -> dict[str, Any]:
 
 
 def crd_yaml(resource: Resource[Any]) -> str:
-    """The text of the file below crds/."""
+    """The text of the resource's file in crds/."""
     text: str = yaml.dump(
         crd(resource), Dumper=_WithoutAnchors, sort_keys=False, width=100, allow_unicode=True
     )
@@ -127,8 +126,8 @@ def crd_yaml(resource: Resource[Any]) -> str:
 def structural(model: type[object], *, status: bool = False) -> dict[str, Any]:
     """The structural schema of a model or dataclass; raises NotStructural where there is none.
 
-    A `status` has no defaults: what nobody has written must not look written. It has no enums: an
-    operator that is newer than the CRD must be able to write words that the CRD does not know.
+    A `status` gets no defaults: a field that the operator never wrote must not look written. It
+    gets no enums: an operator newer than the CRD must be able to write values that the CRD lacks.
     """
     schema = TypeAdapter(model).json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
@@ -155,7 +154,7 @@ def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
             "kind": {"type": "string", "description": f"{resource.kind}."},
             "metadata": {"type": "object"},
             "spec": structural(resource.spec),
-            # kstatus takes an object without a status for healthy.
+            # kstatus considers an object without a status healthy.
             "status": structural(resource.status, status=True)
             | {"default": {"observedGeneration": -1}},
         },
@@ -169,7 +168,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 class _Translation:
-    """Translates one model's schema; recursion ends because models do not hold themselves."""
+    """Translates one model's schema; the recursion ends because no model contains itself."""
 
     def __init__(self, definitions: dict[str, Any], *, defaults: bool, enums: bool) -> None:
         self._definitions = definitions
@@ -177,7 +176,7 @@ class _Translation:
         self._enums = enums
 
     def of(self, schema: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-        """The structural form of `schema`, which stands at `place`."""
+        """The structural form of `schema`, found at `place`."""
         schema = self._resolved(schema, place)
         unknown = schema.keys() - set(_KEPT) - _TRANSLATED - _NOISE
         if unknown:
@@ -186,10 +185,10 @@ class _Translation:
         if "description" in out:
             out["description"] = " ".join(out["description"].split())
         if "const" in schema:
-            # The API server ignores `const` without a word.
+            # The API server silently ignores `const`.
             out["enum"] = [schema["const"]]
         if "exclusiveMinimum" in schema:
-            # OpenAPI 3.0 says with a flag what JSON Schema says with a number.
+            # A flag in OpenAPI 3.0, a number in JSON Schema.
             out |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
         if not self._enums:
             out.pop("enum", None)
@@ -204,7 +203,7 @@ class _Translation:
         if "items" in schema:
             out["items"] = inside.of(schema["items"], (*place, "[]"))
         self._translate_default(out)
-        # `false` goes, since unknown fields are pruned anyway.
+        # `false` is dropped, since unknown fields are pruned anyway.
         additional = schema.get("additionalProperties")
         if additional is True:
             out[ANY_TYPE] = True
@@ -215,7 +214,7 @@ class _Translation:
         return out
 
     def _resolved(self, schema: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-        """`schema` with its reference followed and its null taken away."""
+        """`schema` with its reference resolved and null removed."""
         if "anyOf" in schema:
             options = [option for option in schema["anyOf"] if option != {"type": "null"}]
             if len(options) != 1:
@@ -225,12 +224,13 @@ class _Translation:
             target = self._definitions[schema["$ref"].rpartition("/")[2]]
             if "enum" in target:
                 target = {key: target[key] for key in ("type", "enum")}
-            # What stands at the field (its docstring) says more than what stands at the class.
+            # The field's docstring says more than the class's.
             return {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
         return schema
 
     def _inside(self, schema: dict[str, Any]) -> _Translation:
-        """For what stands inside `schema`: an open object is the user's, no defaults are added."""
+        """The translation for the inside of `schema`: an open object is the user's, so no defaults
+        are added there."""
         if schema.get("additionalProperties") is True:
             return _Translation(self._definitions, defaults=False, enums=self._enums)
         return self
@@ -241,14 +241,14 @@ class _Translation:
         if not self._defaults or out["default"] in (None, "", [], ()):
             del out["default"]
         elif isinstance(out["default"], dict):
-            # Written out, since the server checks the rules of an object against its default before
-            # it has filled in the inner ones.
+            # Written out, since the server checks an object's rules against its default before it
+            # fills in the inner defaults.
             inner = out["properties"].items()
             out["default"] = {name: node["default"] for name, node in inner if "default" in node}
 
 
 def main(folder: str) -> None:
-    """Write a file for each resource below `folder`."""
+    """Write one file per resource into `folder`."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for resource in RESOURCES:
         path = Path(folder) / resource.file_name

@@ -1,10 +1,10 @@
-"""From the text of a file to a resource, or to every problem of the file at once.
+"""Loads a resource from the text of a file, or reports every problem of the file at once.
 
-Layer: api. No I/O: the caller reads the file. What is accepted is what the API server accepts; the
-CRD (trainrun_operator.api.crd) is made from the same models. YAML is read as kubectl would.
-Beyond that a field of a container that looks misspelt is refused: the API server would drop it.
-Differences to yaml.safe_load, all towards what the API server gets: a key that stands twice is an
-error, dates stay strings, and what JSON cannot hold is refused.
+Layer: api. No I/O: the caller reads the file. It accepts what the API server accepts, since the
+CRD (trainrun_operator.api.crd) is made from the same models, and reads YAML as kubectl does. In
+addition it refuses container fields that look misspelt: the API server would drop them.
+Differences to yaml.safe_load, all towards what the API server gets: a duplicate key is an error,
+dates stay strings, and values that JSON cannot hold are refused.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from trainrun_operator.api.problems import path as path_of
 from trainrun_operator.api.resources import TRAINRUN, M, Resource, TrainRun
 
 MOST_VALUES = 100_000
-"""Keys and values of a document; an object of a cluster has no room for as many."""
+"""Keys and values of a document; an object in a cluster cannot hold that many."""
 
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-"""Numbers that PyYAML alone would take for strings."""
+"""Numbers that PyYAML alone reads as strings."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without timestamps, with unique keys, and not for aliases that fill the memory."""
+    """SafeLoader without timestamps, with unique keys, and with a limit on expanded aliases."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the attribute's name and type are PyYAML's
         first: [entry for entry in entries if entry[0] != "tag:yaml.org,2002:timestamp"]
@@ -53,7 +53,7 @@ class _Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As in SafeLoader, but not without end: Python's own limit differs from place to place."""
+        """As in SafeLoader, with a depth limit: Python's recursion limit varies by environment."""
         if self._depth > DEEPEST:
             raise yaml.composer.ComposerError(
                 None,
@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """As in SafeLoader, but a document whose aliases make it huge is refused beforehand."""
+        """As in SafeLoader, but first refuse a document that its aliases make huge."""
         values, levels = _extent(node, {})
         if values > MOST_VALUES:
             raise _refused(f"the document has more than {MOST_VALUES} values", node)
@@ -79,41 +79,41 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As in SafeLoader, but the same key twice is an error at its second place."""
+        """As in SafeLoader, but a duplicate key is an error at its second place."""
         seen: set[object] = set()
         for key_node, _ in node.value:
-            # A merge key (`<<`) may be overridden: that is what it is for.
+            # Keys of a merge (`<<`) may be overridden: that is its purpose.
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                break  # SafeLoader says so with its own words
+                break  # SafeLoader reports it
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands here twice", key_node.start_mark
+                    None, None, f"the key {key!r} appears twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
-# PyYAML follows YAML 1.1, where 1e-5 without a dot is a string; to kubectl it is a number.
+# PyYAML follows YAML 1.1, where 1e-5 without a dot is a string; kubectl reads a number.
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 def _refused(why: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(
-        None, None, f"with its aliases written out {why}", node.start_mark
+        None, None, f"with its aliases expanded, {why}", node.start_mark
     )
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many values and levels the node has with aliases written out; `known`: of other nodes.
+    """How many values and levels the node has with aliases expanded; `known`: of other nodes.
 
-    It calls itself no deeper than the text is nested: what an alias names stands before it.
+    It recurses only as deep as the text is nested, since an alias names an earlier node.
     """
     if id(node) in known:
         return known[id(node)]
-    known[id(node)] = (1, 1)  # one that holds itself is refused elsewhere
+    known[id(node)] = (1, 1)  # a node that contains itself is refused elsewhere
     if isinstance(node, yaml.MappingNode):
         inner = [part for pair in node.value for part in pair]
     else:
@@ -128,10 +128,10 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, in
 def read_document(
     text: str, *, source: str, kind: str, kinds: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The mapping that `text` holds; errors name `source`, and `kind`, which was looked for.
+    """The mapping that `text` holds; errors name `source` and the expected `kind`.
 
-    Among several documents it is the only one whose kind is in `kinds`. Raises InvalidSpec when it
-    is not YAML, holds no such document or several, or no mapping.
+    Among several documents it is the only one whose kind is in `kinds`. Raises InvalidSpec when
+    `text` is not YAML, holds no such document or several, or no mapping.
     """
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
@@ -152,7 +152,7 @@ def read_document(
         elif named:
             told += f"; put the {kind} into a file of its own"
         else:
-            told += f", none of them a {kind}; give the file of the {kind}"
+            told += f", and none is a {kind}; name the file that holds the {kind}"
         raise InvalidSpec(told)
     if not isinstance(documents[0], dict):
         there = "a list" if isinstance(documents[0], list) else "plain text"
@@ -164,12 +164,12 @@ def read_document(
 
 
 SEARCHES = frozenset({"space", "objective"})
-"""Fields of a spec that a TrainSweep alone has."""
+"""Fields of a spec that only a TrainSweep has."""
 
 
 def kinds_in(text: str) -> list[object]:
-    """The `kind` of each document in `text`; empty where it is not YAML. One that searches is a
-    TrainSweep, whatever it calls itself: whoever reads it as such says what is wrong."""
+    """The `kind` of each document in `text`; empty where it is not YAML. A document with a search
+    counts as a TrainSweep, whatever its `kind`: reading it as one then reports what is wrong."""
     try:
         documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError:
@@ -193,7 +193,7 @@ def _words(error: yaml.MarkedYAMLError) -> str:
 
 
 def _as_json(document: dict[Any, Any], source: str) -> dict[str, Any]:
-    """What the API server would get: keys are strings, values are JSON in UTF-8."""
+    """The document as the API server would get it: keys are strings, values are JSON in UTF-8."""
     try:
         text = json.dumps(document, ensure_ascii=False)
         text.encode()
@@ -202,15 +202,16 @@ def _as_json(document: dict[Any, Any], source: str) -> dict[str, Any]:
         half = error.object[error.start]
         near = error.object[max(error.start - 30, 0) : error.start]
         raise InvalidSpec(
-            f"{source}: the file holds half a character ({half!a}) after {near!r}: no UTF-8 has it"
+            f"{source}: the file holds half a character ({half!a}) after {near!r}, which UTF-8 "
+            "cannot encode"
         ) from error
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(f"{source}: the file holds what JSON cannot: {error}") from error
+        raise InvalidSpec(f"{source}: the file holds a value that JSON cannot: {error}") from error
     return result
 
 
 class InvalidFile(InvalidSpec):
-    """A file that holds no valid resource; the message lists every problem, one per line."""
+    """A file without a valid resource; the message lists every problem, one per line."""
 
     def __init__(self, *, source: str, problems: tuple[str, ...]) -> None:
         head = f"{source}: {len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -226,9 +227,8 @@ def load_trainrun(
 ) -> TrainRun:
     """The TrainRun that `text` (YAML or JSON) holds; `source` names it in errors.
 
-    `overrides` replaces values before anything is checked: `{"spec.workers.replicas": 2}`. A
-    `status` is ignored, as by kubectl. Raises InvalidSpec; its subclass InvalidFile when it is the
-    fields that are wrong.
+    `overrides` replaces values before the checks: `{"spec.workers.replicas": 2}`. A `status` is
+    ignored, as by kubectl. Raises InvalidSpec; its subclass InvalidFile when fields are wrong.
     """
     return load(text, TRAINRUN, source=source, overrides=overrides)
 
@@ -253,16 +253,16 @@ def read(
     overrides: Mapping[str, object] | None = None,
     stored: bool = False,
 ) -> M:
-    """The resource in a document that was parsed already; see `load_trainrun`.
+    """The resource in a document that is already parsed; see `load_trainrun`.
 
-    `stored`: the API server has it, and has taken out what is misspelt. So a field that is not
-    known is a newer version's, whose CRD is there before its operator, and is left out.
+    `stored`: it comes from the API server, which has removed misspelt fields. An unknown field then
+    belongs to a newer version, whose CRD was installed before its operator, and is left out.
     """
     _check_kind(document, resource, source)
     document.pop("status", None)
     for path, value in (overrides or {}).items():
         _override(document, path, value)
-    # What is read below recurs: at some hundred levels each part of it would give up its own way.
+    # The code below recurses: at some hundred levels each part of it would fail in its own way.
     if (deep := too_deep(document.get("spec"), ("spec",))) is not None:
         problem = f"{path_of(deep)}: is nested more than {DEEPEST} levels deep"
         raise InvalidFile(source=source, problems=(problem,))
@@ -280,7 +280,7 @@ def read(
 
 
 def _check_kind(document: dict[str, Any], resource: Resource[Any], source: str) -> None:
-    """Say at once that this is something else: everything after would be noise."""
+    """Refuse a document of another kind at once: all later problems would be noise."""
     found = [
         f"{field} is {shown(document[field])}; {wanted} is needed here"
         if field in document
@@ -300,25 +300,25 @@ def _override(document: dict[str, Any], path: str, value: object) -> None:
         if child is None:
             child = owner[key] = {}
         if not isinstance(child, dict):
-            return  # not a mapping: the check names that, and the override has no place
+            return  # not a mapping: the override has no place, and the check reports it
         owner = child
     owner[last] = value
 
 
 def _validate(document: dict[str, Any], model: type[M]) -> M:
-    # JSON mode: strict about types (no "4" for 4) without refusing a list for a tuple. Names as in
-    # the CRD only: `max_failures` would be pruned by the API server.
+    # JSON mode: strict about types (no "4" for 4), but a list may become a tuple. Names only as in
+    # the CRD: the API server would prune `max_failures`.
     return model.model_validate_json(
         json.dumps(document), strict=True, by_alias=True, by_name=False
     )
 
 
 def _problems(document: dict[str, Any], model: type[Model], error: ValidationError) -> list[str]:
-    """Every problem, also those that only show when others are out of the way.
+    """Every problem, including those that other problems hide.
 
-    Rules over several fields are not looked at while one of the fields is wrong. So the wrong
-    values are taken out, which leaves the defaults, and the rest is checked again, until nothing
-    new comes.
+    pydantic skips rules over several fields while one of the fields is wrong. So this removes the
+    wrong values, which leaves the defaults, and checks the rest again, until no new problem
+    appears.
     """
     rest = copy.deepcopy(document)
     found: list[str] = []
@@ -343,16 +343,16 @@ def _problems(document: dict[str, Any], model: type[Model], error: ValidationErr
 
 
 def _is_consequence(detail: ErrorDetails, removed: set[Place]) -> bool:
-    """Whether it is there only because of others: entries that failed, or what we took out."""
+    """Whether other problems caused this one: entries that failed, or values that we removed."""
     if detail["type"] == "too_short":
         return bool(detail["input"])
-    if detail["type"] == BROKEN_RULE:  # broken by a default in the place of what we took out
+    if detail["type"] == BROKEN_RULE:  # broken by a default in place of a removed value
         return all((*detail["loc"], *rule.path) in removed for rule in detail["ctx"]["broken"])
     return detail["type"] == "missing" and detail["loc"] in removed
 
 
 def _to_remove(detail: ErrorDetails) -> list[Place]:
-    """What has to go so that the next check gets past this error: of a list, always the whole."""
+    """What to remove so that the next check gets past this error; a list is removed as a whole."""
     places = [detail["loc"]]
     if detail["type"] == BROKEN_RULE:
         places = [(*detail["loc"], *broken.path) for broken in detail["ctx"]["broken"]]
@@ -362,7 +362,7 @@ def _to_remove(detail: ErrorDetails) -> list[Place]:
 
 
 def _remove(document: dict[str, Any], place: Place) -> bool:
-    """Take out the value at `place`, if it is still there; the document itself stays."""
+    """Remove the value at `place`, if it is still there; the document itself stays."""
     if not place:
         return False
     *parents, last = place

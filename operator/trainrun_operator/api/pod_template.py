@@ -1,10 +1,9 @@
 """The part of a pod template that TrainRun reads itself; everything else passes through unread.
 
 Layer: api. A full PodTemplateSpec schema would be hundreds of kilobytes and bind us to one version
-of Kubernetes: the API server checks the rest of the template when a worker pod is made from it. The
-CRD leaves a template open, so the API server takes `labels: [a]`, and only refuses the pod that it
-would check: what no pod can be made from is found by `shape_problem`, and its user told of the
-field.
+of Kubernetes: the API server checks the rest of the template when the operator creates a worker
+pod. The CRD leaves a template open, so the API server accepts a run with `labels: [a]` and refuses
+only its pods. `shape_problem` finds templates that no pod can be made from, and names the field.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from trainrun_operator.api.base import EachOnce, Model, Rule
 from trainrun_operator.api.problems import sentences
 
 DEFAULT_GRACE = 30
-"""Seconds that a pod has to end, where its spec does not say."""
+"""Seconds that a pod has to end, where its spec gives no time."""
 
 LONGEST_GRACE = 24 * 3600
-"""Seconds; more are read as these."""
+"""Upper limit in seconds; longer times are cut to it."""
 
 WORKER_CONTAINER = "worker"
-"""The container of this name trains, or the only one: of several, one has to be called so."""
+"""The container of this name trains, or the only one; among several, one must have this name."""
 
 LONGEST_TEXT = 128 * 1024
-"""Characters of a word or a value whose references are replaced: Linux hands over none longer."""
+"""Characters of a word or a value after its references are replaced: the limit of Linux."""
 
 LONGEST_COMMAND = 2 * 1024 * 1024
-"""Characters of a command line with the variables that it refers to: as much as Linux takes."""
+"""Characters of a command line with the variables that it refers to: the limit of Linux."""
 
 MOST_TEXT = 256 * 1024
 """Characters of all commands, arguments and variables of a pod."""
@@ -44,7 +43,7 @@ _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 
 class TooLong(InvalidSpec):
-    """What a text becomes once its references are replaced is more than a process can be given."""
+    """A text is too long for a process once its references are replaced."""
 
 
 class OpenModel(Model):
@@ -67,12 +66,12 @@ class EnvVar(OpenModel):
 
 
 class Resources(OpenModel):
-    """What the container asks for; amounts are Kubernetes' own to judge."""
+    """What the container asks for; Kubernetes checks the amounts."""
 
     limits: dict[str, object] = Field(default_factory=dict, max_length=64)
-    """At most so much, such as `nvidia.com/gpu: 1`."""
+    """The most that it may use, such as `nvidia.com/gpu: 1`."""
     requests: dict[str, object] = Field(default_factory=dict, max_length=64)
-    """At least so much."""
+    """What its node must have free."""
 
 
 class Container(OpenModel):
@@ -83,9 +82,9 @@ class Container(OpenModel):
     command: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
     """What each training process runs, as a list of words."""
     args: Annotated[tuple[Word, ...], Field(max_length=1024)] = ()
-    """Further words after `command`."""
+    """More words after `command`."""
     working_dir: Annotated[str | None, Field(max_length=4096)] = None
-    """Folder that the processes start in. Default: the image's; `trainrun run` takes the folder of
+    """Folder that the processes start in. Default: the image's; `trainrun run` uses the folder of
     the file."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512), EachOnce("name")] = ()
     """Environment variables of the processes."""
@@ -100,9 +99,9 @@ class Container(OpenModel):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Command and arguments as the kubelet hands them over, as far as `env` has values.
+        """Command and arguments as the kubelet passes them on, as far as `env` has values.
 
-        Raises TooLong: a few short variables, each twice in the next, would fill any memory.
+        Raises TooLong: a few short variables, each used twice in the next, would fill any memory.
         """
         env: dict[str, str] = {}
         words: list[str] = []
@@ -115,8 +114,8 @@ class Container(OpenModel):
             length += len(found)
             if length > LONGEST_COMMAND:
                 raise TooLong(
-                    f"command and args, with the env that they refer to, have more than "
-                    f"{LONGEST_COMMAND} characters"
+                    f"command and args have more than {LONGEST_COMMAND} characters, with the env "
+                    "that they refer to"
                 )
             if variable:
                 env[variable] = found
@@ -125,8 +124,8 @@ class Container(OpenModel):
         return tuple(words)
 
     def _needed(self) -> Iterator[tuple[str, str, str]]:
-        """(place, name, value) of the variables that the words refer to, then ("place", "", word)
-        of these."""
+        """(place, name, value) of the variables that the words refer to, then (place, "", word) of
+        the words."""
         words = [
             *((f"command[{at}]", "", word) for at, word in enumerate(self.command)),
             *((f"args[{at}]", "", word) for at, word in enumerate(self.args)),
@@ -144,7 +143,7 @@ class Container(OpenModel):
 def expanded(text: str, env: Mapping[str, str]) -> str:
     """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar.
 
-    Raises TooLong before anything longer is made.
+    Raises TooLong before it builds a longer text.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -153,7 +152,7 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
     growth = sum(len(value(match)) - len(match[0]) for match in _REFERENCE.finditer(text))
     if len(text) + growth > LONGEST_TEXT:
         raise TooLong(
-            f"would have more than {LONGEST_TEXT} characters, with its references replaced"
+            f"would have more than {LONGEST_TEXT} characters once its references are replaced"
         )
     return _REFERENCE.sub(value, text)
 
@@ -164,7 +163,7 @@ def references(text: str) -> Iterator[str]:
 
 
 def _size_of(containers: str) -> str:
-    """As CEL: characters of command, args and env of these containers of a pod."""
+    """CEL for the number of characters in command, args and env of these containers of a pod."""
     words = " + ".join(
         f"(has(c.{field}) ? c.{field}.map(w, size(w)).sum() : 0)" for field in ("command", "args")
     )
@@ -176,11 +175,11 @@ def _size_of(containers: str) -> str:
 FIELDS = (
     "image", "command", "args", "workingDir", "ports", "env", "envFrom", "resources", "volumeMounts"
 )  # fmt: skip
-"""Of a container; a name that is much like one of these is a mistake."""
+"""Fields of a container; a name close to one of these is a typo."""
 
 
 def misspelt(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """A sentence for each field of a container, anywhere in this document, that looks misspelt."""
+    """A message for each field of a container, anywhere in this document, that looks misspelt."""
     for name, inner in value.items():
         path = f"{above}{name}"
         if isinstance(inner, dict):
@@ -209,7 +208,7 @@ class PodSpec(OpenModel):
                 f'the container that trains (named "{WORKER_CONTAINER}", or the only one) needs a '
                 "command or args that start the training, such as command: [python, train.py]"
             ),
-            # Which of several trains is not known without a name: see `shape_problem`.
+            # Among several, only the name shows which one trains: see `shape_problem`.
             holds=lambda spec: bool(spec.candidates or spec.training.command or spec.training.args),
             path=("containers",),
         ),
@@ -230,11 +229,11 @@ class PodSpec(OpenModel):
     ]
     """The containers; one of them trains."""
     init_containers: Annotated[tuple[Container, ...], Field(max_length=32), EachOnce("name")] = ()
-    """Containers that end before those start, one after the other."""
+    """Containers that run one after the other and end before the others start."""
 
     @property
     def grace(self) -> int:
-        """Seconds between SIGTERM and SIGKILL, where whoever deletes the pod names none."""
+        """Seconds between SIGTERM and SIGKILL, where the deletion of the pod names no time."""
         found = (self.model_extra or {}).get("terminationGracePeriodSeconds")
         if not isinstance(found, int) or isinstance(found, bool):
             return DEFAULT_GRACE
@@ -242,13 +241,13 @@ class PodSpec(OpenModel):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """Names of the containers, where nothing says which of them trains; else none."""
+        """Names of the containers where it is unclear which one trains; else empty."""
         names = tuple(container.name for container in self.containers)
         return names if len(names) > 1 and WORKER_CONTAINER not in names else ()
 
     @property
     def training(self) -> Container:
-        """The container that trains; the first one of `candidates`."""
+        """The container that trains; where that is unclear, the first of `candidates`."""
         named = (c for c in self.containers if c.name == WORKER_CONTAINER)
         return next(named, self.containers[0])
 
@@ -257,18 +256,18 @@ class PodTemplate(OpenModel):
     """A PodTemplateSpec: metadata and spec of each worker pod."""
 
     spec: PodSpec
-    """The spec of a worker pod. Fields that TrainRun does not read itself are passed on."""
+    """The spec of a worker pod. TrainRun passes on fields that it does not read."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The template exactly as its user wrote it, in JSON types."""
+        """The template exactly as the user wrote it, in JSON types."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 MOST_TOLD = 3
-"""Problems of a template that are told at once."""
+"""Problems of a template that one message names."""
 
 _EMPTY = BeforeValidator(lambda value: value or None)
-"""What is empty is read as absent."""
+"""Reads an empty value as absent."""
 
 _Mapping = Annotated[dict[str, Any] | None, _EMPTY]
 _List = Annotated[list[Any] | None, _EMPTY]
@@ -319,11 +318,11 @@ class _Template(_Shape):
 
 
 def shape_problem(template: PodTemplate) -> str:
-    """Why no pod can be made from this template, with the fields below it; "" where one can."""
+    """Why no pod can be made from this template, with the wrong fields; "" where one can."""
     if names := template.spec.candidates:
         return (
-            f"spec.containers: {', '.join(names)}: none of these is called "
-            f'"{WORKER_CONTAINER}"; rename the one that trains to {WORKER_CONTAINER}'
+            f"spec.containers: {', '.join(names)}: none of these is named "
+            f'"{WORKER_CONTAINER}"; rename the container that trains to {WORKER_CONTAINER}'
         )
     try:
         _Template.model_validate(template.as_dict())

@@ -1,6 +1,6 @@
-"""Places in a document, and sentences for its user about what is wrong there.
+"""Places in a document, and messages for the user about what is wrong there.
 
-Layer: api. Documents speak camelCase: a place is looked up by the names outside. Each sentence has
+Layer: api. Documents use camelCase: a place is looked up by the names outside. Each message has
 the path, the value and what is allowed:
 `spec.failurePolicy.maxFailures: -2 is less than -1; use -1 for no limit`.
 """
@@ -21,9 +21,9 @@ from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Hint, descriptio
 from trainrun_operator.api.duration import Duration
 
 DEEPEST = 100
-"""Levels of lists and mappings in each other: four times what a pod template can have."""
+"""Levels of nested lists and mappings: four times what a pod template can have."""
 NAMED = 5
-"""Parts of the place of something deeper that are told."""
+"""Parts of a deep place that a message shows."""
 _MAX_VALUE = 80
 _NEEDED = {
     "int_type": "a whole number",
@@ -46,7 +46,7 @@ _TYPES: dict[type, str] = {
 }
 
 _SHAPES = ("model_type", "tuple_type")
-"""Errors after which a hint shows what to write."""
+"""Types of errors whose message gets the field's hint."""
 
 Place = tuple[int | str, ...]
 """Where in a document: keys of mappings and indexes of lists."""
@@ -55,14 +55,14 @@ Place = tuple[int | str, ...]
 def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
     """`value` without the null fields that `model` knows, at any depth.
 
-    The API server drops null where a field is not nullable, and none of ours is, before it fills in
-    defaults. What the models do not know (in a pod template) keeps its nulls.
+    Before it fills in defaults, the API server drops null where a field is not nullable, and none
+    of ours is. Fields that the models do not know (in a pod template) keep their nulls.
     """
     return _without(value, model, lambda _model, known, entry: known and entry is None)
 
 
 def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
-    """`value` without the fields that `model` would refuse for their names, at any depth."""
+    """`value` without the fields whose names `model` would refuse, at any depth."""
     return _without(
         value,
         model,
@@ -73,8 +73,8 @@ def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
 def _without(
     value: Any, model: type[BaseModel] | None, leaves: Callable[[type[BaseModel], bool, Any], bool]
 ) -> Any:
-    """`value` without the fields that are to go; asked with the model around each, whether that
-    knows the field, and what stands in it."""
+    """`value` without the fields for which `leaves` is true. It gets the model around the field,
+    whether that model knows the field, and the field's value."""
     if model is None:
         return value
     if isinstance(value, list):
@@ -90,8 +90,8 @@ def _without(
 
 
 def too_deep(value: Any, place: Place) -> Place | None:
-    """Where `value`, which stands at `place`, has more than DEEPEST levels; None: nowhere. The
-    place leads to the outer ones of them alone."""
+    """Where `value`, found at `place`, has more than DEEPEST levels; None: nowhere. The result
+    names only the outer levels."""
     around = [(place, value)] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST):
         around = [
@@ -108,7 +108,7 @@ def _entries(owner: dict[str, Any] | list[Any]) -> Iterable[tuple[int | str, Any
 
 
 def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
-    """The field that stands at `place`, which is not the document itself; None where none does."""
+    """The field at `place`, which is not the document itself; None where there is none."""
     owner = model_at(model, place[:-1])
     if owner is None:
         return None
@@ -116,7 +116,7 @@ def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
 
 
 def description_at(model: type[BaseModel], place: Place) -> str:
-    """What stands below the field at `place`; "" for no field, or nothing."""
+    """The docstring of the field at `place`; "" where there is no field or no docstring."""
     owner = model_at(model, place[:-1])
     if owner is None:
         return ""
@@ -129,7 +129,7 @@ def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
     found: type[BaseModel] | None = model
     for part in place:
         if isinstance(part, int):
-            continue  # an index: the field before it already led to the model of the entries
+            continue  # an index: the field before it already gave the model of the entries
         info = field_at(found, (part,)) if found else None
         found = model_in(info.annotation) if info else None
     return found
@@ -144,7 +144,7 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:
-    """The sentences for one error that `model` raised; several when several rules are broken."""
+    """The messages for one error that `model` raised; several when several rules are broken."""
     place, value = error["loc"], error["input"]
     if error["type"] == BROKEN_RULE:
         for broken in typing.cast("tuple[BrokenRule, ...]", error["ctx"]["broken"]):
@@ -165,7 +165,7 @@ def path(place: Sequence[int | str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it could stand in the file, cut when it is long."""
+    """A value as JSON, cut when it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
 
@@ -190,7 +190,7 @@ def _part(value: object, key: int | str) -> object:
 
 
 def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """The part of the sentence after the path."""
+    """The part of the message after the path."""
     value, context = error["input"], error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -222,8 +222,7 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "finite_number":
             return f"{shown(value)} is not allowed: it must be a finite number"
         case _:
-            # A kind of error that no field of ours raises today: pydantic's words are better than
-            # none.
+            # No field of ours raises other errors today; pydantic's text is better than nothing.
             return f"{shown(value)}: {error['msg']}"
 
 
@@ -251,7 +250,7 @@ def _hint(place: Place, model: type[BaseModel]) -> str:
 
 
 def _unit(value: object, place: Place, model: type[BaseModel]) -> str:
-    """What to write for a duration that is a bare number."""
+    """What to write in place of a duration given as a bare number."""
     info = field_at(model, place)
     lasts = info is not None and _holds(info.annotation, Duration)
     return f"; write {value}s for seconds" if lasts and type(value) is int else ""

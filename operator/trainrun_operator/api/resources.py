@@ -1,9 +1,9 @@
-"""TrainRun as an object and as a row: whatever differs from one custom resource to the next.
+"""TrainRun as an object and as a row: everything that differs between custom resources.
 
-Layer: api. The CRDs (api/crd.py, which has the table of all), the loading of YAML (api/loading.py),
-the rights that the chart must grant (tests/chart/test_rights.py) and the operator's watches read
-the rows. One more resource is a row, a model and a status. The status is no part of the object
-here: users do not write it, and the core gets it on its own.
+Layer: api. The CRDs (api/crd.py, which has the table of all rows), the loading of YAML
+(api/loading.py), the rights that the chart must grant (tests/chart/test_rights.py) and the
+operator's watches read the rows. A new resource needs a row, a model and a status. The object here
+has no status: users do not write it, and the core gets it separately.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from trainrun_operator.api.run.spec import MAX_NAME, RunName, TrainRunSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 
 RESTART = "trainrun.dev/restart"
-"""Annotation of a TrainRun: each new value restarts the gang that runs, once."""
+"""Annotation of a TrainRun: each new value restarts the running gang once."""
 
 
 class ObjectMeta(OpenModel):
     """metadata: the fields that TrainRun reads; all others are kept."""
 
     name: RunName
-    """Name, a DNS label of at most 48 characters; that of a TrainSweep has at most 34."""
+    """Name, a DNS label of at most 48 characters; at most 34 for a TrainSweep."""
     namespace: Annotated[str, Field(max_length=63)] = "default"
     """Namespace. Default: default."""
     uid: Annotated[str, Field(max_length=128)] = ""
-    """Given by the API server; empty in a file."""
+    """Set by the API server; empty in a file."""
     generation: int = 0
-    """Counts changes of the spec; given by the API server."""
+    """Counts changes of the spec; set by the API server."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels."""
     annotations: dict[str, str] = Field(default_factory=dict)
@@ -89,13 +89,13 @@ class Resource(Generic[M]):
     status: type[object]
     """What the operator writes into `status`."""
     max_name: int
-    """Characters of metadata.name."""
+    """The most characters that metadata.name may have."""
     columns: tuple[Column, ...]
     verbs: tuple[Verb, ...]
-    """What the operator does with the objects; the status it updates."""
+    """What the operator does with the objects; in addition it updates their status."""
     scale: dict[str, str] | None = None
-    """The paths of the subresource from which PodDisruptionBudgets learn how many pods there should
-    be, as a CRD names them; None: it has no pods."""
+    """The paths of the scale subresource, in the CRD's names, which shows PodDisruptionBudgets how
+    many pods to expect; None: it has no pods."""
 
     @property
     def name(self) -> str:
@@ -119,12 +119,12 @@ class Resource(Generic[M]):
         return {"apiVersion": API_VERSION, "kind": self.kind}
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Path in the API: of an object, of all in a namespace, or of all that there are."""
+        """Path in the API of one object, of all in a namespace, or of all."""
         scope = f"/namespaces/{namespace}" if namespace else ""
         return f"/apis/{GROUP}/{VERSION}{scope}/{self.plural}" + (f"/{name}" if name else "")
 
     def rights(self) -> set[tuple[str, str]]:
-        """(resource, verb) of all that the operator must be allowed to do with the objects."""
+        """(resource, verb) of every right that the operator needs on the objects."""
         return {
             *((self.name, verb) for verb in self.verbs),
             (f"{self.plural}/status.{GROUP}", "update"),
@@ -158,6 +158,6 @@ TRAINRUN = Resource(
         "statusReplicasPath": ".status.workers.ready",
         "labelSelectorPath": ".status.workers.selector",
     },
-    # Deleted for spec.ttlAfterFinished; created, changed and deleted for sweeps.
+    # delete: for spec.ttlAfterFinished; create, update and delete: for sweeps.
     verbs=("get", "list", "watch", "create", "update", "delete"),
 )

@@ -11,5 +11,5 @@ from trainrun_operator.api.run.status import status_from
 def test_a_resume_point_that_no_run_can_have_saved_is_refused(checkpoint: dict[str, int]) -> None:
     record = {"attempt": 2, "roster": [1], "agents": "abcd", "resumePoint": checkpoint}
 
-    with pytest.raises(ValueError, match=r"resumePoint\n.*step from 0 and an attempt from 1"):
+    with pytest.raises(ValueError, match=r"resumePoint\n.*step must be at least 0 and its attempt"):
         status_from({"internal": {"startRecord": record}})

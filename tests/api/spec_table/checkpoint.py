@@ -63,8 +63,8 @@ INVALID = (
     bad(
         "a score without an order",
         {"spec.checkpoint.scoreMetric": "loss"},
-        "spec.checkpoint.scoreOrder: must say, where scoreMetric is given, which value is the "
-        "best: Max or Min",
+        "spec.checkpoint.scoreOrder: must be given with scoreMetric: Max or Min, whichever "
+        "value is the best",
     ),
     bad(
         "an order without a score",

@@ -93,11 +93,10 @@ INVALID = (
         "a rule without an action",
         {"spec.failurePolicy.rules": [{"exitCodes": [3]}]},
         "spec.failurePolicy.rules[0].action: is missing: FailRun: the run fails. Restart: as "
-        "without rules, charged to the budget of its cause. RestartUncounted: a restart that is "
-        "charged to no budget, five times in a row without a new step, and from then on to that of "
-        "its cause. RestartAvoidingNode: a restart that is charged, and all workers of the run on "
-        "the node of the culprit are replaced, on other nodes where they find room within a "
-        "minute.",
+        "without rules, charged to the budget of its cause. RestartUncounted: a restart that costs "
+        "no budget; after five in a row without a new step, it is charged to the budget of its "
+        "cause. RestartAvoidingNode: a charged restart that also replaces all workers of the run "
+        "on the culprit's node, on other nodes if they find room within a minute.",
     ),
     bad(
         "a rule with another action",

@@ -28,15 +28,15 @@ INVALID = (
         "no uri",
         {"spec.storage": {"runName": "x"}},
         "spec.storage.uri: is missing: Folder for runs: s3://bucket/prefix, or file:///path on a "
-        "file system that every node mounts. The server must be able to write an object only where "
-        "none is. Cannot be changed.",
+        "file system that every node mounts. The server must support writes that fail if the "
+        "object exists. Cannot be changed.",
     ),
     bad(
         "a null uri",
         {"spec.storage.uri": None, "spec.storage.endpointURL": "x"},
         "spec.storage.uri: is missing: Folder for runs: s3://bucket/prefix, or file:///path on a "
-        "file system that every node mounts. The server must be able to write an object only where "
-        "none is. Cannot be changed.",
+        "file system that every node mounts. The server must support writes that fail if the "
+        "object exists. Cannot be changed.",
         'spec.storage.endpointURL: "x" is not allowed: it must be http://host:port or '
         "https://host:port",
     ),

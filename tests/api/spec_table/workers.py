@@ -120,8 +120,8 @@ INVALID = (
     bad(
         "a template without a spec",
         {"spec.workers.template": {}},
-        "spec.workers.template.spec: is missing: The spec of a worker pod. Fields that TrainRun "
-        "does not read itself are passed on.",
+        "spec.workers.template.spec: is missing: The spec of a worker pod. TrainRun passes on "
+        "fields that it does not read.",
     ),
     bad(
         "no containers",

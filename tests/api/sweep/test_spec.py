@@ -112,7 +112,7 @@ def test_a_parameter_may_have_one_value() -> None:
     assert read(space=[{"name": "a", "int": {"low": 3, "high": 3}}]).spec.space[0].whole
 
 
-NO_QUANTITY = 'is not allowed: it must be a quantity, as "500m" or "1Gi"'
+NO_QUANTITY = 'is not allowed: it must be a quantity such as "500m" or "1Gi"'
 REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
         "amounts that are none",
@@ -148,7 +148,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
         "a threshold without a bound",
         {"earlyStopping": {"name": "Threshold", "options": {"warmupSteps": 3}}},
-        ["spec.earlyStopping.options.upper: must be given with Threshold, or lower"],
+        ["spec.earlyStopping.options.upper: must be given with Threshold unless lower is given"],
     ),
     (
         "bounds that leave no value",
@@ -231,8 +231,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         {"space": [{"name": "a", "choice": [[1]]}]},
         [
             "spec.space[0].choice[0]: must be a finite number, true or false, or a string of at "
-            "most 1024 characters; give each of them a name, and let the script look up what the "
-            "name stands for"
+            "most 1024 characters; give each of them a name, and let the script look up the name"
         ],
     ),
     (
@@ -240,7 +239,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         {"space": [{"name": "a", "choice": [None]}]},
         [
             "spec.space[0].choice[0]: must be a finite number, true or false, or a string of at "
-            'most 1024 characters; write "none", and let the script take it for None'
+            'most 1024 characters; write "none", and let the script convert it to None'
         ],
     ),
     (
@@ -282,14 +281,14 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         "when on what comes later",
         {"space": [MOMENTUM, OPTIMIZER]},
         [
-            'spec.space[0].when[0].name: "optimizer" is not allowed: it must be a parameter that '
-            "stands before this one in space"
+            'spec.space[0].when[0].name: "optimizer" is not allowed: it must be a parameter '
+            "listed before this one in space"
         ],
     ),
     (
         "when on a value that is never there",
         {"space": [OPTIMIZER, {**MOMENTUM, "when": [{"name": "optimizer", "in": ["adam"]}]}]},
-        ['spec.space[1].when[0].in: must be values of optimizer, which "adam" is not'],
+        ['spec.space[1].when[0].in: must list values of optimizer; "adam" is not one'],
     ),
     (
         "a first trial of another space",
@@ -334,7 +333,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
             "firstTrials": [{"layers": 2}],
         },
         [
-            "spec.firstTrials: must be absent with the sampler Grid, which tries all there is",
+            "spec.firstTrials: must be absent with the sampler Grid, which tries every combination",
             "spec.space[1].when: must be absent with the sampler Grid",
         ],
     ),
@@ -342,7 +341,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         "a grid that would try the same twice",
         {**GRID, "space": [{"name": "a", "choice": [1, True, 1.0, "1"]}]},
         [
-            "spec.space[0].choice[2]: 1.0 is not allowed: it must stand there once: a Grid tries "
+            "spec.space[0].choice[2]: 1.0 is not allowed: it must be listed once: a Grid tries "
             "every combination once"
         ],
     ),
@@ -363,14 +362,14 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
             ],
         },
         [
-            "spec.space: must have a float or int of more than one value and without when for the "
-            "sampler CmaEs, which searches these alone; TPE takes any space"
+            "spec.space: must have at least one float or int with more than one value and no when "
+            "for the sampler CmaEs; use TPE, which takes any space"
         ],
     ),
     (
         "no number of trials",
         {"budget": {}},
-        ["spec.budget.trials: must be given, but with the sampler Grid"],
+        ["spec.budget.trials: must be given except with the sampler Grid"],
     ),
     (
         "resumed and restarted",
@@ -383,7 +382,7 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
         "paused and stopped",
         {"pausedTrials": [1, 2], "stoppedTrials": [2]},
-        ["spec.pausedTrials: must not name trial 2, which stoppedTrials names"],
+        ["spec.pausedTrials: must not name trial 2, since stoppedTrials names it"],
     ),
     (
         "a name too long for the names of runs",
@@ -413,20 +412,20 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         },
         [
             f'{CONTAINERS}[0].command[1]: "$(TRAINRUN_PARAM_MODEL).py" is not allowed: it must not '
-            f"refer to TRAINRUN_PARAM_MODEL, which no "
-            "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
+            f"refer to TRAINRUN_PARAM_MODEL: no "
+            "parameter of space or fixed sets it; known: TRAINRUN_PARAM_LR, "
             "TRAINRUN_PARAM_OPTIMIZER",
             f'{CONTAINERS}[0].args[1]: "--m=$(TRAINRUN_PARAM_MOMENTUM)" is not allowed: it must '
-            f"not refer to TRAINRUN_PARAM_MOMENTUM: momentum is not "
-            "there in every trial (its when); give the container's env a TRAINRUN_PARAM_MOMENTUM "
-            "with the value for the others, or read it by trainrun.get_params",
+            f"not refer to TRAINRUN_PARAM_MOMENTUM: some trials "
+            "lack momentum (its when); add TRAINRUN_PARAM_MOMENTUM to the container's env "
+            "with a value for those, or read it with trainrun.get_params",
             f'{CONTAINERS}[0].env[0].value: "$(TRAINRUN_PARAM_RL)-$(HOME)" is not allowed: it must '
-            f"not refer to TRAINRUN_PARAM_RL, which no "
-            "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
+            f"not refer to TRAINRUN_PARAM_RL: no "
+            "parameter of space or fixed sets it; known: TRAINRUN_PARAM_LR, "
             "TRAINRUN_PARAM_OPTIMIZER",
             f'{CONTAINERS}[1].args[0]: "$(TRAINRUN_PARAM_LR)" is not allowed: it must not '
-            f"refer to TRAINRUN_PARAM_LR: parameters are handed "
-            "to the container w alone",
+            f"refer to TRAINRUN_PARAM_LR: only the container w "
+            "gets parameters",
         ],
     ),
     (
@@ -436,8 +435,8 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
             "fixed": {f"f{n}": "\u00e9" * 200 for n in range(3)},
         },
         [
-            "spec.space: must not have more than 32768 characters of JSON for a trial, the longest "
-            "options and fixed together; it can have 33950"
+            "spec.space: must have at most 32768 characters of JSON per trial, with fixed and the "
+            "longest options; it has 33950"
         ],
     ),
     (

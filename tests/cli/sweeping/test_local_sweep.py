@@ -290,7 +290,7 @@ def test_a_parameter_that_does_not_exist_is_named_before_anything_starts(sweeps:
     assert (
         "spec.run.workers.template.spec.containers[0].command[1]: "
         '"trial_$(TRAINRUN_PARAM_MODEL).py" is not allowed: it must not refer to '
-        "TRAINRUN_PARAM_MODEL, which no parameter of space or fixed becomes; there: "
+        "TRAINRUN_PARAM_MODEL: no parameter of space or fixed sets it; known: "
         "TRAINRUN_PARAM_LR, TRAINRUN_PARAM_WIDTH"
     ) in said
     assert not sweeps.storage.exists()

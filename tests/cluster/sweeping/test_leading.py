@@ -147,7 +147,7 @@ async def test_a_parameter_that_does_not_exist_is_named_in_the_status(led: Led) 
     assert (
         'spec.run.workers.template.spec.containers[0].command[2]: "$(TRAINRUN_PARAM_RL)" is not '
         "allowed: it must not refer to "
-        "TRAINRUN_PARAM_RL, which no parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR"
+        "TRAINRUN_PARAM_RL: no parameter of space or fixed sets it; known: TRAINRUN_PARAM_LR"
     ) in status["message"]
     assert await led.trials() == {}
 

@@ -29,8 +29,8 @@ TWO = [{"name": name, "command": ["train"]} for name in ("logs", "pytorch")]
         ({"volumes": ["data"]}, 'volumes[0]: "data" is a string; a mapping is needed'),
         (
             {"containers": TWO},
-            'containers: logs, pytorch: none of these is called "worker"; rename the one that '
-            "trains to worker",
+            'containers: logs, pytorch: none of these is named "worker"; rename the container '
+            "that trains to worker",
         ),
     ],
 )

@@ -1,7 +1,7 @@
-"""How many processes each worker starts: said by the spec, or by the torchrun that it begins with.
+"""How many processes each worker starts, from the spec or from the torchrun in its command.
 
-Layer: api. The API server cannot read a command line, so what is wrong with one is found here, in
-the command line tool and in the operator alike, before any worker is made.
+Layer: api. The API server cannot read a command line, so the command line tool and the operator
+both check it here, before any worker is created.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 MOST_PROCESSES = 64
 """Per worker, as in the schema."""
 
-REMEDY = "Let it begin with torchrun itself, without a shell or a wrapper"
-"""What to do about a launcher that each of several processes would start for itself."""
+REMEDY = "Start the command with torchrun itself, without a shell or a wrapper"
+"""What to do about a launcher that each of several processes would start separately."""
 
 TEMPLATE = "workers.template"
-"""Where the command stands."""
+"""The path of the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """What becomes of a worker's command."""
+    """What a worker's command starts."""
 
     processes: int
-    """Per worker; 1 where that cannot be told."""
+    """Per worker; 1 where the number is unknown."""
     problem: str = ""
-    """Why no worker can be made, for its user; "" where one can."""
+    """For the user: why no worker can be created; "" where one can."""
     note: str = ""
-    """On the launcher's options that have no effect here; "" where there are none."""
+    """For the user: which options of the launcher have no effect here; "" where there are none."""
 
 
 def launching_of(workers: WorkersSpec) -> Launching:
-    """Read the template: whether pods can be made from it; and the command of the container that
-    trains, which is compared with the spec."""
+    """Check whether pods can be made from the template, and compare the command of the container
+    that trains with the spec."""
     said, shape = workers.processes_per_worker, shape_problem(workers.template)
     container = workers.template.spec.training
     try:
@@ -63,18 +63,18 @@ def launching_of(workers: WorkersSpec) -> Launching:
 
 
 def _check_hidden(workers: WorkersSpec, container: Container) -> None:
-    """A launcher that each of several processes would start for itself."""
+    """Refuse a launcher that each of several processes would start separately."""
     number = workers.replicas * (workers.processes_per_worker or 1)
-    # torchrun and LLaMA-Factory read options from such variables, too.
+    # torchrun and LLaMA-Factory also read options from such variables.
     told = any(entry.name.startswith(("PET_", "NNODES")) for entry in container.env)
     if number == 1 or told:
         return
     if launcher := hidden_launcher(container.words, several_gpus=_limit(container) > 1):
         remedy = REMEDIES.get(launcher, REMEDY)
         raise LauncherRefused(
-            f"each of its {number} processes would start {launcher}, which makes {number} separate "
-            f"trainings that write the same files. {remedy}, or set workers.independentRanks: true "
-            "if each is meant to train alone"
+            f"each of the {number} processes would start {launcher}: {number} separate trainings "
+            f"that write the same files. {remedy}, or set workers.independentRanks: true if each "
+            "process should train alone"
         )
 
 
@@ -85,14 +85,14 @@ def _processes(launch: TorchLaunch, container: Container, said: int | None) -> i
     found = int(asked) if asked.isdecimal() else _gpus(launch, container)
     if found > MOST_PROCESSES:
         raise LauncherRefused(
-            f"{launch.launcher}: --nproc-per-node is {asked}; at most {MOST_PROCESSES} processes "
-            "per worker are possible"
+            f"{launch.launcher}: --nproc-per-node is {asked}; a worker can have at most "
+            f"{MOST_PROCESSES} processes"
         )
     if said not in (None, found):
         raise LauncherRefused(
             f"{launch.launcher}: --nproc-per-node is {asked}"
-            f"{'' if asked.isdecimal() else f' ({found})'}, and workers.processesPerWorker {said}: "
-            "take one of the two out"
+            f"{'' if asked.isdecimal() else f' ({found})'}, but workers.processesPerWorker is "
+            f"{said}; remove one of the two"
         )
     return found
 
@@ -107,8 +107,8 @@ def _gpus(launch: TorchLaunch, container: Container) -> int:
     if number := _limit(container):
         return number
     raise LauncherRefused(
-        f"{launch.launcher}: --nproc-per-node is {launch.processes}, and container "
-        f"{container.name} has no limit of GPUs (resources.limits[{GPUS[0]}]); write a number"
+        f"{launch.launcher}: --nproc-per-node is {launch.processes}, but container "
+        f"{container.name} has no GPU limit (resources.limits[{GPUS[0]}]); write a number"
     )
 
 
@@ -118,5 +118,6 @@ def _check_nodes(launch: TorchLaunch, replicas: int) -> None:
     fewest, most = launch.nodes
     text = str(most) if fewest == most else f"{fewest}:{most}"
     raise LauncherRefused(
-        f"{launch.launcher}: --nnodes is {text}, and workers.replicas {replicas}: they must agree"
+        f"{launch.launcher}: --nnodes is {text}, but workers.replicas is {replicas}; they must "
+        "agree"
     )

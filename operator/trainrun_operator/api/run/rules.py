@@ -1,10 +1,9 @@
-"""spec.failurePolicy.rules: what becomes of a run after an incident of a certain kind.
+"""spec.failurePolicy.rules: what happens to a run after an incident of a certain kind.
 
-Layer: api. Matchers of one rule must all agree; in each of them one of the values must. Patterns
-are RE2's, and no other: it takes time in proportion to the text, whatever the pattern is, so no
-pattern stops an operator that leads a thousand runs. The API server reads it alike, since CEL has
-the same syntax. What the core makes of the rules says
-`core/run/incidents/ledger.py`.
+Layer: api. All matchers of a rule must match; a matcher matches if one of its values does. Patterns
+use RE2: its time is proportional to the text, whatever the pattern, so a pattern cannot block an
+operator that leads a thousand runs. The API server reads patterns in the same way, since CEL has
+the same syntax. `core/run/incidents/ledger.py` applies the rules.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from trainrun_operator.api.run.status_parts import Cause
 MUST = "must be a regular expression in the syntax of RE2"
 
 MEMORY = 1 << 20
-"""Bytes that a compiled pattern may take: nobody writes by hand what needs more."""
+"""Bytes that a compiled pattern may take: patterns written by hand need less."""
 
 Search = Callable[[str], bool]
 
 
 class BadPattern(ValueError):
-    """It is none in RE2's syntax; the message says why."""
+    """A pattern does not have RE2's syntax; the message says why."""
 
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Search:
-    """Whether a text has the pattern somewhere in it. Raises BadPattern."""
+    """A function that returns whether the pattern occurs in a text. Raises BadPattern."""
     options = re2.Options()
     options.max_mem, options.log_errors = MEMORY, False
     try:
@@ -57,7 +56,7 @@ class RegularExpression:
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Check the pattern after the string itself was checked."""
+        """Check the pattern after the string."""
 
         def check(value: Any) -> Any:
             try:
@@ -71,7 +70,7 @@ class RegularExpression:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """For the API server: a rule whose pattern cannot be read fails to evaluate."""
+        """For the API server: a rule whose evaluation fails where the pattern is not valid."""
         rule = cel_entry("''.matches(self) in [true, false]", MUST, ())
         return {**handler(schema), CEL_RULES: [rule]}
 
@@ -98,7 +97,7 @@ SignalName = Literal[
     "SIGXFSZ",
     "SIGSYS",
 ]
-"""Those that end a process, of Linux, in the order of their numbers."""
+"""The signals of Linux that end a process, in the order of their numbers."""
 
 ExceptionName = Annotated[
     str,
@@ -112,8 +111,8 @@ ExceptionName = Annotated[
 
 
 class FailureRule(Model):
-    """What becomes of the run after an incident that all matchers of the rule agree on. A rule
-    without matchers is for every incident."""
+    """What happens to the run after an incident that all matchers of the rule match. A rule without
+    matchers matches every incident."""
 
     name: (
         Annotated[
@@ -127,35 +126,35 @@ class FailureRule(Model):
         ]
         | None
     ) = None
-    """For people: shown where the rule decides. At most 63 characters. Default: none."""
+    """For people: shown when the rule decides. At most 63 characters. Default: none."""
     action: RuleAction
     """FailRun: the run fails. Restart: as without rules, charged to the budget of its cause.
-    RestartUncounted: a restart that is charged to no budget, five times in a row without a new
-    step, and from then on to that of its cause. RestartAvoidingNode: a restart that is charged, and
-    all workers of the run on the node of the culprit are replaced, on other nodes where they find
-    room within a minute."""
+    RestartUncounted: a restart that costs no budget; after five in a row without a new step, it is
+    charged to the budget of its cause. RestartAvoidingNode: a charged restart that also replaces
+    all workers of the run on the culprit's node, on other nodes if they find room within a
+    minute."""
     exit_codes: Annotated[
         tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=64)
     ] = ()
-    """Exit codes of the culprit, 1 to 255; 128 + number where a signal ended it."""
+    """Exit codes of the culprit, 1 to 255; 128 + the signal's number if a signal ended it."""
     signals: Annotated[tuple[SignalName, ...], Field(max_length=18)] = ()
     """Signals that ended the culprit, such as SIGSEGV."""
     exceptions: Annotated[tuple[ExceptionName, ...], Field(max_length=32)] = ()
-    """Classes of the exception that ended the culprit, bases included: with its module, as
-    torch.OutOfMemoryError, or without it for a class of this name of any module. Of a process that
-    does not import trainrun only the class itself is known."""
+    """Classes of the exception that ended the culprit, base classes included: with the module, as
+    in torch.OutOfMemoryError, or without it for a class of this name in any module. For a process
+    that does not import trainrun only the class itself is known."""
     message_pattern: (
         Annotated[str, Field(min_length=1, max_length=256), RegularExpression()] | None
     ) = None
-    """Regular expression in the syntax of RE2, at most 256 characters, that the message of the
-    incident has somewhere in it."""
+    """Regular expression in the syntax of RE2 that must occur in the incident's message. At most
+    256 characters."""
     causes: Annotated[tuple[Cause, ...], Field(max_length=32)] = ()
-    """Causes, such as AppError or NodeLost. What a script said by FatalError or RetryError is
-    decided by a rule only where it names that cause or exception."""
+    """Causes, such as AppError or NodeLost. A rule overrides FatalError or RetryError, by which a
+    script decides itself, only if it names that cause or exception."""
     ranks: Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], Field(max_length=64)] = ()
     """Ranks of the culprit."""
     containers: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=63)], ...],
         Field(max_length=16),
     ] = ()
-    """Containers in which the culprit ended: the one that trains, or an init container."""
+    """Containers in which the culprit ended: the container that trains, or an init container."""

@@ -1,14 +1,14 @@
-"""The status of a TrainRun: what the operator remembers and what its users read; and its JSON.
+"""The status of a TrainRun: what the operator remembers and what users read; and its JSON.
 
-Layer: api; the one place where a status is validated. Whatever the core must remember between two
-passes stands here and nowhere else, so an operator that restarts with nothing but the status goes
-on where the one before stopped.
+Layer: api; the only place where a status is validated. Everything that the core must remember
+between two passes is here and nowhere else, so an operator that restarts with only the status
+continues where the previous one stopped.
 
 Plain frozen dataclasses: the core changes one with `dataclasses.replace`, whose arguments mypy
-checks, and pays for no validation. What is written and read is checked by the annotations, and by
-the CRD, which is made from the same classes. In JSON: absent instead of null, camelCase; what only
-the operator reads (`Internal`) stands in one object of its own, and inside it is a part of the
-status like any other.
+checks, without the cost of validation. The annotations check what is read and written, and so does
+the CRD, which is made from the same classes. In JSON: absent instead of null, camelCase; fields
+that only the operator reads (`Internal`) are in an object of their own there, but in Python they
+are fields of the status like any other.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from trainrun_operator.api.run.status_parts import (
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput
 
 IDENTITY_LENGTH = 4
-"""Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
+"""Characters of an agent's random identity in the start record: for 1,024 agents 4 KB."""
 
 MAX_DISTRUSTED = 8
-"""Nodes remembered whose word about a checkpoint is not enough."""
+"""Distrusted nodes that the status keeps."""
 
 MAX_INCIDENTS = 10
-"""Settled incidents kept in the status (etcd objects should stay small)."""
+"""Settled incidents that the status keeps (etcd objects should stay small)."""
 
 PhaseName = Literal[
     "Pending",
@@ -64,40 +64,40 @@ PhaseName = Literal[
     "Succeeded",
     "Failed",
 ]
-"""What a person reads; derived from facts in every pass, never read back. Text in the resource: a
-newer operator may know others."""
+"""For people; derived from facts in every pass, never read back. The resource has it as a plain
+string: a newer operator may use other values."""
 
 INTERNAL = "internal"
-"""The object of the resource's status that holds what only the operator reads."""
+"""The object in the resource's status with the fields that only the operator reads."""
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord(StatusPart):
-    """What attempt `attempt` was started with; written once, before its first start order."""
+    """What attempt `attempt` starts with; written once, before its first start order."""
 
     attempt: Annotated[int, Field(ge=1)]
     """Number of the attempt."""
     roster: Annotated[tuple[int, ...], Field(max_length=1024)]
-    """For each slot, the number of creation of its worker (`<run>-<slot>-<creation>`)."""
+    """For each slot, the creation of its worker (`<run>-<slot>-<creation>`)."""
     agents: Annotated[str, Field(max_length=1024 * IDENTITY_LENGTH)]
-    """For each slot, the first four characters of its agent's random identity, one after the other:
-    a worker that somebody recreated under the same name is not the one that was started."""
+    """For each slot, the first four characters of its agent's random identity, joined: they reveal
+    a worker that something else recreated under the same name."""
     world_size: Annotated[int, Field(ge=1)]
     """Processes over all workers."""
     resume_point: HandedCheckpoint | None = None
-    """The checkpoint handed to every rank; absent: the attempt starts from nothing."""
+    """The checkpoint that every rank gets; absent: the attempt starts from nothing."""
     trial_of: HandedCheckpoint | None = None
-    """The newest checkpoint, where this attempt tries the one before it; absent: it does not."""
+    """The newest checkpoint, if this attempt tries the one before it; absent: it does not."""
     master_addr: Annotated[str, Field(max_length=253)]
     """MASTER_ADDR, offered by slot 0's agent."""
     master_port: Annotated[int, Field(ge=1, le=65535)]
     """MASTER_PORT, offered by slot 0's agent."""
     template_hash: Annotated[str, Field(max_length=64)]
-    """Hash of the pod template that every worker of the roster was made from."""
+    """Hash of the pod template of all workers in the roster."""
     run_id: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
-    """The run's id, as slot 0's agent has it from the store."""
+    """The run's id, which slot 0's agent read from the store."""
     time: datetime
     """When the attempt was started."""
 
@@ -108,22 +108,22 @@ class StartRecord(StatusPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(StatusPart):
-    """The gang was given back because there was room for a part of it only."""
+    """The gang's pods were given back because only a part of them found room."""
 
     tries: Annotated[int, Field(ge=1)]
     """How often in a row."""
     not_before: datetime
-    """Its workers are not created again earlier."""
+    """Its workers are created again at this time at the earliest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry(StatusPart):
-    """An event of the run, told by whoever reads the status that holds it."""
+    """An event of the run, emitted by every operator that reads it in the status."""
 
     time: datetime
-    """When it was due; with what it says, this makes it one and the same whoever tells it."""
+    """When it was due; time and content identify the event, whichever operator emits it."""
     type: Literal["Normal", "Warning"]
-    """Warning: something to look at."""
+    """Warning: a user should look at it."""
     reason: Annotated[str, Field(max_length=64)]
     """CamelCase, for machines."""
     message: Annotated[str, Field(max_length=2048)] = ""
@@ -132,12 +132,12 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distrusted(StatusPart):
-    """A node that reads wrongly what another node reads well, or whose word was taken once."""
+    """A node that misread a checkpoint which another node reads well, or that was believed once."""
 
     node: Annotated[str, Field(max_length=253)]
     """Its name."""
     but_for: HandedCheckpoint | None = None
-    """The one checkpoint about which its word is taken, since no other node could read it."""
+    """The one checkpoint about which the operator believes it, since no other node could check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,79 +161,79 @@ class Condition(StatusPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Internal(StatusPart):
-    """For the operator; do not rely on it. What it remembers between two looks at the run; names
-    and meanings change from version to version without notice."""
+    """For the operator only; do not rely on it. It holds what the operator remembers between two
+    passes; names and meanings change from version to version without notice."""
 
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
-    """The installation of the operator that leads the run: its namespace, and which key it knows
-    its workers by. Absent: nobody yet."""
+    """The installation of the operator that leads the run: its namespace, and the key by which it
+    recognizes its workers. Absent: none yet."""
     taken_over: datetime | None = None
-    """When this holder took the run over from another one; workers made before are none of its."""
+    """When this holder took the run over from another; workers created before are not its own."""
     storage_generation: Annotated[int, Field(exclude_if=not_)] = 0
-    """In which generation of its folder the run is; 0: nobody has claimed the storage yet."""
+    """The generation of its folder that the run is in; 0: the storage is not claimed yet."""
     start_record: StartRecord | None = None
-    """What the newest attempt was started with."""
+    """What the newest attempt started with."""
     ending: Ending | None = None
     """Set from the moment the newest attempt is given up until the next one starts."""
     save_asked: SaveAsked | None = None
     """Set while the running attempt is asked to save."""
     evidence_asked: EvidenceAsked | None = None
-    """Set while the running attempt stands still, before anything is done about it."""
+    """Set while the running attempt makes no progress, before the operator acts on it."""
     placement: Placement | None = None
     """Set from the moment the pods are given back for lack of room until an attempt starts."""
     store_wait: StoreWait | None = None
-    """Set from the moment the store is asked in vain until an attempt starts."""
+    """Set from the first failed request to the store until an attempt starts."""
     failed_starts: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
-    """By slot, workers that ended before they took part and had to make room for another one, until
-    an attempt starts or that is an incident."""
+    """By slot, workers that ended before they took part and were replaced. Cleared when an attempt
+    starts or when this becomes an incident."""
     incident: Incident | None = None
     """The incident of the newest attempt, until it is settled."""
     resumptions: Annotated[int, Field(exclude_if=not_)] = 0
-    """How often the run was resumed from suspension, or went on after it had failed: what agents
-    acknowledged before that does not count any more."""
+    """How often the run was resumed from suspension, or reopened after it had failed: earlier
+    acknowledgements by agents no longer count."""
     distrusted: Annotated[
         tuple[Distrusted, ...], Field(max_length=MAX_DISTRUSTED, exclude_if=not_)
     ] = ()
-    """Nodes whose word alone is not enough to set a checkpoint aside, the newest last."""
+    """Nodes that cannot set a checkpoint aside on their own, the newest last."""
     fruitless: int = 0
-    """Attempts in a row that ended without a new step: the backoff grows with it."""
+    """Attempts in a row that ended without a new step: the backoff grows with this number."""
     free_ends: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
-    """How many of them ended for a cause that is free at first, by cause, since one ended for a
-    cause that is not."""
+    """How many of them ended for a cause that is free at first, by cause, since the last attempt
+    that ended for another cause."""
     moments: Annotated[
         dict[str, Annotated[str, Field(max_length=1024)]], Field(exclude_if=not_)
     ] = field(default_factory=dict)
     """By budget, when the newest incidents charged to it were seen: thirteen hexadecimal digits
     each, in microseconds since 1970, oldest first."""
     reached: int | None = None
-    """The highest step that any attempt before the running one has reached, as far as was heard."""
+    """The highest step known to be reached by any attempt before the running one."""
     stepped_from: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
     """Hash of the pod template of the newest ended attempt that has reported a step."""
     longest_attempt: Annotated[float, Field(exclude_if=not_)] = 0.0
-    """Seconds that the longest attempt took of those that have ended."""
+    """Seconds of the longest attempt that has ended."""
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
-    failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
+    failurePolicy.noProgressLimit; incidents of other causes in between do not end the row."""
     tried: HandedCheckpoint | None = None
-    """The newest checkpoint with which attempts died, and that is not why: with the one before it
-    they died in the same way."""
+    """The newest checkpoint with which attempts died although it is not the reason: with the one
+    before it they died in the same way."""
     met: Annotated[bool, Field(exclude_if=not_)] = False
-    """In some attempt a process has opened the master port, has spoken to its agent, or was
-    connected to another rank."""
+    """In some attempt a process has opened the master port, called its agent, or connected to
+    another rank."""
     learned: Learned | None = None
-    """Absent: nothing yet."""
+    """What ended attempts show about the run's steps; absent: nothing yet."""
     restart: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
-    """Which value of the annotation trainrun.dev/restart has been obeyed, as a hash."""
+    """Hash of the value of the annotation trainrun.dev/restart that was obeyed last."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()
     """The newest events, oldest first."""
     chapters: Annotated[int, Field(exclude_if=not_)] = 0
-    """How many chapters of the run's story were begun."""
+    """Number of chapters that the run's story has, the open one included."""
     chapter: Chapter | None = None
-    """The one that is being written; absent while the run is suspended or over."""
+    """The open chapter; absent while the run is suspended or over."""
     story: Annotated[tuple[Chapter, ...], Field(max_length=MAX_CHAPTERS, exclude_if=not_)] = ()
-    """Closed ones that no agent has stored yet, oldest first."""
+    """Closed chapters that no agent has stored yet, oldest first."""
     spent: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
-    """Seconds of all closed ones, by what they went into."""
+    """Seconds of all closed chapters, by bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,23 +241,23 @@ class TrainRunStatus(Internal):
     """status of a TrainRun."""
 
     observed_generation: int = 0
-    """metadata.generation of the spec that was acted on last; -1 until an operator has looked."""
+    """metadata.generation of the spec that the operator acted on last; -1: on none yet."""
     phase: Annotated[str, Field(max_length=64)] = "Pending"
-    """One word for people: how far the run is in its life."""
+    """One word for people: where the run is in its life."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """One word for people: what it waits for or why it ended; absent while it runs."""
+    """One word for people: what the run waits for or why it ended; absent while it runs."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=32), MapList("type")] = ()
     """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady, warnings,
     and one of Reconciling and Stalled, or neither."""
     run_id: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
-    """What trackers know the run by (TRAINRUN_RUN_ID): the same wherever it goes on from its
-    storage. Absent until an attempt starts."""
+    """The run's id in trackers (TRAINRUN_RUN_ID): the same wherever it resumes from its storage.
+    Absent until an attempt starts."""
     attempt: int = 0
-    """Highest attempt number used so far; only grows."""
+    """Highest attempt number used so far; it only grows."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=MAX_INCIDENTS)] = ()
     """The last settled incidents, oldest first."""
     restarts: int = 0
-    """Attempts started after the first one, whatever for."""
+    """Attempts started after the first one, for any reason."""
     failures: Failures = field(default_factory=Failures)
     """Budgets."""
     goodput: Goodput | None = None
@@ -267,17 +267,17 @@ class TrainRunStatus(Internal):
     progress: Progress = field(default_factory=Progress)
     """Step and metrics."""
     posted: PostedProgress | None = None
-    """What its framework posts by itself. Absent where the script reports steps."""
+    """Progress that the training framework posts by itself. Absent if the script reports steps."""
     checkpoint: CheckpointStatus | None = None
     """Newest committed checkpoint."""
     start_time: datetime | None = None
-    """When the operator first saw the run, or when it was last resumed from suspension; later by
-    the time for which it stood failed."""
+    """When the operator first saw the run, or when it was last resumed from suspension; moved later
+    by the time that it was failed."""
     completion_time: datetime | None = None
     """When it succeeded or failed."""
     advice: Annotated[str, Field(max_length=512, exclude_if=not_)] = ""
-    """What would have made a recovery shorter: workers.warmStart, with numbers, since the first one
-    that consisted of imports to a large part. Absent where there is one."""
+    """What would shorten recoveries: workers.warmStart, with numbers. Present from the first
+    recovery that spent much of its time on imports; absent if warmStart is set."""
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -285,8 +285,8 @@ class TrainRunStatus(Internal):
     ) -> JsonSchemaValue:
         """As `json_object` writes it.
 
-        Open, at the top and in `internal`: the API server would take out what it does not know. So
-        an operator that is newer than the CRD, or older, finds again what it has remembered.
+        Open, at the top and in `internal`: the API server would remove unknown fields. So an
+        operator that is newer or older than the CRD finds everything that it wrote.
         """
         written = handler.resolve_ref_schema(cls.described(handler(schema), handler))
         for part in fields(Internal):
@@ -300,27 +300,27 @@ class TrainRunStatus(Internal):
         return written
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of this type, if there is one."""
+        """The condition of this type, or None."""
         return next((c for c in self.conditions if c.type == kind), None)
 
     def is_true(self, kind: str) -> bool:
-        """Whether the condition of this type is there and True."""
+        """Whether the condition of this type is present and True."""
         found = self.condition(kind)
         return found is not None and found.status == "True"
 
     @property
     def told_incidents(self) -> tuple[Incident, ...]:
-        """Those that are settled, in order, and the one that is not yet."""
+        """The settled incidents, in order, then the one that is not settled yet."""
         return (*self.incidents, *filter(None, [self.incident]))
 
     @property
     def runs_tasks(self) -> bool:
-        """It is a program of tasks: each step is kept in its own log, without checkpoints."""
+        """Whether it is a program of tasks, which keeps its steps in a log, without checkpoints."""
         return OF_TASKS in self.progress.metrics
 
     @property
     def finished(self) -> bool:
-        """Succeeded, or Failed: a verdict that only its user takes back, by raising a limit."""
+        """Whether it has succeeded or failed; only its user undoes this, by raising a limit."""
         return self.is_true("Complete") or self.is_true("Failed")
 
 
@@ -336,18 +336,18 @@ def status_from(json_object: Mapping[str, Any]) -> TrainRunStatus:
 
 
 def json_object(status: TrainRunStatus) -> dict[str, Any]:
-    """What stands in the custom resource."""
+    """The status as JSON for the custom resource."""
     written = as_json(_STATUS, status)
     internal = {name: written.pop(name) for name in _INTERNAL_NAMES & written.keys()}
     return {**written, INTERNAL: internal}
 
 
 def json_size(status: TrainRunStatus) -> int:
-    """Bytes of it as compact JSON in UTF-8, which is how the API server keeps it."""
+    """Bytes of the status as compact JSON in UTF-8, which is how the API server keeps it."""
     flat = len(_STATUS.dump_json(status, by_alias=True, exclude_none=True))
     return flat + len(f'"{INTERNAL}":{{}}')
 
 
 def incident_object(incident: Incident) -> dict[str, Any]:
-    """An incident as it stands in the status."""
+    """An incident as JSON, as in the status."""
     return as_json(_INCIDENT, incident)

@@ -1,6 +1,6 @@
-"""Parts of a TrainRun's status: incidents, what was asked and learned, and how the run stands.
+"""Parts of a TrainRun's status: incidents, open requests, learned times, counts and progress.
 
-Layer: api. What people read of them `core/run/display.py` makes, most of it.
+Layer: api. `core/run/display.py` makes most of the texts that people read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ P = TypeVar("P")
 
 
 class StatusPart:
-    """A part of the status: camelCase outside; what only a newer operator knows is skipped."""
+    """A part of the status: camelCase outside; unknown fields of a newer operator are skipped."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
@@ -44,18 +44,18 @@ class StatusPart:
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Write what stands below the fields into the schema."""
+        """Write the fields' docstrings into the schema."""
         return cls.described(handler(schema), handler)
 
     @classmethod
     def described(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The schema with what stands below the fields."""
+        """The schema with the fields' docstrings."""
         names = {name: to_camel(name) for name in getattr(cls, "__dataclass_fields__", {})}
         return describe(cls, names, schema, handler)
 
 
 def as_json(adapter: TypeAdapter[P], part: P) -> dict[str, Any]:
-    """As it stands in the custom resource: camelCase, absent instead of null."""
+    """The part as JSON for the custom resource: camelCase, absent instead of null."""
     written: dict[str, Any] = adapter.dump_python(
         part, mode="json", by_alias=True, exclude_none=True
     )
@@ -64,7 +64,7 @@ def as_json(adapter: TypeAdapter[P], part: P) -> dict[str, Any]:
 
 def _possible(checkpoint: CheckpointId) -> CheckpointId:
     if checkpoint.step < 0 or checkpoint.attempt < 1:
-        raise ValueError("a checkpoint has a step from 0 and an attempt from 1")
+        raise ValueError("a checkpoint's step must be at least 0 and its attempt at least 1")
     return checkpoint
 
 
@@ -110,7 +110,7 @@ HandedCheckpoint = Annotated[
         }
     ),
 ]
-"""A checkpoint handed to an attempt: the contract's pair, with what the resource says of it."""
+"""A checkpoint handed to an attempt: the contract's pair, with the resource's bounds."""
 
 BudgetName = Literal["failures", "preemptions", "startFailures", "none"]
 Gain = Literal["Some", "None", "Unknown"]
@@ -121,7 +121,7 @@ EndingKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident(StatusPart):
-    """A loss of one or more workers of one attempt, with the cause that explains it best."""
+    """The losses of one attempt, with the cause that explains them best."""
 
     attempt: Annotated[int, Field(ge=1)]
     """The attempt that it ended."""
@@ -130,76 +130,76 @@ class Incident(StatusPart):
     budget: BudgetName = "failures"
     """The budget it is charged to; provisional until it is settled."""
     counted: bool = False
-    """Charged to its budget: true once, when it is settled, and then for ever."""
+    """Whether it was charged to its budget; set when it is settled, and never taken back."""
     slot: int | None = None
     """The culprit's slot."""
     rank: int | None = None
-    """The culprit's rank, where one process is the culprit."""
+    """The culprit's rank, if the culprit is one process."""
     worker: Annotated[str, Field(max_length=253)] = ""
     """The culprit's worker (pod) name."""
     node: Annotated[str, Field(max_length=253)] = ""
-    """The node it was on."""
+    """The node that the culprit was on."""
     exit_code: int | None = None
-    """Exit code of the culprit; 128 + number when a signal ended it."""
+    """Exit code of the culprit; 128 + the signal's number if a signal ended it."""
     container: Annotated[str, Field(max_length=63, exclude_if=not_)] = ""
-    """The container in which the culprit ended, where one did."""
+    """The container in which the culprit ended, if one did."""
     exception: Annotated[tuple[str, ...], Field(max_length=16, exclude_if=not_)] = ()
-    """The class of the exception that ended the culprit, and the bases of it; of older incidents
-    the class alone."""
+    """The class of the exception that ended the culprit, and its base classes; for older incidents
+    only the class."""
     raised_at: Annotated[str, Field(max_length=120, exclude_if=not_)] = ""
-    """`loss.py:88`, where it was raised."""
+    """Where the exception was raised, such as `loss.py:88`."""
     step: int | None = None
-    """The highest step that its attempt had reported."""
+    """The highest step that the attempt had reported."""
     template: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
     """Hash of the pod template of its workers."""
     known_by: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
-    """Why it was possible to know."""
+    """The evidence for the cause."""
     rule: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The rule of failurePolicy that decided."""
     action: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
     """What this rule, or the script, asked for; absent: the budget of its cause decides."""
     message: Annotated[str, Field(max_length=1024)] = ""
-    """What happened, for a person: signal, exception, or the node's condition."""
+    """What happened, for people: signal, exception, or the node's condition."""
     last_lines: Annotated[tuple[str, ...], Field(max_length=20, exclude_if=not_)] = ()
-    """The culprit's last lines of output; absent where there are none."""
+    """The culprit's last lines of output; absent if there are none."""
     hang: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
-    """Of a hang, where its ranks stood: OneRankAway, SameCollective, WaitingForInput or Unknown."""
+    """For a hang, where the ranks hung: OneRankAway, SameCollective, WaitingForInput or Unknown."""
     evidence: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
-    """The folder within the run's with the stacks of all ranks, where they were asked for."""
+    """The folder in the run's folder with the stacks of all ranks, if they were collected."""
     collateral: bool = False
-    """Only consequences of a loss elsewhere have been seen so far (broken collectives)."""
+    """So far only consequences of a loss elsewhere were seen, such as broken collectives."""
     time: datetime
     """When it was first seen."""
     detect_seconds: float | None = None
-    """Seconds from the loss until the operator knew."""
+    """Seconds from the loss until the operator detected it."""
     recovery_seconds: float | None = None
-    """Seconds from knowing until the next attempt reported its first step."""
+    """Seconds from the detection until the next attempt reported its first step."""
     restart_seconds: float | None = None
-    """Seconds from knowing until the next attempt was started."""
+    """Seconds from the detection until the next attempt was started."""
     stages: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
-    """Of the last incident, the seconds of the parts of its recovery, in their order: detect,
-    decide, stop, flush, pods, start, import, rendezvous, load, script, firstStep. They sum to
-    detectSeconds and recoverySeconds; a part that took no time is absent."""
+    """For the last incident, the seconds of each part of its recovery, in order: detect, decide,
+    stop, flush, pods, start, import, rendezvous, load, script, firstStep. They sum to detectSeconds
+    and recoverySeconds; a part that took no time is absent."""
     warm: Annotated[int, Field(exclude_if=not_)] = 0
-    """Processes of the next attempt that a standby interpreter became."""
+    """Processes of the next attempt that started from a standby interpreter."""
     cold: Annotated[str, Field(max_length=300, exclude_if=not_)] = ""
-    """Of the last incident, where workers.warmStart keeps standbys: why a process of the next
-    attempt began without one. Absent where all began warm."""
+    """For the last incident, if workers.warmStart keeps standbys: why a process of the next attempt
+    started without one. Absent if all started from standbys."""
     lost_steps: int | None = None
-    """Steps done by the attempt beyond the checkpoint that the next one resumed from, as far as the
-    operator has heard of them; absent where it cannot know."""
+    """Steps of the attempt beyond the checkpoint that the next one resumed from, as far as they
+    were reported; absent if unknown."""
     resumed_from: HandedCheckpoint | None = None
     """The checkpoint that the next attempt resumed from."""
     opened: HandedCheckpoint | None = None
-    """The checkpoint with which its attempt died before a first step, soon after it had asked for
-    it; absent: it did not."""
+    """The checkpoint with which the attempt died, soon after it had asked for it and before a first
+    step; absent: it did not."""
     trial_of: HandedCheckpoint | None = None
-    """The newer checkpoint which its attempt tried to do without; absent: none."""
+    """The newer checkpoint that the attempt skipped as a trial; absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending(StatusPart):
-    """Attempt `attempt` is given up: its processes are stopped and the next one is prepared."""
+    """Attempt `attempt` is given up: its processes stop and the next attempt is prepared."""
 
     attempt: Annotated[int, Field(ge=0)]
     """The attempt that ends."""
@@ -208,31 +208,31 @@ class Ending(StatusPart):
     time: datetime
     """When this was decided."""
     grace_until: datetime | None = None
-    """Its processes get SIGTERM and are killed then; absent: they are killed at once."""
+    """Its processes get SIGTERM, and are killed at this time; absent: they are killed at once."""
     flush: Annotated[tuple[int, ...], Field(max_length=64)] = ()
-    """Staged steps whose uploads are finished first."""
+    """Staged steps whose uploads finish first."""
     flush_until: datetime | None = None
-    """When they are given up; absent: after checkpoint.flushTimeout."""
+    """When their uploads are given up; absent: after checkpoint.flushTimeout."""
     not_before: datetime | None = None
-    """Backoff: the next attempt does not start earlier."""
+    """Backoff: the next attempt starts at this time at the earliest."""
     gain: Annotated[Gain, Field(exclude_if=lambda gain: gain == "Unknown")] = "Unknown"
-    """What the attempt has gained: a step above any before or, where none was ever reported, a
-    minute of training; None: nothing. Absent: nobody knows."""
+    """What the attempt gained. Some: a step above any before or, if none was ever reported, a
+    minute of training. None: nothing. Absent: unknown."""
     dismissed: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""
     """Slots of the roster whose workers the operator deletes, as the bits of a hexadecimal number
-    (of 1,024 slots in 256 characters): what becomes of them explains no incident."""
+    (256 characters for 1,024 slots): the end of such a worker explains no incident."""
 
     def has_dismissed(self, slot: int) -> bool:
-        """The operator deletes the worker of this slot."""
+        """Whether the operator deletes the worker of this slot."""
         return bool(int(self.dismissed or "0", 16) >> slot & 1)
 
     def dismissing(self, slots: Iterable[int]) -> str:
-        """`dismissed`, with these slots."""
+        """`dismissed` with these slots added."""
         return f"{sum(1 << slot for slot in set(slots)) | int(self.dismissed or '0', 16):x}"
 
 
 MAX_LEAVING = 64
-"""Slots under notice that are remembered: of more than that, enough are seen to know the cause."""
+"""Slots under notice that the status keeps: if there are more, these suffice to know the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,55 +244,55 @@ class SaveAsked(StatusPart):
     reason: Annotated[str, Field(max_length=256)]
     """Preemption notice, suspend, template change."""
     time: datetime
-    """When it was asked first."""
+    """When it was first asked."""
     writer_rank: Annotated[int, Field(ge=0)] = 0
-    """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
+    """The lowest rank not under notice at that moment: every rank gets the same number."""
     leaving: Annotated[tuple[int, ...], Field(max_length=MAX_LEAVING)] = ()
-    """Slots under notice since then: a worker of them that is gone later was preempted, also when
-    nobody saw it end."""
+    """Slots under notice since then: if their worker is gone later, it was preempted, even if its
+    end was not observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreWait(StatusPart):
-    """The store is asked in vain for what an attempt needs to start."""
+    """The store does not answer, or refuses, what an attempt needs to start."""
 
     reason: Annotated[str, Field(max_length=64)]
-    """That of the condition StorageReady."""
+    """The reason of the condition StorageReady."""
     since: datetime | None = None
-    """Since when it has been asked without a break; absent: nobody asks it now."""
+    """When the requests began, without a break since; absent: no worker asks the store now."""
     waited: float = 0.0
-    """Seconds for which it had been asked before that."""
+    """Seconds of waiting before `since`."""
     renewals: Annotated[int, Field(exclude_if=not_)] = 0
-    """How often the workers that it refuses were made anew."""
+    """How often the workers that the store refuses were replaced."""
     renewed: datetime | None = None
-    """When they were last."""
+    """When they were last replaced."""
     renewed_to: Annotated[int, Field(exclude_if=not_)] = 0
-    """The highest number of creation among them: those up to it go, where it refuses them still."""
+    """The highest creation among the replaced workers: those up to it are deleted if the store
+    still refuses them."""
     spec: Annotated[str, Field(max_length=64)] = ""
-    """Hash of the fields of the spec that say how workers reach it."""
+    """Hash of the fields of the spec that define how workers reach the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceAsked(StatusPart):
-    """The running attempt stands still, and its agents were asked where."""
+    """The running attempt makes no progress, and its agents were asked for stacks."""
 
     attempt: Annotated[int, Field(ge=1)]
     """The attempt that was asked."""
     number: Annotated[int, Field(ge=1)]
-    """Of the request, within the attempt."""
+    """Number of the request within the attempt."""
     time: datetime
-    """When it was asked: nobody is waited for longer than ten seconds."""
+    """When it was asked; the operator waits at most ten seconds for answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned(StatusPart):
-    """What the attempts that have ended have taught about the steps of the run."""
+    """What the ended attempts show about the steps of the run."""
 
     slowest: float = 0.0
-    """Seconds that a step took at most; the first one of an attempt, and what came before it, not
-    counted."""
+    """Seconds of the slowest step, without the first step of an attempt and the time before it."""
     trained: float = 0.0
-    """Seconds between the first and the last step of each attempt, all of them together."""
+    """Seconds between the first and the last step of an attempt, summed over all attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,11 +304,11 @@ class Failures(StatusPart):
     preemptions: int = 0
     """Settled incidents charged to failurePolicy.maxPreemptions."""
     start_failures: Annotated[int, Field(exclude_if=not_)] = 0
-    """Settled incidents charged to failurePolicy.maxStartFailures; absent where there are none."""
+    """Settled incidents charged to failurePolicy.maxStartFailures; absent if there are none."""
     limit: int = 0
     """failurePolicy.maxFailures, -1 for no limit."""
     text: Annotated[str, Field(max_length=32)] = ""
-    """`1/3`: failures against the limit, an incident that is not settled yet included."""
+    """`1/3`: failures and their limit, an incident that is not settled yet included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,11 +324,11 @@ class Workers(StatusPart):
     selector: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """Label selector of this run's worker pods."""
     standby_memory: Annotated[str, Field(max_length=16, exclude_if=not_)] = ""
-    """`433Mi`: the memory of the largest standby interpreter, where workers.warmStart keeps them
-    and one has been ready."""
+    """`433Mi`: the memory of the largest standby interpreter, if workers.warmStart keeps them and
+    one has been ready."""
     leaving: Annotated[int, Field(exclude_if=not_)] = 0
-    """Workers of a run that is over which may still store what belongs to its end: metrics, lines,
-    `finished.json`. Absent once all have left, or are not heard any more."""
+    """Workers of a finished run that may still store its last metrics, lines and `finished.json`.
+    Absent once all have ended or are silent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,28 +343,28 @@ class Progress(StatusPart):
     time: datetime | None = None
     """When the step was first seen."""
     stall_seconds: int = 0
-    """Seconds that `report(checkpoint=)` had waited because earlier checkpoints were still being
-    uploaded, in the attempt of this step and on the rank where it is most."""
+    """Seconds that `report(checkpoint=)` waited for uploads of earlier checkpoints, in the attempt
+    of this step, on the rank that waited longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedProgress(StatusPart):
-    """How far the training is, as its framework posts it: a Hugging Face Trainer does by itself.
+    """How far the training is, as posted by its framework; a Hugging Face Trainer posts by itself.
 
-    For people alone: no decision reads it."""
+    Only for people: no decision reads it."""
 
     text: Annotated[str, Field(max_length=64)] = ""
     """`1200/5000`, or `24 %` from a framework that posts no steps."""
     step: int | None = None
-    """The step that it is at."""
+    """The current step."""
     total_steps: int | None = None
-    """The step at which it ends."""
+    """The step at which the training ends."""
     percent: int | None = None
-    """How much of it is done."""
+    """How much of the training is done."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the newest post; a number that is not finite is {"float": "NaN"}."""
     remaining_seconds: int | None = None
-    """Seconds from `time` until it ends, if it goes on as in this attempt so far."""
+    """Seconds from `time` until it ends, at the pace of this attempt so far."""
     time: datetime
     """When this was first seen."""
 

@@ -1,8 +1,8 @@
 """The story of a run, chapter by chapter: what each attempt did, what ended it, what it cost.
 
-Layer: api. The chapter that is being written and those that no agent has stored yet stand in the
-status; slot 0's agent stores the closed ones beside the run's checkpoints, where they stay
-(docs/adr/0012-the-story-of-a-run.md). Written by `core/run/story.py` alone.
+Layer: api. The status holds the open chapter and those that no agent has stored yet; slot 0's agent
+stores the closed ones next to the run's checkpoints, where they stay
+(docs/adr/0012-the-story-of-a-run.md). Only `core/run/story.py` writes chapters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 from trainrun_operator.api.run.status_parts import HandedCheckpoint, StatusPart, as_json
 
 MAX_CHAPTERS = 8
-"""Closed chapters that wait to be stored; of more than that the oldest are given up."""
+"""Closed chapters that wait to be stored; beyond that the oldest are dropped."""
 
 Bucket = Literal[
     "useful",
@@ -35,8 +35,7 @@ Bucket = Literal[
     "drain",
     "unknown",
 ]
-"""What the time of a run goes into, in the order in which it is shown; what each means says
-docs/explain.md."""
+"""What a run spends its time on, in display order; docs/explain.md explains each bucket."""
 
 RecoveryStage = Literal[
     "detect",
@@ -51,101 +50,101 @@ RecoveryStage = Literal[
     "script",
     "firstStep",
 ]
-"""A part of a recovery; docs/warm-start.md says what each is."""
+"""A part of a recovery; docs/warm-start.md explains each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note(StatusPart):
-    """Something that was decided, or became known, in a chapter."""
+    """A decision or an observation in a chapter."""
 
     time: datetime
     """When."""
     reason: Annotated[str, Field(max_length=64)]
-    """CamelCase, as that of the event."""
+    """CamelCase, the event's reason."""
     message: Annotated[str, Field(max_length=512)] = ""
-    """The event's words."""
+    """The event's message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter(StatusPart):
     """A part of a run's life: one attempt, with the recovery after it until the next one starts.
 
-    Chapters follow each other without a gap, but for the time in which the run is suspended.
+    Chapters follow each other without gaps, except while the run is suspended.
     """
 
     number: Annotated[int, Field(ge=1)]
     """Counts the chapters of a TrainRun."""
     attempt: int
-    """The attempt that it tells of."""
+    """The attempt that the chapter covers."""
     begun: datetime
     """When the attempt was started; without one, when the run began to wait for it."""
     workers: Annotated[int, Field(exclude_if=not_)] = 0
-    """Workers of the attempt; 0: no attempt ran, the chapter tells how one was prepared."""
+    """Workers of the attempt; 0: no attempt ran, the chapter covers the preparation of one."""
     world_size: Annotated[int, Field(exclude_if=not_)] = 0
-    """Its processes."""
+    """Processes of the attempt."""
     resumed_from: HandedCheckpoint | None = None
-    """The checkpoint that it was handed; absent: it began from nothing."""
+    """The checkpoint that the attempt got; absent: it began from nothing."""
     facts: Annotated[dict[str, str], Field(exclude_if=not_)] = field(default_factory=dict)
     """What it was started with: image, replicas, hash of the template, limits."""
     reports: Annotated[bool, Field(exclude_if=not_)] = False
-    """The script is known to report steps."""
+    """Whether the script is known to report steps."""
     spawned: datetime | None = None
     """When its processes were started."""
     rendezvous_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
-    """From then until a process asked for its checkpoint, on the worker where it took longest."""
+    """From `spawned` until a process asked for its checkpoint, on the slowest worker."""
     load_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
-    """From then until all had it, likewise."""
+    """From then until all processes had it, on the slowest worker."""
     first_step: datetime | None = None
     """When its first step was reported."""
     stepped: datetime | None = None
-    """When its last one was, as far as was heard."""
+    """When its last known step was reported."""
     reached: int | None = None
     """The highest step."""
     stall_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
-    """How long `report(checkpoint=)` has waited for room, on the rank where it was most."""
+    """How long `report(checkpoint=)` waited for room, on the rank that waited longest."""
     ended: datetime | None = None
-    """When it was given up, or had its verdict."""
+    """When it was given up, or got its verdict."""
     end: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
     """Incident, Suspend, TemplateChange, Yielded, TakenOver, Skipped, Succeeded or Failed."""
     doing: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
-    """What is waited for since `since`, while no attempt runs: the reason of the last pass."""
+    """What the run waits for since `since`, while no attempt runs: the reason of the last pass."""
     since: datetime | None = None
     """When that began."""
     waits: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
-    """Seconds that were waited, by reason."""
+    """Seconds of waiting, by reason."""
     notes: Annotated[tuple[Note, ...], Field(exclude_if=not_)] = ()
-    """What was decided, oldest first."""
+    """Decisions and observations, oldest first."""
     dropped_notes: Annotated[int, Field(exclude_if=not_)] = 0
     """Notes for which there was no room."""
     closed: datetime | None = None
-    """When the next chapter began, or the verdict was written; nothing changes after that."""
+    """When the next chapter began, or the verdict was written; the chapter is final then."""
     survived: int | None = None
-    """The step that the run has gone on from, or keeps; absent: from nothing."""
+    """The step that the run resumed from, or keeps; absent: from nothing."""
     incident: Annotated[dict[str, Any], Field(exclude_if=not_)] = field(default_factory=dict)
-    """What ended it, as in `status.incidents`; absent where nothing failed."""
+    """What ended it, as in `status.incidents`; absent if nothing failed."""
     verdict: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
-    """Reason of the verdict, where the run ended here."""
+    """Reason of the verdict, if the run ended here."""
     spent: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
     """Seconds from `begun` to `closed`, by bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput(StatusPart):
-    """What the time of the run went into, suspensions left out."""
+    """What the run spent its time on, suspensions left out."""
 
     text: Annotated[str, Field(max_length=32)] = ""
-    """`93.1 %`: useful time of all time; absent where the script reports no steps."""
+    """`93.1 %`: the share of useful time; absent if the script reports no steps."""
     time: datetime
     """When this was calculated."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds by what they went into; together they are all time. See docs/explain.md."""
+    """Seconds by bucket; their sum is the whole time. See docs/explain.md."""
 
 
 _CHAPTER = TypeAdapter(Chapter)
 
 
 def chapter_object(chapter: Chapter) -> dict[str, Any]:
-    """The chapter as JSON: what is stored."""
+    """The chapter as JSON, as it is stored."""
     return as_json(_CHAPTER, chapter)
 
 
@@ -155,10 +154,10 @@ def chapter_text(chapter: Chapter) -> str:
 
 
 def chapter_size(chapter: Chapter) -> int:
-    """Bytes of it as compact JSON in UTF-8."""
+    """Bytes of the chapter as compact JSON in UTF-8."""
     return len(chapter_text(chapter).encode())
 
 
 def chapter_from(stored: Mapping[str, Any]) -> Chapter:
-    """Read it; raises ValueError that names every field that is wrong."""
+    """The chapter read from JSON; raises ValueError that names every wrong field."""
     return _CHAPTER.validate_python(stored)

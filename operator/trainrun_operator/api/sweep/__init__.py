@@ -1,3 +1,3 @@
-"""The TrainSweep: its spec and its status. It gets its CRD once the operator leads sweeps."""
+"""The TrainSweep: its spec and its status."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of a TrainSweep over several fields: the space, what goes with which sampler, references.
+"""Rules of a TrainSweep over several fields: the space, the needs of each sampler, references.
 
 Layer: api. Each problem is a path below `spec` and what is allowed there.
 """
@@ -21,14 +21,14 @@ from trainrun_operator.api.sweep.values import (
 )
 
 MAX_GRID = 10_000
-"""Points of a grid."""
+"""The most points that a grid may have."""
 
 MAX_PARAMETERS = 32 * 1024
-"""Characters of a trial's parameters as JSON: Linux takes 128 KiB as one variable, and they stand
-twice in a trial's object."""
+"""Characters of a trial's parameters as JSON: Linux takes 128 KiB in one variable, and a trial's
+object has them twice."""
 
 ROUNDING = 1e-9
-"""Of steps: 0.3 / 0.1 is meant to be 3."""
+"""Tolerance for steps: 0.3 / 0.1 must count as 3."""
 
 Problem = tuple[tuple[int | str, ...], str]
 
@@ -36,7 +36,7 @@ Problem = tuple[tuple[int | str, ...], str]
 def names_given_once(
     space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Each name is given once, also as an environment variable."""
+    """Each name, and each environment variable made from it, is given once."""
     places: list[Problem] = [
         *((("space", at, "name"), it.name) for at, it in enumerate(space)),
         *((("fixed", name), name) for name in fixed),
@@ -52,19 +52,19 @@ def names_given_once(
 
 
 def conditions(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
-    """Conditions speak of parameters, and values, that may have been chosen before."""
+    """Conditions refer to earlier parameters, and to values that these can have."""
     before: dict[str, SearchedParameter] = {}
     for at, parameter in enumerate(space):
         for condition, when in enumerate(parameter.when):
             path = ("space", at, "when", condition)
             if when.name not in before:
-                yield (*path, "name"), "must be a parameter that stands before this one in space"
+                yield (*path, "name"), "must be a parameter listed before this one in space"
                 continue
             for value in when.is_in:
                 if not allows(before[when.name], value):
                     yield (
                         (*path, "in"),
-                        f"must be values of {when.name}, which {json.dumps(value)} is not",
+                        f"must list values of {when.name}; {json.dumps(value)} is not one",
                     )
         before[parameter.name] = parameter
 
@@ -72,7 +72,7 @@ def conditions(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
 def first_trials(
     space: tuple[SearchedParameter, ...], trials: tuple[Mapping[str, Any], ...]
 ) -> Iterator[Problem]:
-    """Trials that a user tries first lie in the space."""
+    """The first trials of a user lie in the space."""
     by_name = {parameter.name: parameter for parameter in space}
     for at, trial in enumerate(trials):
         for name, value in trial.items():
@@ -93,15 +93,15 @@ def _described(parameter: SearchedParameter) -> str:
 
 
 def size(space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]) -> Iterator[Problem]:
-    """The parameters of a trial fit into an environment variable, whatever is chosen."""
+    """The parameters of every possible trial fit into an environment variable."""
     given = [(name, _length(value)) for name, value in fixed.items()]
     for it in space:
         given.append((it.name, max((_length(option) for option in it.choice or ()), default=25)))
     longest = sum(len(name) + room + len('"": , ') for name, room in given)
     if longest > MAX_PARAMETERS:
         message = (
-            f"must not have more than {MAX_PARAMETERS} characters of JSON for a trial, the longest "
-            f"options and fixed together; it can have {longest}"
+            f"must have at most {MAX_PARAMETERS} characters of JSON per trial, with fixed and the "
+            f"longest options; it has {longest}"
         )
         yield ("space",), message
 
@@ -111,7 +111,7 @@ def _length(value: Any) -> int:
 
 
 def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
-    """Every point of the space can be listed, and not too many are."""
+    """Every point of the space can be listed, and there are at most MAX_GRID."""
     listed = True
     for at, parameter in enumerate(space):
         if parameter.when:
@@ -119,7 +119,7 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
         options = parameter.choice or ()
         for place, option in enumerate(options):
             if any(same(option, other) for other in options[:place]):
-                message = "must stand there once: a Grid tries every combination once"
+                message = "must be listed once: a Grid tries every combination once"
                 yield ("space", at, "choice", place), message
         if parameter.real is not None and parameter.real.step is None:
             listed = False
@@ -130,11 +130,11 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
 
 
 def numbers(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
-    """There is something that CMA-ES can search: the rest is drawn by chance beside it."""
+    """The space has something that CMA-ES can search; all other parameters are drawn at random."""
     if not any(_varies(it) and not it.when for it in space):
         message = (
-            "must have a float or int of more than one value and without when for the sampler "
-            "CmaEs, which searches these alone; TPE takes any space"
+            "must have at least one float or int with more than one value and no when for the "
+            "sampler CmaEs; use TPE, which takes any space"
         )
         yield ("space",), message
 
@@ -149,7 +149,7 @@ def points(parameter: SearchedParameter) -> int:
     domain = parameter.real or parameter.whole
     if domain is None:
         return len(parameter.choice or ())
-    # Counted, not listed: a range of a million million numbers is one line of a file.
+    # Counted, not listed: one line of a file can give a range of a million million numbers.
     return math.floor((domain.high - domain.low) / (domain.step or 1) + ROUNDING) + 1
 
 
@@ -177,7 +177,7 @@ TEMPLATE = ("run", "workers", "template", "spec")
 def known_parameters(
     template: PodTemplate, space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """The template refers to parameters that are there in every trial, where they are there."""
+    """The template refers only to parameters that every trial has, in the container that trains."""
     always = {variable_of(it.name) for it in space if not it.when} | {*map(variable_of, fixed)}
     sometimes = {variable_of(it.name): it.name for it in space if it.when}
     trains = template.spec.training
@@ -199,7 +199,7 @@ def known_parameters(
 
 
 def _references(container: Container) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Where something is referred to in what Kubernetes expands, and what it is."""
+    """(path, name) of each reference in the texts that Kubernetes expands."""
     texts = (
         *((("command", at), word) for at, word in enumerate(container.command)),
         *((("args", at), word) for at, word in enumerate(container.args)),
@@ -210,15 +210,15 @@ def _references(container: Container) -> Iterator[tuple[tuple[int | str, ...], s
 
 def _unknown(name: str, always: set[str]) -> str:
     there = ", ".join(sorted(always)) or "none"
-    return f"must not refer to {name}, which no parameter of space or fixed becomes; there: {there}"
+    return f"must not refer to {name}: no parameter of space or fixed sets it; known: {there}"
 
 
 def _sometimes(name: str, parameter: str) -> str:
     return (
-        f"must not refer to {name}: {parameter} is not there in every trial (its when); give the "
-        f"container's env a {name} with the value for the others, or read it by trainrun.get_params"
+        f"must not refer to {name}: some trials lack {parameter} (its when); add {name} to the "
+        "container's env with a value for those, or read it with trainrun.get_params"
     )
 
 
 def _elsewhere(name: str, trains: Container) -> str:
-    return f"must not refer to {name}: parameters are handed to the container {trains.name} alone"
+    return f"must not refer to {name}: only the container {trains.name} gets parameters"

@@ -1,7 +1,7 @@
-"""The status of a TrainSweep: what the operator says about it.
+"""The status of a TrainSweep, which the operator writes for its users.
 
-Layer: api. Invariant: under 16 KiB, whatever the number of trials: lists and texts are bounded. The
-log is the truth; nothing here is read back.
+Layer: api. Invariant: under 16 KiB for any number of trials: lists and texts are bounded. The log
+is the truth; nothing here is read back.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import StatusPart, as_json
 
 SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Terminating"]
-"""Terminating: it was deleted, and somebody's finalizer keeps it."""
+"""Terminating: it was deleted, and a finalizer keeps it."""
 
 MAX_RUNNING = 32
 MAX_LAST_ENDED = 10
 MAX_MESSAGE = 512
-"""Bytes as JSON: of most texts so many characters."""
+"""Bytes as JSON; for most texts this is the number of characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class TrialCounts(StatusPart):
     errored: int = 0
     skipped: int = 0
     text: str = ""
-    """Ended of all that are to be tried: `37/100`."""
+    """`37/100`: ended trials, of all that the budget allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestTrial(StatusPart):
-    """The trial that is ahead."""
+    """The best trial so far."""
 
     trial: int
     value: str
@@ -51,12 +51,12 @@ class BestTrial(StatusPart):
     text: str = ""
     """The value in six digits."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Left out where they are long; the log has them."""
+    """Left out if they are long; the log has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedTrial(StatusPart):
-    """A trial that has ended."""
+    """An ended trial."""
 
     trial: int
     state: str
@@ -68,7 +68,7 @@ class EndedTrial(StatusPart):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSweepStatus(StatusPart):
-    """What the operator says about a sweep."""
+    """status of a TrainSweep."""
 
     phase: SweepPhase = "Pending"
     reason: str = ""
@@ -78,24 +78,24 @@ class TrainSweepStatus(StatusPart):
     trials: TrialCounts = TrialCounts()
     best: BestTrial | None = None
     running: tuple[int, ...] = ()
-    """Trials at work, the lowest numbers, at most 32."""
+    """Numbers of the trials at work, the lowest ones, at most 32."""
     last_ended: tuple[EndedTrial, ...] = ()
-    """Those with the highest numbers, at most 10."""
+    """The ended trials with the highest numbers, at most 10."""
     clerks: int = 0
     """1 while its clerk answers; 0 on a laptop."""
     active_seconds: int = 0
-    """Time with trials at work."""
+    """Seconds with trials at work."""
     position: int = 0
-    """Of the log, as far as it was acted on."""
+    """Position in the log up to which the operator has acted."""
     observed_generation: int = 0
-    """metadata.generation of the spec that was acted on last; -1 until an operator has looked; 0 on
-    a laptop."""
+    """metadata.generation of the spec that the operator acted on last; -1: on none yet; 0 on a
+    laptop."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), MapList("type")] = ()
-    """Complete, Failed, Suspended, ClerkReady, StorageReady once the store has not answered, and
-    one of Reconciling and Stalled, or neither; none on a laptop."""
+    """Complete, Failed, Suspended, ClerkReady, StorageReady once the store has failed to answer,
+    and one of Reconciling and Stalled, or neither; none on a laptop."""
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
-    """The installation of the operator that leads the sweep: its namespace, and which key it knows
-    its pods by."""
+    """The installation of the operator that leads the sweep: its namespace, and the key by which it
+    recognizes its pods."""
 
 
 _STATUS = TypeAdapter(TrainSweepStatus)
@@ -107,5 +107,5 @@ def status_from(json_object: Mapping[str, Any]) -> TrainSweepStatus:
 
 
 def json_object(status: TrainSweepStatus) -> dict[str, Any]:
-    """What stands in the custom resource."""
+    """The status as JSON for the custom resource."""
     return as_json(_STATUS, status)

@@ -1,4 +1,4 @@
-"""Early stopping as a user writes it: a rule by name, and the options that it knows.
+"""Early stopping as a user writes it: the name of a rule, and its options.
 
 Layer: api.
 """
@@ -30,43 +30,43 @@ NEEDED: dict[StoppingName, tuple[str, ...]] = {
     "Hyperband": ("max_resource",),
     "Percentile": ("percentile",),
 }
-"""Those that have no default."""
+"""The options without a default."""
 
 
 class StoppingOptions(Model):
-    """How strict the rule is; each rule knows some of these."""
+    """How strict the rule is; each rule uses some of these options."""
 
     min_resource: Steps | None = None
     """ASHA, Hyperband: step of the first rung. Default 1."""
     max_resource: Steps | None = None
-    """Hyperband: steps of a whole trial. Required there."""
+    """Hyperband: steps of a full trial. Required there."""
     reduction_factor: Annotated[int, Field(ge=2, le=1000)] | None = None
-    """ASHA, Hyperband: of so many trials at a rung one goes on, and the next rung is so many times
-    as far. Default 4; of Hyperband 3."""
+    """ASHA, Hyperband: one in this many trials at a rung continues, and the next rung is this many
+    times as far. Default 4; for Hyperband 3."""
     percentile: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percentile: the best value so far has to be within this percentile of the best ones. 25 ends
+    """Percentile: a trial's best value so far must be within this percentile of the best. 25 ends
     three of four. Required there."""
     startup_trials: Annotated[int, Field(ge=0, le=99_999)] | None = None
-    """Median, Percentile: trials that have to have succeeded before. Default 5."""
+    """Median, Percentile: trials that must have succeeded before. Default 5."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """Median, Percentile, Threshold: nothing is ended before this step. Default 0."""
+    """Median, Percentile, Threshold: no trial ends before this step. Default 0."""
     interval_steps: Steps | None = None
-    """Median, Percentile, Threshold: judged once in so many steps. Default 1."""
+    """Median, Percentile, Threshold: steps between two judgements. Default 1."""
     min_trials: Annotated[int, Field(ge=1, le=99_999)] | None = None
-    """Median, Percentile: trials that have to have reported the step. Default 1."""
+    """Median, Percentile: trials that must have reported the step. Default 1."""
     lower: Bound | None = None
-    """Threshold: a value below ends the trial. Default: none."""
+    """Threshold: a value below this ends the trial. Default: none."""
     upper: Bound | None = None
-    """Threshold: a value above ends the trial. Default: none."""
+    """Threshold: a value above this ends the trial. Default: none."""
 
 
 class EarlyStoppingSpec(Model):
-    """Ends trials before their time, because others were better at the same step."""
+    """Ends trials early because others were better at the same step."""
 
     name: StoppingName
-    """ASHA: at each rung only the best part goes on. Hyperband: several ASHAs that begin to judge
-    later and later. Median, Percentile: worse than those that have succeeded. Threshold: beyond
-    fixed bounds, or no number."""
+    """ASHA: at each rung only the best part continues. Hyperband: several ASHAs, each of which
+    begins to judge later. Median, Percentile: ends trials that are worse than succeeded ones.
+    Threshold: ends trials beyond fixed bounds, or whose value is not a number."""
     options: StoppingOptions = StoppingOptions()
     """How strict it is."""
 
@@ -87,8 +87,8 @@ class EarlyStoppingSpec(Model):
         if high is not None and high < low:
             yield ("options", "maxResource"), f"must not be below minResource ({low})"
         if self.name == "Threshold" and not given & {"lower", "upper"}:
-            yield ("options", "upper"), "must be given with Threshold, or lower"
+            yield ("options", "upper"), "must be given with Threshold unless lower is given"
         least, most = self.options.lower, self.options.upper
         if least is not None and most is not None and most < least:
-            # Every value would lie beyond one of them.
+            # Every value would be beyond one of the bounds.
             yield ("options", "upper"), f"must not be below lower ({least:g})"

@@ -25,7 +25,7 @@ def _scalar(value: object) -> object:
         case str():
             fits = len(value) <= MAX_TEXT
         case float():
-            fits = math.isfinite(value)  # JSON has no other numbers, and the log is JSON
+            fits = math.isfinite(value)  # the log is JSON, which has no other numbers
         case _:
             fits = isinstance(value, bool | int)
     if not fits:
@@ -37,9 +37,9 @@ def _scalar(value: object) -> object:
 def _way_out(value: object) -> str:
     match value:
         case None:
-            return '; write "none", and let the script take it for None'
+            return '; write "none", and let the script convert it to None'
         case dict() | list():
-            return "; give each of them a name, and let the script look up what the name stands for"
+            return "; give each of them a name, and let the script look up the name"
         case _:
             return ""
 
@@ -59,13 +59,13 @@ ParameterName = Annotated[
 
 
 def variable_of(name: str) -> str:
-    """The environment variable that hands a parameter over: `TRAINRUN_PARAM_LR`."""
+    """The environment variable for a parameter: `TRAINRUN_PARAM_LR`."""
     return variables.PARAMETER_PREFIX + "".join(c if c.isalnum() else "_" for c in name.upper())
 
 
 BOUNDS = (
     Rule(
-        # One value is a search, too: it keeps its place in the file when it is not searched for.
+        # One value is allowed: the parameter can stay in the file when it is not searched.
         cel="self.low <= self.high",
         message="must not be below low",
         holds=lambda it: it.low <= it.high,
@@ -78,7 +78,7 @@ BOUNDS = (
         path=("low",),
     ),
 )
-"""Of either domain."""
+"""The rules for the bounds of both domains."""
 
 
 class FloatDomain(Model):
@@ -130,12 +130,12 @@ def _steps(low: float, high: float, step: float, *, log: bool) -> Iterator[tuple
 
 
 class When(Model):
-    """A condition on one parameter that was declared before."""
+    """A condition on one parameter that is listed earlier."""
 
     name: ParameterName
     """The other parameter."""
     is_in: Annotated[tuple[Value, ...], Field(alias="in", min_length=1, max_length=MAX_CHOICES)]
-    """It has one of these values."""
+    """The values for which the condition holds."""
 
 
 class SearchedParameter(Model):
@@ -151,7 +151,7 @@ class SearchedParameter(Model):
     )
 
     name: ParameterName
-    """As the script reads it, at most 64 characters."""
+    """Name by which the script reads it, at most 64 characters."""
     real: FloatDomain | None = Field(default=None, alias="float")
     """Real numbers."""
     whole: IntDomain | None = Field(default=None, alias="int")
@@ -161,4 +161,4 @@ class SearchedParameter(Model):
     when: Annotated[
         tuple[When, ...], Field(max_length=8), Hint("write when: [{name: optimizer, in: [sgd]}]")
     ] = ()
-    """It is there only where all of this holds. Default: always."""
+    """Trials have this parameter only if all of these hold. Default: always."""
