@@ -271,8 +271,8 @@ def describe(
     handler: GetJsonSchemaHandler,
 ) -> JsonSchemaValue:
     """Write the descriptions into the schema of `cls`; `names`: by field, the name outside."""
-    properties, told = handler.resolve_ref_schema(schema)["properties"], descriptions(cls)
+    properties, texts = handler.resolve_ref_schema(schema)["properties"], descriptions(cls)
     for name, outside in names.items():
-        if name in told:
-            properties[outside].setdefault("description", told[name])
+        if name in texts:
+            properties[outside].setdefault("description", texts[name])
     return schema

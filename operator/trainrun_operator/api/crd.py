@@ -32,7 +32,7 @@ RESOURCES: tuple[Resource[Any], ...] = (TRAINRUN, TRAINSWEEP)
 
 _HEADER = "# Made from the models in operator/trainrun_operator/api by `make crds`. Do not edit.\n"
 
-_KEPT = (
+_COPIED = (
     "description",
     "type",
     "format",
@@ -163,8 +163,8 @@ def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
 
 
 def _column(column: Column) -> dict[str, Any]:
-    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    return {**shown, "priority": 1} if column.wide else shown
+    entry = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**entry, "priority": 1} if column.wide else entry
 
 
 class _Translation:
@@ -178,10 +178,10 @@ class _Translation:
     def of(self, schema: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """The structural form of `schema`, found at `place`."""
         schema = self._resolved(schema, place)
-        unknown = schema.keys() - set(_KEPT) - _TRANSLATED - _NOISE
+        unknown = schema.keys() - set(_COPIED) - _TRANSLATED - _NOISE
         if unknown:
             raise NotStructural(f"{'.'.join(place)}: the API server does not know {unknown}")
-        out = {key: schema[key] for key in _KEPT if key in schema}
+        out = {key: schema[key] for key in _COPIED if key in schema}
         if "description" in out:
             out["description"] = " ".join(out["description"].split())
         if "const" in schema:

@@ -26,8 +26,8 @@ from trainrun_operator.api.pod_template import misspelt
 from trainrun_operator.api.problems import (
     DEEPEST,
     Place,
+    literal,
     sentences,
-    shown,
     too_deep,
     without_nulls,
     without_unknown,
@@ -106,23 +106,23 @@ def _refused(why: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
     )
 
 
-def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many values and levels the node has with aliases expanded; `known`: of other nodes.
+def _extent(node: yaml.Node, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values and levels the node has with aliases expanded; `sizes`: of other nodes.
 
     It recurses only as deep as the text is nested, since an alias names an earlier node.
     """
-    if id(node) in known:
-        return known[id(node)]
-    known[id(node)] = (1, 1)  # a node that contains itself is refused elsewhere
+    if id(node) in sizes:
+        return sizes[id(node)]
+    sizes[id(node)] = (1, 1)  # a node that contains itself is refused elsewhere
     if isinstance(node, yaml.MappingNode):
         inner = [part for pair in node.value for part in pair]
     else:
         inner = node.value if isinstance(node, yaml.SequenceNode) else []
-    parts = [_extent(part, known) for part in inner]
+    parts = [_extent(part, sizes) for part in inner]
     values = 1 + sum(values for values, _ in parts)
     levels = 1 + max((levels for _, levels in parts), default=0)
-    known[id(node)] = (values, levels)
-    return known[id(node)]
+    sizes[id(node)] = (values, levels)
+    return sizes[id(node)]
 
 
 def read_document(
@@ -142,18 +142,24 @@ def read_document(
     if not documents:
         raise InvalidSpec(f"{source}: the file is empty; a {kind} is needed")
     wanted = kinds or (kind,)
-    named = [it for it in documents if isinstance(it, dict) and it.get("kind") in wanted]
+    named = [
+        document
+        for document in documents
+        if isinstance(document, dict) and document.get("kind") in wanted
+    ]
     if kinds and len(named) == 1:
         documents = named
     if len(documents) > 1:
-        told = f"{source}: the file holds {len(documents)} YAML documents"
+        problem = f"{source}: the file holds {len(documents)} YAML documents"
         if len(named) > 1:
-            told = f"{source}: the file holds {len(named)} {kind}s; put each into a file of its own"
+            problem = (
+                f"{source}: the file holds {len(named)} {kind}s; put each into a file of its own"
+            )
         elif named:
-            told += f"; put the {kind} into a file of its own"
+            problem += f"; put the {kind} into a file of its own"
         else:
-            told += f", and none is a {kind}; name the file that holds the {kind}"
-        raise InvalidSpec(told)
+            problem += f", and none is a {kind}; name the file that holds the {kind}"
+        raise InvalidSpec(problem)
     if not isinstance(documents[0], dict):
         there = "a list" if isinstance(documents[0], list) else "plain text"
         raise InvalidSpec(
@@ -282,7 +288,7 @@ def read(
 def _check_kind(document: dict[str, Any], resource: Resource[Any], source: str) -> None:
     """Refuse a document of another kind at once: all later problems would be noise."""
     found = [
-        f"{field} is {shown(document[field])}; {wanted} is needed here"
+        f"{field} is {literal(document[field])}; {wanted} is needed here"
         if field in document
         else f"{field} is missing; add {field}: {wanted}"
         for field, wanted in resource.head().items()

@@ -263,7 +263,7 @@ class PodTemplate(OpenModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-MOST_TOLD = 3
+MOST_PROBLEMS = 3
 """Problems of a template that one message names."""
 
 _EMPTY = BeforeValidator(lambda value: value or None)
@@ -327,6 +327,6 @@ def shape_problem(template: PodTemplate) -> str:
     try:
         _Template.model_validate(template.as_dict())
     except ValidationError as error:
-        found = (it for detail in error.errors() for it in sentences(detail, _Template))
-        return "; ".join(itertools.islice(found, MOST_TOLD))
+        found = (problem for detail in error.errors() for problem in sentences(detail, _Template))
+        return "; ".join(itertools.islice(found, MOST_PROBLEMS))
     return ""

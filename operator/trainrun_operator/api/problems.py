@@ -164,7 +164,7 @@ def path(place: Sequence[int | str]) -> str:
     return text.removeprefix(".")
 
 
-def shown(value: object) -> str:
+def literal(value: object) -> str:
     """A value as JSON, cut when it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
@@ -176,7 +176,7 @@ def _broken_rule(place: Place, value: object, broken: BrokenRule) -> str:
     where = path((*place, *broken.path))
     if value is None or isinstance(value, dict | list):
         return f"{where}: {broken.message}"
-    return f"{where}: {shown(value)} is not allowed: it {broken.message}"
+    return f"{where}: {literal(value)} is not allowed: it {broken.message}"
 
 
 def _part(value: object, key: int | str) -> object:
@@ -198,15 +198,15 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             return _unknown_field(error["loc"], model)
         case "greater_than_equal":
-            bound = f"{shown(value)} is less than {_number(context['ge'])}"
+            bound = f"{literal(value)} is less than {_number(context['ge'])}"
             return bound + _hint(error["loc"], model)
         case "less_than_equal":
-            bound = f"{shown(value)} is greater than {_number(context['le'])}"
+            bound = f"{literal(value)} is greater than {_number(context['le'])}"
             return bound + _hint(error["loc"], model)
         case "literal_error" | "enum":
-            return f"{shown(value)} is not known; it must be {context['expected']}"
+            return f"{literal(value)} is not known; it must be {context['expected']}"
         case "string_too_long":
-            return f"{shown(value)} is longer than {context['max_length']} characters"
+            return f"{literal(value)} is longer than {context['max_length']} characters"
         case "string_too_short":
             return "is empty"
         case "too_long":
@@ -215,15 +215,15 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
             return f"is empty; at least {context['min_length']} entry is needed"
         case kind if kind in _NEEDED:
             found = _TYPES.get(type(value), "nothing")
-            needed = f"{shown(value)} is {found}; {_NEEDED[kind]} is needed"
+            needed = f"{literal(value)} is {found}; {_NEEDED[kind]} is needed"
             if kind == "string_type":
                 return needed + _unit(value, error["loc"], model)
             return needed + (_hint(error["loc"], model) if kind in _SHAPES else "")
         case "finite_number":
-            return f"{shown(value)} is not allowed: it must be a finite number"
+            return f"{literal(value)} is not allowed: it must be a finite number"
         case _:
             # No field of ours raises other errors today; pydantic's text is better than nothing.
-            return f"{shown(value)}: {error['msg']}"
+            return f"{literal(value)}: {error['msg']}"
 
 
 def _missing(place: Place, model: type[BaseModel]) -> str:
@@ -257,7 +257,7 @@ def _unit(value: object, place: Place, model: type[BaseModel]) -> str:
 
 
 def _holds(annotation: object, wanted: type) -> bool:
-    return annotation is wanted or any(_holds(it, wanted) for it in typing.get_args(annotation))
+    return annotation is wanted or any(_holds(part, wanted) for part in typing.get_args(annotation))
 
 
 def _number(value: object) -> str:

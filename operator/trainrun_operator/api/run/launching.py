@@ -46,19 +46,19 @@ class Launching:
 def launching_of(workers: WorkersSpec) -> Launching:
     """Check whether pods can be made from the template, and compare the command of the container
     that trains with the spec."""
-    said, shape = workers.processes_per_worker, shape_problem(workers.template)
+    in_spec, shape = workers.processes_per_worker, shape_problem(workers.template)
     container = workers.template.spec.training
     try:
         launch = torch_launch(container.words)
         if launch is None:
             if not workers.independent_ranks:
                 _check_hidden(workers, container)
-            return Launching(processes=said or 1, problem=shape)
-        processes = _processes(launch, container, said)
+            return Launching(processes=in_spec or 1, problem=shape)
+        processes = _processes(launch, container, in_spec)
         _check_nodes(launch, workers.replicas)
     except (LauncherRefused, TooLong) as refused:
         problem = f"the command of container {container.name} cannot be run: {refused}"
-        return Launching(processes=said or 1, problem=shape or problem)
+        return Launching(processes=in_spec or 1, problem=shape or problem)
     return Launching(processes=processes, problem=shape, note=launch.note)
 
 
@@ -66,8 +66,8 @@ def _check_hidden(workers: WorkersSpec, container: Container) -> None:
     """Refuse a launcher that each of several processes would start separately."""
     number = workers.replicas * (workers.processes_per_worker or 1)
     # torchrun and LLaMA-Factory also read options from such variables.
-    told = any(entry.name.startswith(("PET_", "NNODES")) for entry in container.env)
-    if number == 1 or told:
+    configured = any(entry.name.startswith(("PET_", "NNODES")) for entry in container.env)
+    if number == 1 or configured:
         return
     if launcher := hidden_launcher(container.words, several_gpus=_limit(container) > 1):
         remedy = REMEDIES.get(launcher, REMEDY)
@@ -78,9 +78,9 @@ def _check_hidden(workers: WorkersSpec, container: Container) -> None:
         )
 
 
-def _processes(launch: TorchLaunch, container: Container, said: int | None) -> int:
+def _processes(launch: TorchLaunch, container: Container, in_spec: int | None) -> int:
     if launch.processes is None:
-        return said or 1
+        return in_spec or 1
     asked = launch.processes
     found = int(asked) if asked.isdecimal() else _gpus(launch, container)
     if found > MOST_PROCESSES:
@@ -88,11 +88,11 @@ def _processes(launch: TorchLaunch, container: Container, said: int | None) -> i
             f"{launch.launcher}: --nproc-per-node is {asked}; a worker can have at most "
             f"{MOST_PROCESSES} processes"
         )
-    if said not in (None, found):
+    if in_spec not in (None, found):
         raise LauncherRefused(
             f"{launch.launcher}: --nproc-per-node is {asked}"
             f"{'' if asked.isdecimal() else f' ({found})'}, but workers.processesPerWorker is "
-            f"{said}; remove one of the two"
+            f"{in_spec}; remove one of the two"
         )
     return found
 

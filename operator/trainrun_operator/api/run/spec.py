@@ -167,13 +167,13 @@ class CheckpointSpec(Model):
         Rule(
             cel="!has(self.scoreMetric) || has(self.scoreOrder)",
             message="must be given with scoreMetric: Max or Min, whichever value is the best",
-            holds=lambda it: it.score_metric is None or it.score_order is not None,
+            holds=lambda spec: spec.score_metric is None or spec.score_order is not None,
             path=("scoreOrder",),
         ),
         Rule(
             cel="!has(self.scoreOrder) || has(self.scoreMetric)",
             message="must name the metric where scoreOrder is given",
-            holds=lambda it: it.score_order is None or it.score_metric is not None,
+            holds=lambda spec: spec.score_order is None or spec.score_metric is not None,
             path=("scoreMetric",),
         ),
     )
@@ -234,7 +234,7 @@ def _bounded(name: str, field: str, *, optional: bool) -> Rule:
     return Rule(
         cel=f"!has(self.window) || {given}self.{field} <= {MAX_IN_WINDOW}",
         message=f"must be at most {MAX_IN_WINDOW}, or -1 for no limit, where window is given",
-        holds=lambda it: it.window is None or (getattr(it, name) or 0) <= MAX_IN_WINDOW,
+        holds=lambda policy: policy.window is None or (getattr(policy, name) or 0) <= MAX_IN_WINDOW,
         path=(field,),
     )
 

@@ -331,8 +331,8 @@ _INTERNAL_NAMES = frozenset(to_camel(field.name) for field in fields(Internal))
 
 def status_from(json_object: Mapping[str, Any]) -> TrainRunStatus:
     """The status in a custom resource; raises ValueError that names every field that is wrong."""
-    shown = {name: value for name, value in json_object.items() if name not in _INTERNAL_NAMES}
-    return _STATUS.validate_python({**shown, **json_object.get(INTERNAL, {})})
+    visible = {name: value for name, value in json_object.items() if name not in _INTERNAL_NAMES}
+    return _STATUS.validate_python({**visible, **json_object.get(INTERNAL, {})})
 
 
 def json_object(status: TrainRunStatus) -> dict[str, Any]:

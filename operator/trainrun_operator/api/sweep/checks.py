@@ -38,7 +38,7 @@ def names_given_once(
 ) -> Iterator[Problem]:
     """Each name, and each environment variable made from it, is given once."""
     places: list[Problem] = [
-        *((("space", at, "name"), it.name) for at, it in enumerate(space)),
+        *((("space", at, "name"), parameter.name) for at, parameter in enumerate(space)),
         *((("fixed", name), name) for name in fixed),
     ]
     taken: dict[str, str] = {}
@@ -95,8 +95,9 @@ def _described(parameter: SearchedParameter) -> str:
 def size(space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]) -> Iterator[Problem]:
     """The parameters of every possible trial fit into an environment variable."""
     given = [(name, _length(value)) for name, value in fixed.items()]
-    for it in space:
-        given.append((it.name, max((_length(option) for option in it.choice or ()), default=25)))
+    for parameter in space:
+        lengths = (_length(option) for option in parameter.choice or ())
+        given.append((parameter.name, max(lengths, default=25)))
     longest = sum(len(name) + room + len('"": , ') for name, room in given)
     if longest > MAX_PARAMETERS:
         message = (
@@ -131,7 +132,7 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
 
 def numbers(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
     """The space has something that CMA-ES can search; all other parameters are drawn at random."""
-    if not any(_varies(it) and not it.when for it in space):
+    if not any(_varies(parameter) and not parameter.when for parameter in space):
         message = (
             "must have at least one float or int with more than one value and no when for the "
             "sampler CmaEs; use TPE, which takes any space"
@@ -178,12 +179,17 @@ def known_parameters(
     template: PodTemplate, space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """The template refers only to parameters that every trial has, in the container that trains."""
-    always = {variable_of(it.name) for it in space if not it.when} | {*map(variable_of, fixed)}
-    sometimes = {variable_of(it.name): it.name for it in space if it.when}
+    always = {variable_of(axis.name) for axis in space if not axis.when} | {
+        *map(variable_of, fixed)
+    }
+    sometimes = {variable_of(axis.name): axis.name for axis in space if axis.when}
     trains = template.spec.training
     places = (
-        *((("containers", at), it) for at, it in enumerate(template.spec.containers)),
-        *((("initContainers", at), it) for at, it in enumerate(template.spec.init_containers)),
+        *((("containers", at), container) for at, container in enumerate(template.spec.containers)),
+        *(
+            (("initContainers", at), container)
+            for at, container in enumerate(template.spec.init_containers)
+        ),
     )
     for place, container in places:
         own = {entry.name for entry in container.env}

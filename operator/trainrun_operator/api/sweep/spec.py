@@ -150,7 +150,7 @@ class ResumeSpec(Model):
         Rule(
             cel="!(self.resumeErrored && self.restartErrored)",
             message="must not be true together with resumeErrored",
-            holds=lambda it: not (it.resume_errored and it.restart_errored),
+            holds=lambda flags: not (flags.resume_errored and flags.restart_errored),
             path=("restartErrored",),
         ),
     )
@@ -202,7 +202,7 @@ class TrainSweepSpec(Model):
         Rule(
             cel="self.sampler.name == 'Grid' || has(self.budget.trials)",
             message="must be given except with the sampler Grid",
-            holds=lambda it: it.sampler.name == "Grid" or it.budget.trials is not None,
+            holds=lambda spec: spec.sampler.name == "Grid" or spec.budget.trials is not None,
             path=("budget", "trials"),
         ),
     )

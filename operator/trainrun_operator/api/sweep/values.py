@@ -68,13 +68,13 @@ BOUNDS = (
         # One value is allowed: the parameter can stay in the file when it is not searched.
         cel="self.low <= self.high",
         message="must not be below low",
-        holds=lambda it: it.low <= it.high,
+        holds=lambda domain: domain.low <= domain.high,
         path=("high",),
     ),
     Rule(
         cel="!self.log || self.low > 0",
         message="must be above 0 where log is true",
-        holds=lambda it: not it.log or it.low > 0,
+        holds=lambda domain: not domain.log or domain.low > 0,
         path=("low",),
     ),
 )
@@ -146,7 +146,7 @@ class SearchedParameter(Model):
             # CEL does not see choice, whose values are of any type.
             cel="!has(self.float) || !has(self.int)",
             message="must have exactly one of float, int and choice",
-            holds=lambda it: [it.real, it.whole, it.choice].count(None) == 2,
+            holds=lambda axis: [axis.real, axis.whole, axis.choice].count(None) == 2,
         ),
     )
 
