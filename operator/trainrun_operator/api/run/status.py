@@ -309,7 +309,7 @@ class TrainRunStatus(Internal):
         return found is not None and found.status == "True"
 
     @property
-    def told_incidents(self) -> tuple[Incident, ...]:
+    def all_incidents(self) -> tuple[Incident, ...]:
         """The settled incidents, in order, then the one that is not settled yet."""
         return (*self.incidents, *filter(None, [self.incident]))
 

@@ -264,7 +264,7 @@ def _misheard(view: View) -> str:
 def _repeated(view: View, status: TrainRunStatus) -> tuple[str, str]:
     """Reason and message where the newest incident has struck before in the same way, and the run
     has not got beyond it."""
-    told = status.told_incidents
+    told = status.all_incidents
     reason, message = "SameCheckpoint", repeats.opened_again(told)
     if not message:
         reason, message = repeats.repeated(told, alone=view.config.replicas == 1)

@@ -24,7 +24,7 @@ class HangsEnded:
 
     def status(self, new: TrainRunStatus) -> None:
         """A status was written."""
-        for incident in new.told_incidents[-2:]:
+        for incident in new.all_incidents[-2:]:
             if incident.cause == Cause.HUNG and incident.attempt not in self._judged:
                 self._judged.add(incident.attempt)
                 self._was_to_be(incident)

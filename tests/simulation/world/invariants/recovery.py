@@ -64,7 +64,7 @@ class Recovery:
         """A rule says that the run restarts without the node of an incident."""
         return any(
             i.action == "RestartAvoidingNode" and i.node == f"node-{worker.name}"
-            for i in self._case.world.status.told_incidents
+            for i in self._case.world.status.all_incidents
         )
 
     def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:

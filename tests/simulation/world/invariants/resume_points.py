@@ -91,7 +91,7 @@ class ResumePoints:
     def _may_be_tried(self, newest: CheckpointId | None) -> bool:
         """Attempts that started from it have died of one root without a step, and not yet one that
         tried to do without it."""
-        told = self._case.world.status.told_incidents
+        told = self._case.world.status.all_incidents
         roots = [fingerprint(it) for it in told if it.opened == newest and it.step is None]
         before = [fingerprint(it) for it in told if it.trial_of == newest and it.opened is not None]
         started = [n for n, (_, point) in self.claims.items() if point == newest]

@@ -145,7 +145,7 @@ def avoided(view: View) -> tuple[str, ...]:
 
 
 def _lost_nodes(view: View) -> set[str]:
-    lately = {i.node for i in view.status.told_incidents if _is_still_lost(view, i)}
+    lately = {i.node for i in view.status.all_incidents if _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
     return (lately | lost) - {""}
 
@@ -157,7 +157,7 @@ def disfavored(view: View) -> tuple[str, ...]:
     most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others, and of them
     those of the newest incidents.
     """
-    now, told = view.observation.now, view.status.told_incidents
+    now, told = view.observation.now, view.status.all_incidents
     newest_first = sorted(told, key=lambda incident: incident.time, reverse=True)
     asked = (i.node for i in newest_first if _asked_for(i) and now - i.time < REMEMBERED and i.node)
     worst = (offender.node for offender in offending(view))
@@ -178,7 +178,7 @@ def _met(view: View) -> tuple[Offender, ...]:
 
 
 def _own_strikes(view: View) -> tuple[NodeStrike, ...]:
-    return strikes_of(view.config.name, view.status.told_incidents)
+    return strikes_of(view.config.name, view.status.all_incidents)
 
 
 def _strikes_of_others(view: View) -> Iterator[NodeStrike]:
@@ -195,7 +195,7 @@ def told_offenders(view: View) -> str:
     "" where there are none."""
     if view.status.finished or view.config.suspend:
         return ""
-    if view.running is not None and not view.status.told_incidents:
+    if view.running is not None and not view.status.all_incidents:
         return ""
     found = offending(view) if view.running is None else _met(view)
     if not found:
@@ -209,7 +209,7 @@ def must_leave(view: View, worker: WorkerFact) -> str:
     """Why it gives its place up though it is well; "": it need not."""
     if not worker.node:
         return ""
-    told = view.status.incidents if may_be_another(view) else view.status.told_incidents
+    told = view.status.incidents if may_be_another(view) else view.status.all_incidents
     if any(_asked_for(i) and i.node == worker.node and _was_there(view, worker, i) for i in told):
         return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
     first = same_node(told)

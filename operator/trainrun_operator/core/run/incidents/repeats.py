@@ -170,7 +170,7 @@ def marked(view: View, incident: Incident) -> Incident:
 
 def to_try(view: View) -> CheckpointId | None:
     """The checkpoint that the next attempt tries to do without, if it is the newest."""
-    status, told = view.status, view.status.told_incidents
+    status, told = view.status, view.status.all_incidents
     # A worker that was taken away before a first step says nothing about the checkpoint.
     saying = [it for it in told if row_of(it.cause).stands_still or it.step is not None]
     if len(saying) < 2:

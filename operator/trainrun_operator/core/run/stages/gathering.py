@@ -98,7 +98,7 @@ def _judged(view: View) -> Plan | None:
         elif explains(incident) is Explains.LITTLE:
             why = "its node may explain it; waiting for news of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
-    again = repeats.opened_again(view.status.told_incidents)
+    again = repeats.opened_again(view.status.all_incidents)
     message = verdict.told(saved=newest_known(view) is not None)
     message = f"{message}. {again}" if again else message
     return transitions.fail(view, verdict.reason, message)
