@@ -76,8 +76,8 @@ def test_the_status_tells_where_a_sweep_stands_as_its_log_says(file: Path, sweep
     errored = told(1, "Errored", reason="AppError", message="why\nmore")
     file = sweeps.write(errored)
     assert ask("status", file).output.splitlines() == [
-        "TrainSweep lr: Running (Unfinished): its log has no end, and cannot tell whether somebody "
-        "works on it now",
+        "TrainSweep lr: Running (Unfinished): the sweep has not finished; its log does not show "
+        "whether it is running now",
         "  trials       2/5 ended: 1 succeeded, 1 errored, 1 open",
         "  time         1.0 s with trials at work",
         "  best         trial 0: loss 0 at step 0",

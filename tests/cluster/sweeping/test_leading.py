@@ -108,7 +108,7 @@ async def test_when_all_trials_fail_they_are_counted_the_sweep_fails_and_its_cle
     assert await led.condition("Failed") == (
         "True",
         "NoTrialSucceeded",
-        "all 2 trials have ended, 0 with success; `trainrun explain` tells why",
+        "all 2 trials have ended, 0 with success; `trainrun explain` shows why",
     )
     assert [it.reason for it in led.events].count("TrialErrored") == 2
 
@@ -281,7 +281,7 @@ async def test_a_clerk_with_a_wrong_secret_is_made_anew_until_the_store_takes_it
                 "StorageMisconfigured",
                 f"the store refuses the clerk: {refused}. Correct the credentials of "
                 "spec.storage.credentialsSecretRef (Secret keys), or what the store names; the "
-                "clerk is made anew now and then to see it",
+                "operator replaces the clerk from time to time to try again",
             )
         assert (await led.trials()).keys() == before.keys()
         led.log.trouble = None

@@ -40,8 +40,8 @@ def test_a_life_is_told_as_it_happens_and_nothing_twice() -> None:
     ]
     assert then(Ask(2, {"lr": 0.2}, first=2)) == [("Warning", "RecordsLost")]
     assert listener.events[0].message == (
-        "trial 2 begins in the new folder 00002-i2: 00002 holds a trial whose records the log has "
-        "lost, and stays as it is"
+        "trial 2 starts in the new folder 00002-i2: 00002 holds a trial whose records the log has "
+        "lost, and stays unchanged"
     )
     assert then(told(1, state="Errored")) == [("Warning", "TrialErrored")]
     assert then(End("Succeeded", "AllTrialsEnded", "done")) == [("Normal", "AllTrialsEnded")]

@@ -98,7 +98,9 @@ def test_a_clerk_reads_what_it_was_told() -> None:
 
 @pytest.mark.parametrize("environ", [{}, {CLERK_CONFIG: ""}])
 def test_a_clerk_that_nobody_made_says_who_makes_clerks(environ: dict[str, str]) -> None:
-    with pytest.raises(BadConfig, match=f"^{CLERK_CONFIG} is not set; the operator, which makes"):
+    with pytest.raises(
+        BadConfig, match=f"^{CLERK_CONFIG} is not set; only the operator starts clerks"
+    ):
         ClerkConfig.read(environ)
 
 

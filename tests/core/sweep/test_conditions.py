@@ -53,7 +53,7 @@ def test_a_store_that_does_not_answer_is_told_until_it_does() -> None:
     back = ("True", "Resolved", "the store answers again")
     assert next_(None) == back
     assert next_(ClerkUnknown(reason="ReadingLog", message="1 of 2 records")) == back
-    silent = ("Unknown", "NotAsked", "no clerk is there that has asked it since")
+    silent = ("Unknown", "NotAsked", "no clerk has asked the store since")
     assert next_(ClerkUnknown(message="silent")) == silent
     assert next_(away, "Failed") == silent
     damaged = ClerkUnknown(reason="LogDamaged", message="log/000000002.json")

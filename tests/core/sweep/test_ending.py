@@ -47,7 +47,7 @@ def test_work_that_is_spent_ends_the_sweep_and_time_between_sessions_does_not_co
         "Failed",
         "BudgetExhausted",
         "trials have worked for 60 s and budget.activeTime is 60 s; 0 of 4 trials have ended, 0 "
-        "with a value. Open trials are saved: raise activeTime to go on",
+        "with a value. Open trials are saved: raise activeTime to continue",
     )
 
     left = decided(log, config=a_config(token=1, active_time=90.0))
@@ -94,7 +94,7 @@ def test_a_trial_that_ends_with_a_value_while_it_is_saved_makes_its_search_a_suc
     assert plan.targets is not None
     assert (plan.targets.amend, plan.over, plan.verdict.reason) == (4, False, "GoingOn")
     assert plan.verdict.message == (
-        "it goes on after all, since a trial has ended with a value since; it had ended: 0 of 4 "
+        "resumed because a trial has ended with a value since; it had ended with: 0 of 4 "
         "trials have ended"
     )
     again = decided(fold([Amend(4)], log), config=config)
@@ -123,7 +123,7 @@ def test_a_sweep_without_one_success_has_failed() -> None:
     assert plan.targets is not None
     assert plan.targets.end is not None
     assert (plan.targets.end.verdict, plan.targets.end.reason) == ("Failed", "NoTrialSucceeded")
-    message = "its only trial has ended, 0 with success; `trainrun explain` tells why"
+    message = "its only trial has ended, 0 with success; `trainrun explain` shows why"
     assert plan.targets.end.message == message
 
 

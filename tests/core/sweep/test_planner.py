@@ -49,9 +49,9 @@ def test_a_log_older_than_what_was_acted_on_decides_nothing() -> None:
 
     assert (plan.actions, plan.targets) == ((), None)
     assert plan.verdict.message == (
-        "the log was acted on up to record 3, and 2 are known. If this stays, newer records are "
-        "lost: put them back, or delete the TrainSweep and apply it again, which goes on from "
-        "record 2"
+        "the operator acted on record 3 of the log, but only 2 are known. If this persists, newer "
+        "records are lost: put them back, or delete the TrainSweep and apply it again, which "
+        "continues from record 2"
     )
 
 
@@ -66,7 +66,7 @@ def test_a_changed_choice_list_is_refused_and_named() -> None:
     plan = decided(fold([begun(uid="old", spec=theirs)]), config=a_config(immutable=other))
 
     assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "SpecChanged")
-    assert "with another space[0].choice[0]: what was learned" in plan.verdict.message
+    assert "with another space[0].choice[0], so its trials" in plan.verdict.message
     assert (plan.targets, plan.over) == (None, True)
 
 
@@ -90,7 +90,7 @@ def test_a_space_that_was_changed_between_two_runs_of_the_same_sweep_is_refused(
         plan = decided(log, config=other)
 
         assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "SpecChanged")
-        assert "with another space: what was learned" in plan.verdict.message
+        assert "with another space, so its trials" in plan.verdict.message
         assert (plan.targets, plan.over) == (None, True)
 
 
@@ -111,9 +111,7 @@ def test_a_sweep_of_which_all_that_is_left_is_paused_says_what_it_waits_for() ->
     plan = decided(log, config=config)
 
     assert (plan.verdict.phase, plan.verdict.reason) == ("Running", "AllPaused")
-    assert plan.verdict.message == (
-        "all trials that are left are paused: spec.pausedTrials names 1"
-    )
+    assert plan.verdict.message == ("all remaining trials are paused: spec.pausedTrials names 1")
     assert decided(log, a_run(1), config=config).verdict.reason == "TrialsAtWork"
     more = decided(log, config=a_config(trials=3, paused=frozenset({1})))
     assert more.verdict.reason == "TrialsAtWork"
@@ -133,7 +131,7 @@ def test_an_existing_log_fails_where_the_user_wants_that_and_not_after_our_own_s
 
     plan = decided(existing, config=config)
     assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "AlreadyExists")
-    assert "a search of 1 trials already and onExisting is Fail" in plan.verdict.message
+    assert "already holds a search of 1 trials and onExisting is Fail" in plan.verdict.message
 
     again = decided(a_view(asked(0)), config=replace(config, token=1))
     assert again.verdict.reason == "TakingUp"
@@ -153,7 +151,7 @@ def test_a_sweep_that_was_taken_over_saves_its_runs_and_says_by_whom() -> None:
     plan = decided(log, a_run(0), a_run(1, suspend=True, phase="Suspended"))
 
     assert (plan.verdict.phase, plan.verdict.reason) == ("Running", "TakenOver")
-    assert plan.verdict.message.startswith("TrainSweep uid new goes on with this search")
+    assert plan.verdict.message.startswith("TrainSweep uid new continues this search")
     assert plan.actions == (SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=True),)
     assert not plan.over
     saved = decided(log, a_run(0, "Suspended", suspend=True))
@@ -164,7 +162,7 @@ def test_a_spec_behind_its_own_newest_token_does_nothing() -> None:
     plan = decided(a_view(begun(token=1)), a_run(0))
 
     assert (plan.verdict.reason, plan.actions, plan.guarded) == ("SpecBehind", (), False)
-    assert plan.verdict.message == "resume.token 1 is newer than 0"
+    assert plan.verdict.message == "the log has resume.token 1, newer than 0 in the spec"
 
 
 # 3: a session comes before everything else
@@ -181,8 +179,8 @@ def test_a_session_is_ordered_first_and_nothing_with_it() -> None:
     assert plan.targets.session == begun(resume_errored=True, token=2)
     assert (plan.targets.after, plan.guarded) == (1, True)
     assert (plan.targets.ended, plan.targets.asked) == ((), 0)
-    assert plan.verdict.message == "the sweep is taken up"
-    assert decided(SweepView()).verdict.message == "the log is begun"
+    assert plan.verdict.message == "resuming the sweep"
+    assert decided(SweepView()).verdict.message == "starting the log"
 
 
 # 4, 5: ends are told, then runs are deleted
@@ -247,7 +245,7 @@ def test_trials_are_saved_only_once_the_end_stands_in_the_log() -> None:
     end = plan.targets.end
     assert end is not None
     assert (end.verdict, end.reason) == ("Failed", "TooManyFailedTrials")
-    assert "trial 0: Ended (no). Raise maxFailedTrials, or" in end.message
+    assert "trial 0: Ended (no). To continue, raise maxFailedTrials, or" in end.message
     assert plan.actions == ()
 
     ended = fold([end], log)
@@ -342,7 +340,7 @@ def test_more_trials_after_the_end() -> None:
     assert more.targets is not None
     assert more.targets.amend == 4
     assert (more.verdict.phase, more.verdict.reason) == ("Running", "GoingOn")
-    assert more.verdict.message.endswith("it had ended: done")
+    assert more.verdict.message.endswith("it had ended with: done")
     again = decided(fold([Amend(4)], log), config=a_config(trials=2))
     assert again.targets is not None
     assert again.targets.asked == 2
@@ -355,16 +353,16 @@ def test_flags_for_errored_trials_without_a_new_token_are_said_to_wait_for_one()
         (a_config(trials=1), ""),
         (
             a_config(trials=1, resume_errored=True),
-            "; resume.resumeErrored is true: add 1 to resume.token, and it takes up 1 errored",
+            "; resume.resumeErrored is true: add 1 to resume.token to retry errored trials (1)",
         ),
         (
             a_config(trials=1, restart_errored=True),
-            "; resume.restartErrored is true: add 1 to resume.token, and it takes up 1 errored",
+            "; resume.restartErrored is true: add 1 to resume.token to retry errored trials (1)",
         ),
     ):
         assert decided(log, config=config).verdict.message == f"none{said}"
     at_work = decided(a_view(asked(0), told(0, "Errored")), config=a_config(resume_errored=True))
-    assert at_work.verdict.message.endswith("and it takes up 1 errored")
+    assert at_work.verdict.message.endswith("to retry errored trials (1)")
     heeded = a_view(begun(uid="me", token=1, resume_errored=True), asked(0), told(0, "Errored"))
     config = a_config(token=1, resume_errored=True)
     assert "resumeErrored" not in decided(heeded, config=config).verdict.message

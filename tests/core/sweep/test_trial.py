@@ -15,8 +15,8 @@ from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.core.sweep.config import displaced, in_sweep, trial_run, trials_uri
 
 LOST = (
-    "trial 3 begins in the new folder 00003-i2: 00003 holds a trial whose records the log has "
-    "lost, and stays as it is"
+    "trial 3 starts in the new folder 00003-i2: 00003 holds a trial whose records the log has "
+    "lost, and stays unchanged"
 )
 PARAMS = {"lr": 1e-05, "bias": True, "name": "a$b"}
 

@@ -1,3 +1,3 @@
-"""Which trials of a sweep should run now: one pure function. Knows nothing of how a run is led."""
+"""Decides which trials of a sweep should run now: one pure function that runs nothing."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a world and the core meet: what a decision about a sweep looks at, and what follows.
+"""The interface between a world and the core: what a decision about a sweep reads and returns.
 
 Layer: core, pure.
 """
@@ -17,46 +17,46 @@ TrialRunPhase = Literal["Waiting", "Running", "Suspended", "Succeeded", "Failed"
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRun:
-    """The TrainRun of one opening of a trial, as it is now."""
+    """The TrainRun of one opening of a trial, in its current state."""
 
     name: str
     uid: str
     trial: int
     opening: int
     phase: TrialRunPhase
-    """Waiting: for room; also one that nobody has looked at yet."""
+    """Waiting: for room; also a run that no operator has looked at yet."""
     suspend: bool = False
     """spec.suspend."""
     reason: str = ""
-    """Of its verdict."""
+    """Reason of its verdict."""
     message: str = ""
     restarts: int = 0
     attempt: int = 0
-    """The newest one."""
+    """Number of the newest attempt."""
     created: float = 0.0
-    """Only compared with one another: later ones are greater."""
+    """Time of creation, only for comparison: later runs have greater values."""
 
     @property
     def ended(self) -> bool:
-        """Nothing of it works any more, or ever will."""
+        """Whether the run is over for good."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def live(self) -> bool:
-        """It takes one of the sweep's slots: it works, is on its way to, or is still saving."""
+        """Whether it takes one of the sweep's slots: it works, is starting, or is still saving."""
         return not self.ended and not (self.suspend and self.phase == "Suspended")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClerkUnknown:
-    """Nobody can say what stands in the log."""
+    """The content of the log is unknown."""
 
     message: str
     reason: str = "ClerkNotHeard"
 
 
 CLERK_REFUSED = "ClerkRefused"
-"""The reason where the clerk's pod cannot be created: only the sweep itself can show that."""
+"""The reason if the clerk's pod cannot be created; only the sweep's status can show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +65,27 @@ class SweepObservation:
 
     log: SweepView | ClerkUnknown
     acted_on: int = 0
-    """Position of the log that somebody has acted on already: an older view is out of date."""
+    """Position in the log up to which an operator has acted: a shorter view is out of date."""
     in_use: str = ""
-    """Why another TrainSweep may not be superseded; empty: nobody objects."""
+    """Why this TrainSweep may not take over from another; empty: it may."""
     runs: tuple[TrialRun, ...] = ()
-    """Those that this TrainSweep owns, in any order."""
+    """The runs that this TrainSweep owns, in any order."""
     carried_out: Targets | None = None
-    """The newest targets of which the clerk has done everything; None: of none that are known."""
+    """The newest targets that the clerk has carried out in full; None: none known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTrial:
-    """Create the run of an opening; it may be there already."""
+    """Create the run of an opening; it may exist already."""
 
     name: str
     trial: TrialView
-    """As the log has it."""
+    """The trial as in the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuspendTrial:
-    """Save and stop a run, or let it go on."""
+    """Save and stop a run, or let it continue."""
 
     name: str
     uid: str
@@ -105,7 +105,7 @@ TrialAction = CreateTrial | SuspendTrial | DeleteTrial
 
 @dataclass(frozen=True, kw_only=True)
 class SweepVerdict:
-    """Where a sweep stands, for people."""
+    """The state of a sweep, for people."""
 
     phase: SweepPhase
     reason: str
@@ -114,23 +114,23 @@ class SweepVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """Everything that follows from one look."""
+    """Everything that follows from one observation."""
 
     verdict: SweepVerdict
     targets: Targets | None = None
-    """For the clerk; None: it is told nothing."""
+    """Targets for the clerk; None: it gets none."""
     actions: tuple[TrialAction, ...] = ()
     takes_up: bool = False
-    """The targets order a session."""
+    """Whether the targets order a new session."""
     over: bool = False
-    """Nothing will change until the spec does: exactly then the verdict's phase is Succeeded or
-    Failed, which keeps others from leading it."""
+    """Whether nothing changes until the spec does: only then is the verdict's phase Succeeded or
+    Failed, which makes other operators leave the sweep alone."""
     wake_after: float | None = None
-    """Seconds until it is looked again, whatever happens."""
+    """Seconds until the next pass at the latest."""
 
     @property
     def guarded(self) -> bool:
-        """Carried out only once the status says, by a guarded write, that the log was acted on up
-        to the position that this plan follows from: whoever looks at something older, or is not
-        there any more, loses that write."""
+        """Whether the plan must wait for a guarded write of the status, which records the log's
+        position behind this plan: an operator with an older view, or without leadership, fails
+        that write."""
         return self.takes_up or bool(self.actions)

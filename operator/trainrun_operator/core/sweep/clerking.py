@@ -1,8 +1,8 @@
-"""What a sweep's operator and its clerk tell each other: the log, and what it is to hold.
+"""Messages between a sweep's operator and its clerk: the log, and what it should hold.
 
-Layer: core, pure; messages. Both are level-triggered: the clerk says how long the log is and sends
-what the operator says it lacks; orders are all of what is wanted. Either may forget everything, or
-say it twice. What an object of the log holds travels as it stands there.
+Layer: core, pure. Both sides are level-triggered: the clerk reports the length of the log and sends
+the records that the operator lacks; orders always list everything wanted. Either side may forget
+everything, or repeat itself. Records of the log travel unchanged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trainrun.sweep.records import LogEntry, Targets
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
 
 VERSION = 1
-"""Of both messages."""
+"""Version of both messages."""
 CLERK = "/v1/clerk"
 """POST to the operator: a `ClerkState`, answered by `ClerkOrders`."""
 REFUSED = "StorageMisconfigured"
-"""Reason of trouble: the store does not take the credentials or settings that the clerk has."""
+"""Reason of trouble: the store refuses the clerk's credentials or settings."""
 OF_THE_STORE = frozenset({"StorageUnavailable", REFUSED, "LogDamaged"})
-"""Reasons of trouble that is the storage's, and not the clerk's."""
+"""Reasons of trouble with the storage, not with the clerk."""
 ROOM = LARGEST_HEARTBEAT - 8 * 1024
 """Bytes of records in one message."""
 
@@ -42,19 +42,19 @@ class _Message:
 
 @dataclass(frozen=True, kw_only=True)
 class ClerkState(_Message):
-    """What a clerk says."""
+    """The message of a clerk."""
 
     sweep_uid: str
     position: int = 0
-    """Records that the log has."""
+    """Number of records in the log."""
     sent_after: int = 0
     """Position of the record before the first of `records`."""
     records: tuple[LogEntry, ...] = ()
-    """A piece of the log, in order, from the one on that the operator lacks."""
+    """A piece of the log, in order, starting with the first record that the operator lacks."""
     trouble: ClerkUnknown | None = None
-    """Why the log, or what trials have stored, cannot be read or written."""
+    """Why the log, or data stored by trials, cannot be read or written."""
     seen: str = ""
-    """Digest of the orders that it goes by."""
+    """Digest of the orders that the clerk follows."""
     version: int = VERSION
 
     @staticmethod
@@ -65,21 +65,21 @@ class ClerkState(_Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ClerkOrders(_Message):
-    """What an operator answers."""
+    """The operator's answer."""
 
     known: int = 0
-    """Position up to which it has the log."""
+    """Position up to which the operator has the log."""
     spec: dict[str, Any] = field(default_factory=dict)
-    """Of the TrainSweep, as it stands there."""
+    """The spec of the TrainSweep, unchanged."""
     targets: Targets | None = None
-    """None: the log is to be read, and left as it is."""
+    """None: only read the log, write nothing."""
     working: bool = False
-    """Trials are at work: the time counts."""
+    """Trials are at work, so the active time counts."""
     version: int = VERSION
 
     @cached_property
     def digest(self) -> str:
-        """Tells orders apart, whatever of the log is known."""
+        """Identifies the orders, regardless of `known`."""
         said = wire.encode(self)
         said.pop("known", None)
         text = json.dumps(said, separators=(",", ":"), sort_keys=True)
@@ -92,20 +92,20 @@ class ClerkOrders(_Message):
 
 
 def with_remedy(unknown: ClerkUnknown, *, secret: str) -> ClerkUnknown:
-    """Where the store refuses its clerk: what is to be corrected. `secret` is the one that
-    `spec.storage` names; empty: none."""
+    """`unknown`, with advice on what to correct where the store refuses the clerk. `secret`: the
+    Secret that `spec.storage` names; empty: none."""
     if unknown.reason != REFUSED:
         return unknown
     where = f"storage.credentialsSecretRef (Secret {secret})" if secret else "run.workers.template"
     message = (
         f"the store refuses the clerk: {unknown.message}. Correct the credentials of spec.{where}, "
-        "or what the store names; the clerk is made anew now and then to see it"
+        "or what the store names; the operator replaces the clerk from time to time to try again"
     )
     return replace(unknown, message=message)
 
 
 def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry, ...]:
-    """As many of these as one message has room for, and at least one."""
+    """As many of these records as fit into one message, but at least one."""
     used = 0
     for count, record in enumerate(records):
         used += len(json.dumps(wire.encode(record), separators=(",", ":")))
@@ -116,26 +116,26 @@ def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClerkConfig(_Message):
-    """What a clerk is told at its start: one JSON object in an environment variable."""
+    """The configuration of a clerk: one JSON object in an environment variable."""
 
     sweep: str
     """Namespace and name, for messages."""
     sweep_uid: str
     storage: StorageConfig
-    """Its `run_name` is the sweep's folder."""
+    """`run_name` is the sweep's folder."""
     operator_url: str
     ca: str = ""
-    """Certificates (PEM) of which one must have signed the operator's; empty: the system's."""
+    """CA certificates (PEM) for the operator's certificate; empty: the system's."""
     token_file: str = ""
-    """Holds the token to show, read before each request, since it is renewed."""
+    """File with the token for requests; read before each request, since it is renewed."""
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> ClerkConfig:
-        """Raises BadConfig where the variable is missing or cannot be read."""
+        """Read it from the variable; raises BadConfig if that is missing or cannot be read."""
         text = environ.get(variables.CLERK_CONFIG)
         if not text:
             raise BadConfig(
-                f"{variables.CLERK_CONFIG} is not set; the operator, which makes clerks, sets it"
+                f"{variables.CLERK_CONFIG} is not set; only the operator starts clerks, and sets it"
             )
         try:
             return wire.decode(ClerkConfig, wire.parsed(text))

@@ -1,8 +1,8 @@
-"""From the spec of a sweep to what its decisions and its clerk go by, and to the run of a trial.
+"""Turns the spec of a sweep into the input of its decisions and its clerk, and into trials' runs.
 
-Layer: core, pure. The run of a trial is the sweep's template with a name, storage and parameters of
-its own. A run is named after the opening, so that one that failed can stay for its logs while the
-next one works; a folder after the incarnation, so that the next opening finds the checkpoints.
+Layer: core, pure. The run of a trial is the sweep's template with its own name, storage and
+parameters. Runs are named after the opening, so that a failed run can stay for its logs while the
+next one works; folders after the incarnation, so that the next opening finds the checkpoints.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ IMMUTABLE = (
     "firstTrials",
     "sampler",
 )
-"""Fields of the spec that a search can never change: what was learned would be of something else.
-Of the objective its target and stopOnNaN may."""
+"""Fields of the spec that a search can never change: earlier trials would not be comparable.
+Exceptions: the objective's target and stopOnNaN."""
 SHARED = ("endpointURL", "region", "credentialsSecretRef")
-"""What the storage of a trial has from that of the sweep."""
+"""Fields that the storage of a trial takes from the sweep's."""
 METRICS_INTERVAL = 2.0
-"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
+"""Seconds between two pieces of a trial's metrics; the search reads its values from them."""
 REOPENED = r"the trial \1 with resume.resumeErrored: true and 1 more in resume.token"
-"""An errored trial stays as it is when a limit is raised: only a session takes it up."""
+"""Raising a limit does not reopen an errored trial; only a new session does."""
 TRIALS = layout.SWEEP_TRIALS.rstrip("/")
-"""Folder of the trials' folders, below that of the sweep."""
+"""The folder below the sweep's that holds the trials' folders."""
 
 _FIELDS = "|".join(str(field.alias) for field in TrialSpec.model_fields.values())
 _OF_THE_RUN = re.compile(
     rf"(?<![\w.])(?:spec\.(?=(?:{_FIELDS})\b)|(?=failurePolicy\.|workers\.template\b))"
 )
-"""Where a path of a TrainRun's spec begins that stands below `run` in a sweep; without `spec.` only
-those that advice names, which nothing else looks like."""
+"""Where a path of a TrainRun's spec begins that is below `run` in a sweep. Paths without `spec.`
+match only if advice names them, since nothing else looks like these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig:
-    """All that decisions know of the spec."""
+    """Everything that decisions know of the spec."""
 
     uid: str
     search: Search
     immutable: str
-    """What can never change, as JSON with sorted keys."""
+    """The part of the spec that can never change, as JSON with sorted keys."""
     trials: int
-    """To try; of a grid at most its points."""
+    """Number of trials; for a grid at most its points."""
     max_concurrent: int = 1
     max_unplaced: int = 1
     max_failed_trials: int = -1
@@ -85,7 +85,7 @@ class SweepConfig:
     stopped: frozenset[int] = frozenset()
     failed_runs: int = 5
     best_checkpoints: int | None = None
-    """Trials whose checkpoints are kept; None: all."""
+    """Number of trials whose checkpoints are kept; None: all."""
     resume_unfinished: bool = True
     resume_errored: bool = False
     restart_errored: bool = False
@@ -93,13 +93,13 @@ class SweepConfig:
 
 
 def sweep_config(sweep: TrainSweep) -> SweepConfig:
-    """What a TrainSweep is decided by."""
+    """The input of decisions about a TrainSweep."""
     spec, search = sweep.spec, search_of(sweep.spec)
     wanted = spec.budget.trials
     if spec.sampler.name == "Grid":
         size = grid_size(search.space)
         wanted = min(size, size if wanted is None else wanted)
-    assert wanted is not None, "the spec demands it of every other sampler"
+    assert wanted is not None, "the spec requires it for every other sampler"
     time = spec.budget.active_time
     return SweepConfig(
         uid=sweep.metadata.uid,
@@ -124,7 +124,7 @@ def sweep_config(sweep: TrainSweep) -> SweepConfig:
 
 
 def search_of(spec: TrainSweepSpec) -> Search:
-    """What the clerk searches."""
+    """The search that the clerk performs."""
     return Search(
         space=tuple(_parameter(it) for it in spec.space),
         objective=Objective(**spec.objective.model_dump()),
@@ -150,7 +150,7 @@ def _stopping(spec: EarlyStoppingSpec) -> EarlyStopping:
 
 
 def immutable_part(spec: TrainSweepSpec) -> str:
-    """What of the spec can never change, as JSON with sorted keys."""
+    """The part of the spec that can never change, as JSON with sorted keys."""
     whole = spec.to_json_object()
     kept = {name: whole[name] for name in IMMUTABLE}
     kept["objective"] = {name: whole["objective"][name] for name in ("metric", "goal", "value")}
@@ -158,13 +158,13 @@ def immutable_part(spec: TrainSweepSpec) -> str:
 
 
 def space_of(immutable: str) -> tuple[Parameter, ...]:
-    """What is searched, from what `immutable_part` has written."""
+    """The space, from the output of `immutable_part`."""
     space = json.loads(immutable)["space"]
     return tuple(_parameter(SearchedParameter.model_validate(it)) for it in space)
 
 
 def objective_of(immutable: str) -> Objective:
-    """What is searched for, likewise; without what may change."""
+    """The objective, from the output of `immutable_part`, without the fields that may change."""
     goal = json.loads(immutable)["objective"]
     return Objective(metric=goal["metric"], goal=goal["goal"], value=goal["value"])
 
@@ -208,12 +208,12 @@ def _domain(it: SearchedParameter) -> Domain:
 
 
 def trials_uri(sweep: TrainSweep) -> str:
-    """Address of the folder that holds the folders of all trials."""
+    """URI of the folder that holds all trials' folders."""
     return f"{sweep.spec.storage.uri.rstrip('/')}/{sweep.sweep_name}/{TRIALS}"
 
 
 def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
-    """What to run for an opening of a trial."""
+    """The TrainRun for an opening of a trial."""
     spec = sweep.spec.run.to_json_object()
     spec["workers"]["template"] = _handed(sweep, trial.trial)
     spec["storage"] = _storage(sweep, folder_name(trial.trial))
@@ -227,8 +227,8 @@ def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
 
 
 def in_sweep(message: str) -> str:
-    """What is said of a trial's run, with the paths of the user's file: `spec.run.health` where the
-    TrainRun has `spec.health`. What its user would do to a run is done to the sweep."""
+    """The message of a trial's run, with the paths of the user's file: `spec.run.health` where the
+    TrainRun has `spec.health`. Advice for a run becomes advice for the sweep."""
     message = re.sub(f"the run (goes on(?: from them)?) {ONCE_RAISED}", REOPENED, message)
     return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message)
 
@@ -240,8 +240,8 @@ def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:
 
 
 def _handed(sweep: TrainSweep, trial: TrialView) -> dict[str, Any]:
-    """The template with the parameters in the environment of the container that trains: first, so
-    that its own variables and arguments can refer to them as `$(TRAINRUN_PARAM_LR)`."""
+    """The template with the parameters in the environment of the container that trains. They come
+    first, so that other variables and arguments can refer to them: `$(TRAINRUN_PARAM_LR)`."""
     template = sweep.spec.run.workers.template
     whole = template.as_dict()
     name = template.spec.training.name
@@ -252,14 +252,14 @@ def _handed(sweep: TrainSweep, trial: TrialView) -> dict[str, Any]:
         **{variable_of(name): as_text(value) for name, value in trial.params.items()},
     }
     theirs = [entry for entry in container.get("env", ()) if entry["name"] not in ours]
-    # Kubernetes would take "$(NAME)" in a value for a reference, and "$$" for one dollar.
+    # Kubernetes reads "$(NAME)" in a value as a reference, and "$$" as one dollar.
     handed = [{"name": key, "value": value.replace("$", "$$")} for key, value in ours.items()]
     container["env"] = [*handed, *theirs]
     return whole
 
 
 def as_text(value: Scalar) -> str:
-    """A parameter as a word of a command line: `true`, and floats as short as they are exact."""
+    """A parameter as a word of a command line: `true`, and the shortest exact form of a float."""
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
@@ -275,10 +275,10 @@ def folder_name(trial: TrialView) -> str:
 
 
 def displaced(trial: TrialView) -> str:
-    """What to say of a trial that could not get the folder of its number; empty: it has got it."""
+    """The message for a trial that could not get the folder of its number; empty: it has got it."""
     if trial.first == 1:
         return ""
     return (
-        f"trial {trial.number} begins in the new folder {folder_name(trial)}: {trial.number:05} "
-        "holds a trial whose records the log has lost, and stays as it is"
+        f"trial {trial.number} starts in the new folder {folder_name(trial)}: {trial.number:05} "
+        "holds a trial whose records the log has lost, and stays unchanged"
     )

@@ -1,4 +1,4 @@
-"""The status of a sweep, for people and for `kubectl wait`: bounded, whatever its trials.
+"""The status of a sweep, for people and for `kubectl wait`; bounded for any number of trials.
 
 Layer: core, pure.
 """
@@ -42,15 +42,14 @@ def sweep_status(
     before: TrainSweepStatus,
     generation: int = 0,
 ) -> TrainSweepStatus:
-    """What to say; where the log is not known, what was said `before` of phase and trials stays,
-    and the spec of this `generation` is not said to be acted on: nobody would lead a sweep any
-    more that was over before."""
+    """The new status. While the log is unknown, phase and trials stay as `before`, and `generation`
+    is not recorded as observed: otherwise no operator would lead a sweep that was over before."""
     verdict = plan.verdict
     view = observation.log if isinstance(observation.log, SweepView) else SweepView()
-    # What is known of the log must not be forgotten because nobody can read it now.
+    # The status must not lose what it shows of the log while the log cannot be read.
     known = view if view.position >= before.position else None
     objective = config.search.objective
-    if view.sessions and view.sessions[0].spec != config.immutable:  # it is refused
+    if view.sessions and view.sessions[0].spec != config.immutable:  # the edit is refused
         objective = objective_of(view.sessions[0].spec)
     said = before if known is None else status_of_log(known, objective, trials=config.trials)
     running = tuple(sorted(run.trial for run in observation.runs if run.live)[:MAX_RUNNING])
@@ -65,7 +64,7 @@ def sweep_status(
 
 
 def notable(status: TrainSweepStatus, before: TrainSweepStatus) -> bool:
-    """Whether more has changed than what moves all the time."""
+    """Whether more has changed than the values that change all the time."""
     return _essence(status) != _essence(before)
 
 
@@ -75,7 +74,7 @@ def _essence(status: TrainSweepStatus) -> TrainSweepStatus:
 
 
 def is_settled(raw: Mapping[str, Any]) -> bool:
-    """The TrainSweep is over, and its spec has not changed since: nobody has to lead it."""
+    """Whether the TrainSweep is over and its spec unchanged since: no operator needs to lead it."""
     status = raw.get("status") or {}
     over = status.get("phase") in ("Succeeded", "Failed")
     seen: bool = status.get("observedGeneration") == raw["metadata"].get("generation")
@@ -83,7 +82,7 @@ def is_settled(raw: Mapping[str, Any]) -> bool:
 
 
 def status_of_log(view: SweepView, objective: Objective, *, trials: int | None) -> TrainSweepStatus:
-    """What the log alone says; `trials` is the budget, None: it is not known."""
+    """The status from the log alone; `trials` is the budget, None: unknown."""
     ended = [trial for trial in view.trials.values() if not trial.open]
     of_all = "" if trials is None else f"/{max(trials, view.asked)}"
     return replace(
@@ -107,7 +106,7 @@ def status_of_log(view: SweepView, objective: Objective, *, trials: int | None) 
 
 def _phase(view: SweepView) -> TrainSweepStatus:
     if view.end is None:
-        message = "its log has no end, and cannot tell whether somebody works on it now"
+        message = "the sweep has not finished; its log does not show whether it is running now"
         return TrainSweepStatus(phase="Running", reason="Unfinished", message=message)
     end = view.end.record
     message = cut(end.message, MAX_MESSAGE)
@@ -142,13 +141,13 @@ def _ended(trial: TrialView) -> EndedTrial:
 _Told = tuple[str, ConditionStatus, str, str]
 """Type, status, reason, message."""
 TOO_LARGE = "TooLarge"
-"""The object has more than is read of one; what runs goes on."""
+"""The object is too large to be read; running trials continue."""
 
 _PHASES = (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended"))
 """Conditions that hold in one phase."""
 
 _AT_WORK = ("TrialsAtWork", "WaitingForRoom", "AllPaused", "Ending")
-"""Reasons of the phase Running in which nothing is left to be done for the spec."""
+"""Reasons of the phase Running in which the spec is fully applied."""
 
 
 def with_conditions(
@@ -159,9 +158,9 @@ def with_conditions(
     now: datetime,
 ) -> tuple[Condition, ...]:
     """Complete, Failed, Suspended, ClerkReady, StorageReady, and by kstatus's rules Reconciling or
-    Stalled; `clerk` says why the log is not known.
+    Stalled; `clerk` says why the log is unknown.
 
-    Of a sweep that is over no clerk is asked any more.
+    A sweep that is over has no ClerkReady, since its clerk is no longer needed.
     """
     known = {it.type: it for it in before.conditions}
     told: list[_Told] = [
@@ -177,7 +176,7 @@ def with_conditions(
 
 
 def with_refusal(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of `status` whose spec cannot be used, as its reason and message say."""
+    """The conditions for a spec that cannot be used, with the reason and message of `status`."""
     before = {it.type: it for it in status.conditions}
     before.pop(RECONCILING, None)
     kinds = (TOO_LARGE, STALLED) if status.reason == TOO_LARGE else (STALLED,)
@@ -188,7 +187,7 @@ def with_refusal(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition,
 
 
 def _health(status: TrainSweepStatus, clerk: ClerkUnknown | None) -> tuple[_Told, ...]:
-    """As kstatus reads a Job: see `core.run.health`."""
+    """As kstatus treats a Job: see `core.run.health`."""
     if status.phase == "Failed":
         return ((STALLED, "True", status.reason, status.message),)
     if status.phase in ("Succeeded", "Suspended") or (clerk is None and status.reason in _AT_WORK):
@@ -205,14 +204,14 @@ def _clerk(clerk: ClerkUnknown | None) -> _Told:
 def _store(
     clerk: ClerkUnknown | None, before: Condition | None, *, over: bool
 ) -> tuple[_Told, ...]:
-    """Told once there is trouble with it, and from then on."""
+    """StorageReady, shown from the first trouble with the store on."""
     if clerk is not None and clerk.reason in OF_THE_STORE and not over:
         return (("StorageReady", "False", clerk.reason, clerk.message),)
     if before is None:
         return ()
     if clerk is None or clerk.reason == "ReadingLog" or before.status == "True":
         return (("StorageReady", "True", "Resolved", "the store answers again"),)
-    return (("StorageReady", "Unknown", "NotAsked", "no clerk is there that has asked it since"),)
+    return (("StorageReady", "Unknown", "NotAsked", "no clerk has asked the store since"),)
 
 
 def _condition(

@@ -1,8 +1,8 @@
-"""decide_sweep: from a look at a sweep to what follows from it.
+"""decide_sweep: from an observation of a sweep to a plan.
 
-Layer: core, pure and total. The rules stand in the order in which they count. Invariants: a run is
-created, suspended or deleted only where the log says so; a view that is older than what was acted
-on decides nothing; nothing that trains is disturbed because somebody is not heard.
+Layer: core, pure and total. The rules are listed in order of precedence. Invariants: a run is
+created, suspended or deleted only if the log asks for it; a view older than the position that was
+acted on decides nothing; silence of the clerk or the store never disturbs a training.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from trainrun_operator.core.sweep.config import SweepConfig, changed_fields, in_
 from trainrun_operator.core.sweep.rules import Slots, cleared, deletions, endings, fill, time_left
 
 LOOK_AGAIN = 5.0
-"""Seconds, while something is waited for that may not announce itself."""
+"""Seconds between passes while the sweep waits for something that may not announce itself."""
 
 
 def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: str) -> SweepPlan:
-    """The plan for one look at the sweep of this name."""
+    """The plan for one observation of the sweep of this name."""
     log = observation.log
     if isinstance(log, ClerkUnknown):
         return _wait("Pending", log.reason, log.message)
     if log.position < observation.acted_on:
         message = (
-            f"the log was acted on up to record {observation.acted_on}, and {log.position} are "
-            "known. If this stays, newer records are lost: put them back, or delete the TrainSweep "
-            f"and apply it again, which goes on from record {log.position}"
+            f"the operator acted on record {observation.acted_on} of the log, but only "
+            f"{log.position} are known. If this persists, newer records are lost: put them back, "
+            "or delete the TrainSweep and apply it again, which continues from record "
+            f"{log.position}"
         )
         return _wait("Running", "LogBehind", message)
     newest = max((it.token for it in log.sessions if it.uid == config.uid), default=0)
     if newest > config.token:
-        message = f"resume.token {newest} is newer than {config.token}"
+        message = f"the log has resume.token {newest}, newer than {config.token} in the spec"
         return _wait("Running", "SpecBehind", message)
     if not log.holds(config.uid, config.token):
         return _take_up(log, observation, config)
@@ -63,27 +64,28 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
 
 
 def _take_up(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
-    """A session is recorded before anything else is done."""
+    """Record a session before anything else."""
     if (refusal := _refusal(log, config)) is not None:
         return SweepPlan(verdict=refusal, over=True)
     if observation.in_use:
         return _wait("Pending", "StorageInUse", observation.in_use)
-    message = "the sweep is taken up" if log.sessions else "the log is begun"
+    message = "resuming the sweep" if log.sessions else "starting the log"
     plan = _wait("Pending", "TakingUp", message)
     targets = replace(_session(config), after=len(log.sessions))
     return replace(plan, targets=targets, takes_up=True)
 
 
 def _changed(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
-    """Also after our own session: a file is edited while nobody leads, an object at any time."""
+    """Checked also after our own session: a file may change while no operator leads, an object at
+    any time."""
     if not log.sessions or log.sessions[0].spec == config.immutable:
         return None
     fields = changed_fields(log.sessions[0].spec, config.immutable)
     return SweepVerdict(
         phase="Failed",
         reason="SpecChanged",
-        message=f"the folder holds a search with another {', '.join(fields)}: what was learned "
-        "there is of something else. Use another storage.sweepName, or change it back",
+        message=f"the folder holds a search with another {', '.join(fields)}, so its trials are "
+        "not comparable. Use another storage.sweepName, or change it back",
     )
 
 
@@ -95,26 +97,26 @@ def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
         return SweepVerdict(
             phase="Failed",
             reason="AlreadyExists",
-            message=f"the folder holds a search of {log.asked} trials already and onExisting is "
-            "Fail; use another storage.sweepName, or onExisting: Resume to go on with it",
+            message=f"the folder already holds a search of {log.asked} trials and onExisting is "
+            "Fail; use another storage.sweepName, or onExisting: Resume to continue it",
         )
     return None
 
 
 def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
-    """Somebody else goes on with it: our runs are saved, and give their folders up."""
+    """Another TrainSweep continues it: our runs save, and give up their folders."""
     verdict = SweepVerdict(
         phase="Failed",
         reason="TakenOver",
-        message=f"TrainSweep uid {log.sessions[-1].uid} goes on with this search: it was applied "
+        message=f"TrainSweep uid {log.sessions[-1].uid} continues this search: it was applied "
         "again, on another machine or cluster or under another name, with the same storage",
     )
     return _set_aside(verdict, runs)
 
 
 def _without_token(log: SweepView, config: SweepConfig) -> str:
-    """What to say of flags that were set for errored trials since the session began: they hold
-    when the next one does."""
+    """The note on flags for errored trials that were set since the session began: they apply from
+    the next session on."""
     begun, errored = log.sessions[-1], log.count("Errored")
     wanted = {
         "resumeErrored": config.resume_errored and not begun.resume_errored,
@@ -123,11 +125,11 @@ def _without_token(log: SweepView, config: SweepConfig) -> str:
     flag = next((flag for flag, is_new in wanted.items() if is_new), "")
     if not errored or not flag:
         return ""
-    return f"; resume.{flag} is true: add 1 to resume.token, and it takes up {errored} errored"
+    return f"; resume.{flag} is true: add 1 to resume.token to retry errored trials ({errored})"
 
 
 def _set_aside(verdict: SweepVerdict, runs: tuple[TrialRun, ...]) -> SweepPlan:
-    """Nothing is written any more, and what runs is saved; this is the verdict once it is."""
+    """Write nothing more, and save running trials; `verdict` holds once they are saved."""
     over = not any(run.live for run in runs)
     return SweepPlan(
         verdict=verdict if over else replace(verdict, phase="Running"),
@@ -152,16 +154,16 @@ def _session(config: SweepConfig) -> Targets:
 
 
 def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
-    """Open trials are saved and stay open; a larger budget lets the sweep go on with them. It is
-    not over before that is done, all that have ended are told, and what nobody needs is deleted:
-    whoever sees that it is over leaves it alone."""
-    assert log.end is not None, "looked at by the caller"
+    """Open trials are saved and stay open; a larger budget lets the sweep continue with them. The
+    sweep is over only after that, after all ends are in the log, and after surplus runs and
+    checkpoints are deleted: operators leave a sweep alone once it is over."""
+    assert log.end is not None, "checked by the caller"
     targets, end = _told(log, observation.runs, config), log.end.record
-    # Another rule may hold since, as saved trials have reported more: that changes nothing.
+    # Another rule may hold by now, since saved trials have reported more: that changes nothing.
     now = next((it for it in endings(log, config) if it.reason == end.reason), None)
     if now is None or now.verdict != end.verdict:
         why = "its spec has changed" if now is None else "a trial has ended with a value since"
-        message = f"it goes on after all, since {why}; it had ended: {end.message}"
+        message = f"resumed because {why}; it had ended with: {end.message}"
         verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
         return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
     actions: tuple[TrialAction, ...] = (
@@ -185,7 +187,7 @@ def _going_on(
     if ends := endings(log, config):
         end = ends[0]
         verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
-        # What it ends with depends on the trials that have ended: they are told first.
+        # The end depends on the ended trials, so these are recorded first.
         targets = replace(targets, end=None if targets.ended else end)
         return SweepPlan(verdict=verdict, targets=targets, actions=deleted)
     mine = _of_open_trials(log, runs)
@@ -209,7 +211,7 @@ def _going_on(
 
 
 def _told(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Targets:
-    """What the log is to hold of the runs: their ends. Their reports the clerk finds."""
+    """What the log should hold of the runs: their ends. The clerk finds their reports itself."""
     mine = _of_open_trials(log, runs)
     return replace(
         _session(config),
@@ -233,7 +235,7 @@ def _end_of(run: TrialRun) -> EndedRun:
 
 
 def _of_open_trials(log: SweepView, runs: tuple[TrialRun, ...]) -> list[TrialRun]:
-    """The runs of openings that are open, by number: an order of their own changes nothing."""
+    """The runs of open openings, by number, so that the order of the input does not matter."""
     by_number = sorted(runs, key=lambda run: (run.trial, run.opening))
     return [run for run in by_number if _is_open(log, run)]
 
@@ -261,7 +263,7 @@ def _at_work(
     left = {it.number for it in log.trials.values() if it.open}
     if left and left <= config.paused and not live and log.asked >= config.trials:
         named = ", ".join(map(str, sorted(left)))
-        message = f"all trials that are left are paused: spec.pausedTrials names {named}"
+        message = f"all remaining trials are paused: spec.pausedTrials names {named}"
         return SweepVerdict(phase="Running", reason="AllPaused", message=message)
     message = f"{live} trials at work, {log.asked} of {config.trials} have parameters"
     if slots.held_back:

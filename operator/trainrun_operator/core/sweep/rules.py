@@ -1,16 +1,15 @@
-"""The rules of a sweep: when it is over, which trials work next, what is not needed any more.
+"""The rules of a sweep: when it is over, which trials work next, what can be deleted.
 
-Layer: core, pure. It ends by the first rule that holds; with success only where it has a result: a
+Layer: core, pure. The first rule that holds ends the sweep; with success only if it has a result: a
 trial has reached the target, or has ended with a value.
 
-A trial that was not begun comes before one that was paused and let go on; otherwise the lower
-number does. New parameters are asked for only where slots are left: a sampler that is asked ahead
-has learned less.
+New trials come before paused ones that may continue; otherwise the lower number comes first. The
+sampler is asked for parameters only while slots are free: asked earlier, it would know less.
 
-A run that the view does not know is kept, since whoever created it knew more; what an open or an
-errored trial has saved stays, since it may go on from it; so does that of the best ones that have
-ended; no checkpoint goes while a run of the trial is there, which may still be saving. An open
-trial that is ahead displaces none of them: it may end worse, or fail.
+A run that the view does not know is kept, since its creator had a newer view. Checkpoints of open
+and errored trials stay, since these may resume; so do those of the best ended trials. No checkpoint
+is deleted while a run of its trial exists, which may still be saving. An open trial that is ahead
+displaces no ended one: it may end worse, or fail.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, Susp
 from trainrun_operator.core.sweep.config import SweepConfig, run_name
 
 LONGEST = 200
-"""Characters of why a trial has errored."""
+"""The most characters that a message shows of a trial's error."""
 
 
 def endings(view: SweepView, config: SweepConfig) -> list[End]:
-    """What the sweep may end with now, what counts first; none: it goes on."""
+    """The ends that apply now, in order of precedence; none: the sweep continues."""
     rules = (_too_many_failed, _target_reached, _time_spent, _all_ended)
     return [end for rule in rules if (end := rule(view, config)) is not None]
 
@@ -45,15 +44,15 @@ def _too_many_failed(view: SweepView, config: SweepConfig) -> End | None:
         "Failed",
         "TooManyFailedTrials",
         f"{have} errored and maxFailedTrials is {config.max_failed_trials}; "
-        f"trial {last.number}: {last.reason}{_because(last.message)}. Raise maxFailedTrials, or "
-        "set resume.resumeErrored and add 1 to resume.token, to go on",
+        f"trial {last.number}: {last.reason}{_because(last.message)}. To continue, raise "
+        "maxFailedTrials, or set resume.resumeErrored and add 1 to resume.token",
     )
 
 
 def _target_reached(view: SweepView, config: SweepConfig) -> End | None:
     goal = config.search.objective
     for trial in view.trials.values():
-        # As reported: a trial that has diverged since has reached it all the same.
+        # By reports: a trial that reached the target and diverged later counts.
         reached = [step for step, value in trial.values.items() if goal.reached(value)]
         if reached:
             step = min(reached)
@@ -75,7 +74,7 @@ def _time_spent(view: SweepView, config: SweepConfig) -> End | None:
         "BudgetExhausted",
         f"trials have worked for {view.active:.0f} s and budget.activeTime is "
         f"{config.active_time:.0f} s; {ended} of {max(config.trials, view.asked)} trials have "
-        f"ended, {results} with a value. Open trials are saved: raise activeTime to go on",
+        f"ended, {results} with a value. Open trials are saved: raise activeTime to continue",
     )
 
 
@@ -92,11 +91,11 @@ def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
     if results := _results(view, config):
         stopped = "" if view.count("Succeeded") else f", {results} stopped with a value"
         return End("Succeeded", "AllTrialsEnded", counts + stopped)
-    return End("Failed", "NoTrialSucceeded", f"{counts}; `trainrun explain` tells why")
+    return End("Failed", "NoTrialSucceeded", f"{counts}; `trainrun explain` shows why")
 
 
 def _results(view: SweepView, config: SweepConfig) -> int:
-    """Trials that have ended with a value that may be the best one."""
+    """Number of trials that have ended with a value that can be the best."""
     return sum(not it.trial.open for it in ranked(view, config.search.objective))
 
 
@@ -106,18 +105,18 @@ def _because(message: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """How the slots are filled."""
+    """How free slots are filled."""
 
     actions: tuple[CreateTrial | SuspendTrial, ...]
     left: int
     """Slots for trials that have no parameters yet."""
     held_back: int
-    """Runs whose waiting for room keeps others from starting; 0: nobody is held back."""
+    """Runs that wait for room and so keep others from starting; 0: none is kept back."""
 
 
 def fill(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, *, name: str) -> Slots:
     """Start what may start now in the sweep of this name."""
-    # One that was just let go on looks for room as well, once somebody has looked at it.
+    # A run that was just resumed also needs room, once the operator looks at it.
     waiting = sum(run.live and run.phase in ("Waiting", "Suspended") for run in runs)
     free = max(0, config.max_concurrent - sum(run.live for run in runs))
     room = max(0, min(free, config.max_unplaced - waiting))
@@ -134,7 +133,7 @@ def fill(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, *, nam
 def _ready(
     log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig
 ) -> list[tuple[TrialView, TrialRun | None]]:
-    """Open trials that nothing works on and nobody has paused, in the order of the queue."""
+    """Open trials without a live run that are neither paused nor stopped, in queue order."""
     by_opening = {(run.trial, run.opening): run for run in runs}
     found = [
         (trial, by_opening.get((trial.number, trial.opening)))
@@ -152,12 +151,12 @@ def _start(trial: TrialView, run: TrialRun | None, name: str) -> CreateTrial | S
 
 
 def creation(trial: TrialView, sweep: str) -> CreateTrial:
-    """What creates the run of a trial's opening in the sweep of this name."""
+    """The action that creates the run of a trial's opening in the sweep of this name."""
     return CreateTrial(name=run_name(sweep, trial), trial=trial)
 
 
 def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tuple[int, ...]:
-    """Numbers of the trials whose checkpoints are not needed any more, in order."""
+    """Numbers of the trials whose checkpoints are no longer needed, in order."""
     if config.best_checkpoints is None:
         return ()
     ended = [it.trial for it in ranked(log, config.search.objective) if not it.trial.open]
@@ -173,7 +172,7 @@ def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tu
 def deletions(
     log: SweepView, runs: Iterable[TrialRun], config: SweepConfig
 ) -> tuple[DeleteTrial, ...]:
-    """Runs of openings that are closed, by name, but for the newest failed ones."""
+    """Runs of closed openings, by name, except the newest failed ones."""
     closed = [run for run in runs if _is_closed(log, run)]
     failed = [run for run in closed if run.phase == "Failed"]
     failed.sort(key=lambda run: (run.created, run.name), reverse=True)
