@@ -1,9 +1,9 @@
 """The clerk of a sweep in a cluster, as a process: `python -m trainrun_operator.clerk`.
 
-Layer: clerk, composition root. It reads what trials have stored, writes what the operator wants and
-tells both, over one connection, one request at a time; without an operator it goes on by the last
-orders. Exit codes: 0 the sweep is gone, 2 a configuration that cannot be read. SIGTERM ends it at
-once: whatever it was about to write, the next one will.
+Layer: clerk, composition root. It reads what trials have stored, writes the records that the
+operator wants, and sends the log to the operator, over one connection, one request at a time.
+Without an operator it follows the last orders. Exit codes: 0 the sweep is gone, 2 the configuration
+cannot be read. SIGTERM ends it at once: the next clerk writes what is missing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from trainrun_operator.runtime.clerk_work import ClerkWork
 from trainrun_operator.runtime.line_writers import non_blocking
 
 PATIENCE = 10.0
-"""Seconds for an answer, besides what the operator was asked to wait."""
+"""Seconds for an answer, in addition to the wait that the operator was asked for."""
 GONE = 410
 READ_EVERY = 2.0
-"""Seconds between two looks at what trials have stored, while some are open."""
+"""Seconds between two reads of what trials have stored, while some are open."""
 LONGEST_WAIT = 10.0
-"""Seconds that the operator is asked to hold an answer back where none are."""
+"""Seconds that the operator should hold back its answer while none are open."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between tries while no operator answers."""
 
@@ -42,25 +42,25 @@ _log = logging.getLogger("trainrun.clerk")
 
 
 class NoOperator(Exception):
-    """No leader has answered."""
+    """No leading operator has answered."""
 
 
 class SweepGone(Exception):
-    """The operator knows of no such sweep."""
+    """The operator does not lead such a sweep."""
 
 
 class OperatorLine:
-    """Of one clerk."""
+    """The connection of one clerk to the operator."""
 
     def __init__(self, config: ClerkConfig) -> None:
         self._config = config
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> OperatorLine:
-        """Raises ssl.SSLError where `ca` holds no certificate."""
+        """Open it. Raises ssl.SSLError if `ca` holds no certificate."""
         config = self._config
         tls = ssl.create_default_context(cadata=config.ca) if config.ca else True
-        # One that is closed after each failure: behind the name may be another leader by then.
+        # A failed connection is closed: the name may lead to another leader by then.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=1))
         return self
 
@@ -75,11 +75,12 @@ class OperatorLine:
             await self._session.close()
 
     async def ask(self, state: ClerkState, *, wait: float) -> ClerkOrders:
-        """Tell how things are, and hear what is wanted, within `wait` seconds where that is known.
+        """Send the state and return the orders. The operator holds the answer back for up to `wait`
+        seconds while nothing is new.
 
         Raises NoOperator, SweepGone.
         """
-        assert self._session is not None, "asked within `async with`"
+        assert self._session is not None, "called within `async with`"
         try:
             async with self._session.post(
                 f"{self._config.operator_url}{CLERK}?wait={wait:.2f}",
@@ -108,15 +109,15 @@ class OperatorLine:
 
 
 class Clerk:
-    """Of one sweep."""
+    """The clerk of one sweep."""
 
     def __init__(self, folder: RunStore, *, sweep_uid: str) -> None:
-        """`folder` is the sweep's."""
+        """`folder` is the sweep's folder."""
         self._work = ClerkWork(folder, sweep_uid=sweep_uid)
         self._said = ""
 
     async def serve(self, line: OperatorLine) -> None:
-        """For ever. Raises SweepGone."""
+        """Work and exchange messages without end. Raises SweepGone."""
         backoff, work = Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._work
         while True:
             await asyncio.to_thread(work.settle)
@@ -131,7 +132,7 @@ class Clerk:
             self._say("")
 
     def _say(self, text: str) -> None:
-        """Once, not with every try."""
+        """Log the text once, not at every try."""
         if text and text != self._said:
             _log.warning("%s", text)
         self._said = text
@@ -147,9 +148,9 @@ async def _serve(config: ClerkConfig, folder: RunStore) -> None:
 
 @non_blocking(patience=1.0)
 def main() -> int:
-    """Be the clerk of this environment; returns the exit code."""
+    """Run the clerk that the environment configures; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # To process 1 of a container a SIGTERM without a handler is lost.
+    # Process 1 of a container ignores a SIGTERM without a handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     try:
         config = ClerkConfig.read(os.environ)
@@ -158,7 +159,7 @@ def main() -> int:
     except (BadConfig, StoreError) as error:
         sys.stderr.write(f"trainrun clerk: {error}\n")
         return 2
-    _log.info("the clerk of %s begins", config.sweep)
+    _log.info("the clerk of %s starts", config.sweep)
     asyncio.run(_serve(config, RunStore(store, it.run_name)))
     return 0
 

@@ -1,9 +1,9 @@
-"""What the clerks of sweeps have told, and what they are to be told.
+"""The exchange with clerks of sweeps: the logs they have sent, and the orders for them.
 
-Layer: runtime. Who speaks has been asked already; a clerk speaks for its own sweep alone. The log
-of a sweep is known here as far as clerks have sent it: folded, not kept. Invariants: a piece that
-does not follow on what is known changes nothing; of two clerks that live for a moment either may
-send the next piece, since the log is the same; the log is known only as a whole.
+Layer: runtime. The caller has authenticated the clerk, which speaks only for its own sweep. The
+exchange holds a sweep's log as far as clerks have sent it, folded into a view. Invariants: a piece
+that does not follow the known records changes nothing; if two clerks live for a moment, either may
+send the next piece, since the log is the same; the log counts as known only when it is complete.
 """
 
 from __future__ import annotations
@@ -29,62 +29,62 @@ from trainrun_operator.core.sweep.clerking import (
 from trainrun_operator.runtime.listener import read_shaped
 
 SILENCE = 30.0
-"""Seconds without a word after which a clerk is unknown: three times its longest wait."""
+"""Seconds without a message after which the clerk is unknown: three times its longest wait."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClerkExchange:
-    """Of one sweep."""
+    """The exchange with the clerk of one sweep."""
 
     sweep_uid: str
     on_news: Callable[[], None]
-    """Called when the log, what troubles the clerk, or what it has done, has changed."""
+    """Called when the log, the clerk's trouble, or what it has carried out changes."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.view = SweepView()
-        """The log as far as it was sent, whether or not its clerk is heard."""
+        """The log as far as it was sent, also while the clerk is silent."""
         self._position: int | None = None
-        """Of the log as a clerk has told it; None: none has."""
+        """Length of the log as reported by a clerk; None: not reported yet."""
         self._trouble: ClerkUnknown | None = None
         self._refused_at: float | None = None
         self._heard_at = self.clock()
         self._orders = ClerkOrders()
         self.carried_out: Targets | None = None
-        """The newest targets of which a clerk has done everything."""
+        """The newest targets that a clerk has carried out in full."""
         self._closed = False
         self._turn = asyncio.Event()
-        """Set, and made anew, whenever somebody who waits has to look."""
+        """Set, and replaced, whenever waiting requests must check again."""
 
-    # ---------------------------------------------------------------- for who leads the sweep
+    # ---------------------------------------------------------------- for the sweep's leader
 
     def log(self) -> SweepView | ClerkUnknown:
-        """What the log says, where it is known as a whole."""
+        """The view of the log if it is complete, else why not."""
         if self._position is None:
             return ClerkUnknown(message="the clerk has not called yet")
         silent = self.silent_for.total_seconds()
         if silent > SILENCE:
-            return ClerkUnknown(message=f"the clerk has said nothing for {silent:.0f} s")
+            return ClerkUnknown(message=f"the clerk has sent nothing for {silent:.0f} s")
         if self._trouble is not None:
             return self._trouble
         if self.view.position < self._position:
-            message = f"the log is being read: {self.view.position} of {self._position} records"
+            message = f"reading the log: {self.view.position} of {self._position} records"
             return ClerkUnknown(reason="ReadingLog", message=message)
         return self.view
 
     @property
     def silent_for(self) -> timedelta:
-        """Since the clerk was heard last, or since we began to listen."""
+        """Time since the clerk's last message, or since we began to listen."""
         return timedelta(seconds=self.clock() - self._heard_at)
 
     @property
     def refused_for(self) -> timedelta:
-        """Since the store refused a clerk first, without an answer from it meanwhile."""
+        """Time since the store first refused a clerk, without a success since."""
         now = self.clock()
         return timedelta(seconds=now - (now if self._refused_at is None else self._refused_at))
 
     def order(self, orders: ClerkOrders) -> None:
-        """From now on this is wanted; who waits for something else gets it at once."""
+        """Set the orders; a waiting request with other orders is answered at once."""
         if orders.digest != self._orders.digest:
             self._orders = orders
             self._wake()
@@ -92,12 +92,12 @@ class ClerkExchange:
     # ---------------------------------------------------------------- for the clerk's requests
 
     def hear(self, state: ClerkState) -> None:
-        """Take what a clerk says."""
+        """Take a clerk's message."""
         before = self._known
         self._heard_at = self.clock()
         if self.view.position == state.sent_after and state.records:
             self.view = fold((entry.record for entry in state.records), self.view)
-        # A clerk that has just begun knows less of the log than another told before.
+        # A new clerk has read less of the log than an earlier one reported.
         self._position = max(self._position or 0, state.position)
         self._trouble = state.trouble
         if self._trouble is None or self._trouble.reason != REFUSED:
@@ -110,8 +110,8 @@ class ClerkExchange:
             self.on_news()
 
     async def answer(self, state: ClerkState, *, wait: float) -> ClerkOrders:
-        """The orders; with `wait`, held back for as many seconds until they differ from what the
-        clerk goes by, or more of its log is wanted."""
+        """The orders. Waits up to `wait` seconds until they differ from the ones that the clerk
+        follows, or more of its log is wanted."""
         try:
             async with asyncio.timeout(wait):
                 while not self._tells_more(state):
@@ -122,11 +122,11 @@ class ClerkExchange:
 
     @property
     def orders(self) -> ClerkOrders:
-        """What a clerk is told now."""
+        """The current orders for a clerk."""
         return replace(self._orders, known=self.view.position)
 
     def close(self) -> None:
-        """Answer everybody at once."""
+        """Answer all waiting requests at once."""
         self._closed = True
         self._wake()
 
@@ -144,13 +144,13 @@ class ClerkExchange:
 
 
 class ClerkExchanges:
-    """By the uid of the sweep."""
+    """The exchanges of all sweeps, by uid."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, ClerkExchange] = {}
 
     def add(self, exchange: ClerkExchange) -> None:
-        """Serve this sweep's clerk, too."""
+        """Serve the clerk of this sweep too."""
         self._exchanges[exchange.sweep_uid] = exchange
 
     def remove(self, sweep_uid: str) -> None:
@@ -158,12 +158,12 @@ class ClerkExchanges:
         self._exchanges.pop(sweep_uid).close()
 
     def close(self) -> None:
-        """Answer all who wait."""
+        """Answer all waiting requests."""
         for exchange in self._exchanges.values():
             exchange.close()
 
     async def answer(self, body: bytes, *, sweep_uid: str | None, wait: float) -> web.Response:
-        """What the clerk who has sent this is told; `sweep_uid` is the one that it may speak for,
+        """The response to a clerk's message; `sweep_uid`: the sweep that the sender may speak for,
         None for any.
 
         200 orders · 400 malformed · 403 another sweep's · 410 the sweep is gone · 426 a version
@@ -174,10 +174,10 @@ class ClerkExchanges:
         except MalformedMessage as error:
             return web.Response(status=400, text=f"malformed: {error}")
         if state.version != VERSION:
-            text = f"this operator speaks version {VERSION} with clerks, not {state.version}"
+            text = f"this operator uses version {VERSION} with clerks, not {state.version}"
             return web.Response(status=426, text=text)
         if sweep_uid is not None and sweep_uid != state.sweep_uid:
-            text = f"this pod is no clerk of the sweep with uid {state.sweep_uid}"
+            text = f"this pod is not a clerk of the sweep with uid {state.sweep_uid}"
             return web.Response(status=403, text=text)
         exchange = self._exchanges.get(state.sweep_uid)
         if exchange is None:

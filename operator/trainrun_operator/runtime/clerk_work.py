@@ -1,9 +1,8 @@
-"""The work of a sweep's clerk, but for its line to the operator: one round of it.
+"""One round of work of a sweep's clerk, without its connection to the operator.
 
-Layer: runtime. Everything it knows it has from the store, so it may die at any moment, and two may
-live. By the last orders it goes on without an operator: trials that are too bad are told as such.
-Who chooses the parameters of trials stands here by the name of a sampler, then what the folders of
-trials tell and what of them is not needed any more, then the round.
+Layer: runtime. The clerk gets everything from the store, so it may die at any moment, and two may
+live. Without an operator it follows the last orders, and still ends bad trials early. This module
+has, in this order: the samplers by name, the folders of trials and their cleanup, the round.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ from trainrun_operator.core.sweep.clerking import (
 from trainrun_operator.core.sweep.config import search_of
 
 BELIEVED = 60.0
-"""Seconds for which trials count as at work while neither the operator nor a report says so."""
+"""Seconds for which trials count as at work without a sign from the operator or a report."""
 
 _log = logging.getLogger("trainrun.sweep")
 
 
 def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
-    """What chooses parameters by this sampler; to be kept, since it is faster the next time.
+    """The function that chooses parameters with this sampler. Reuse it: later calls are faster.
 
-    Raises InvalidSpec where its library is missing.
+    Raises InvalidSpec if its library is missing.
     """
     match sampler:
         case "Random" | "Grid":
@@ -66,12 +65,12 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
             return _by_optuna(sampler, where)
 
 
-# Both libraries take a second to load, which others need not wait.
+# Both libraries take a second to load, which other samplers do not need.
 
 
 def _by_cmaes(where: str) -> Suggest:
     try:
-        # For one of its other methods it would load this, which takes another second.
+        # cmaes would import this for another method, which takes a second more.
         with _left_out("scipy.stats"):
             from trainrun._samplers.cma_sampler import CmaSampler  # noqa: PLC0415
     except ImportError as error:
@@ -81,11 +80,11 @@ def _by_cmaes(where: str) -> Suggest:
 
 @contextmanager
 def _left_out(module: str) -> Iterator[None]:
-    """Whoever imports this module meanwhile is told that there is none, unless it is loaded."""
+    """Imports of this module fail meanwhile, unless it is loaded already."""
     if module in sys.modules:
         yield
         return
-    sys.modules[module] = None  # type: ignore[assignment]  # Python's sign for that
+    sys.modules[module] = None  # type: ignore[assignment]  # makes Python's import fail
     try:
         yield
     finally:
@@ -95,8 +94,8 @@ def _left_out(module: str) -> Iterator[None]:
 def _by_optuna(sampler: SamplerName, where: str) -> Suggest:
     if sampler == "QMC" and importlib.util.find_spec("scipy") is None:
         raise InvalidSpec(
-            f"{where}: QMC needs scipy, which is not here: pip install 'trainrun[sweep]'; in a "
-            "cluster, an operator's image built with --build-arg QMC=1"
+            f"{where}: QMC needs scipy, which is not installed: pip install 'trainrun[sweep]'; in "
+            "a cluster, use an operator's image built with --build-arg QMC=1"
         )
     try:
         from trainrun._samplers.optuna_study import OptunaSampler  # noqa: PLC0415
@@ -118,7 +117,7 @@ def _without(who: str, library: str, error: ImportError) -> str:
 
 
 def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
-    """That of a trial's incarnation, below the folder of its sweep."""
+    """The folder of a trial's incarnation, below the folder of its sweep."""
     folder = layout.sweep_trial_folder(trial.number, trial.incarnation)
     return RunStore(sweep.store, f"{sweep.run_name}/{folder}")
 
@@ -127,12 +126,12 @@ def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
 class _Folder:
     reports: TrialReports
     unheard: list[TrialReport] = field(default_factory=list)
-    """Those that the log may not have."""
+    """Reports that the log may lack."""
 
 
 @dataclass
 class TrialFolders:
-    """Those of one sweep."""
+    """The folders of a sweep's open trials."""
 
     sweep: RunStore
     """The sweep's own folder."""
@@ -140,7 +139,7 @@ class TrialFolders:
     """By trial and incarnation."""
 
     def read_on(self, view: SweepView, metric: str) -> tuple[TrialReport, ...]:
-        """All that open trials have reported and the log does not hold. Raises StoreError."""
+        """All reports of open trials that the log lacks. Raises StoreError."""
         open_trials = [trial for trial in view.trials.values() if trial.open]
         found = [self._read(trial, metric) for trial in open_trials]
         known = {(trial.number, trial.incarnation) for trial in open_trials}
@@ -148,8 +147,8 @@ class TrialFolders:
         return tuple(report for reports in found for report in reports)
 
     def complete(self, targets: Targets, view: SweepView) -> Targets:
-        """Say of runs that have ended what their folders say: all that they have reported was read
-        since the order came. Raises StoreError."""
+        """`targets` with what the folders of ended runs show; all their reports were read after the
+        order came. Raises StoreError."""
         return replace(targets, ended=tuple(self._completed(run, view) for run in targets.ended))
 
     def _read(self, trial: TrialView, metric: str) -> list[TrialReport]:
@@ -185,7 +184,8 @@ class TrialFolders:
 
 
 class RetiredFolders:
-    """Those of one sweep; who begins anew looks once at each folder that was cleared before."""
+    """Deletes checkpoints of a sweep's ended trials. A new process checks each cleared folder once
+    more."""
 
     def __init__(self, sweep: RunStore) -> None:
         """`sweep` is the sweep's own folder."""
@@ -194,12 +194,12 @@ class RetiredFolders:
         """By trial and incarnation."""
 
     def clear(self, targets: Targets, view: SweepView) -> None:
-        """Delete the checkpoints of trials that are not needed any more; where that is not allowed
-        they stay, as with `checkpoint.keep`, and nothing waits for it. Raises StoreError."""
+        """Delete checkpoints that are no longer needed. If the store does not allow that, they
+        stay, as with `checkpoint.keep`, and the sweep continues. Raises StoreError."""
         for number in targets.cleared:
             trial = view.trials.get(number)
             if trial is None or trial.open:
-                continue  # of another log than the one that the order came from
+                continue  # the order came from another log
             for incarnation in range(trial.first, trial.incarnation + 1):
                 if (number, incarnation) not in self._cleared:
                     self._clear(replace(trial, incarnation=incarnation))
@@ -208,15 +208,15 @@ class RetiredFolders:
     def _clear(self, trial: TrialView) -> None:
         run = trial_folder(self._sweep, trial)
         if of_other_params(run, json.dumps(dict(trial.params))):
-            return  # it errored at the folder of a trial that the log does not know
+            return  # the folder belongs to a trial that the log does not know
         try:
             clear_checkpoints(run)
         except StoreDenied as error:
-            _log.warning("%s: its checkpoints stay: %s", run.uri, error)
+            _log.warning("%s: the checkpoints stay: %s", run.uri, error)
 
 
 class Stopwatch:
-    """Of one sweep."""
+    """Measures a sweep's active time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -225,7 +225,7 @@ class Stopwatch:
         self._running = False
 
     def seconds(self, *, running: bool) -> float:
-        """So many by now; from here on trials are at work, or none is."""
+        """Seconds measured so far. From now on the watch runs, or stands, by `running`."""
         now = self._clock()
         if self._running:
             self._seconds += now - self._at
@@ -233,12 +233,12 @@ class Stopwatch:
         return self._seconds
 
     def less(self, seconds: float) -> None:
-        """So many stand in a record now."""
+        """Subtract seconds that a record has counted."""
         self._seconds -= seconds
 
 
 class ClerkWork:
-    """Of one clerk of one sweep."""
+    """The work of one clerk of one sweep."""
 
     def __init__(
         self,
@@ -248,41 +248,41 @@ class ClerkWork:
         clock: Callable[[], float] = time.monotonic,
         volume: int = VOLUME,
     ) -> None:
-        """`folder` is the sweep's, `volume` as a `SweepLog` has it."""
+        """`folder` is the sweep's folder; `volume` as in `SweepLog`."""
         self._uid = sweep_uid
         self._records: list[LogEntry] = []
-        """The whole log: operators begin with nothing."""
+        """The whole log: new operators start with nothing."""
         self._log = SweepLog(folder, on_record=self._keep, volume=volume)
         self._folders = TrialFolders(folder)
         self._retired = RetiredFolders(folder)
         self._sampler: Suggest | None = None
-        """Made with the first orders: it can never be another one."""
+        """Made with the first orders; a sweep's sampler never changes."""
         self._clock = clock
         self._worked = Stopwatch(clock)
         self._at_work = clock()
-        """When somebody has said so last."""
+        """When the operator, or a report, last showed that trials are at work."""
         self._trouble: ClerkUnknown | None = None
         self._search: tuple[dict[str, Any], Search] | None = None
-        """The last one, and the spec that it was read from."""
+        """The last search, with its spec."""
         self.orders = ClerkOrders()
-        """What it goes by, until others come."""
+        """The newest orders."""
 
     @property
     def view(self) -> SweepView:
-        """What the log says, as far as it was read."""
+        """The view of the log, as far as it was read."""
         return self._log.view
 
     def hear(self, orders: ClerkOrders) -> None:
-        """From now on it goes by these."""
+        """Follow these orders from now on."""
         self.orders, self._at_work = orders, self._clock()
 
     @property
     def busy(self) -> bool:
-        """Something may come to be stored, or could not be done."""
+        """Whether trials may still store reports, or the last round failed."""
         return bool(self._log.view.count("Open") or self._trouble)
 
     def settle(self) -> None:
-        """Read the log, and bring it to what is wanted; what stands in the way is told."""
+        """Read the log and write what is wanted; `state` reports any trouble."""
         try:
             self.do()
         except (StoreError, SweepLogDamaged, InvalidSpec) as error:
@@ -291,8 +291,8 @@ class ClerkWork:
             self._trouble = None
 
     def do(self) -> None:
-        """The same, where whoever calls sees to what stands in the way. Raises StoreError,
-        SweepLogDamaged, InvalidSpec."""
+        """The same, but errors go to the caller. Raises StoreError, SweepLogDamaged,
+        InvalidSpec."""
         orders = self.orders
         self._log.read_on()
         if orders.targets is None:
@@ -305,7 +305,7 @@ class ClerkWork:
         self._retired.clear(orders.targets, self._log.view)
 
     def state(self) -> ClerkState:
-        """What the operator is told."""
+        """The message for the operator."""
         known = min(self.orders.known, len(self._records))
         return ClerkState(
             sweep_uid=self._uid,
@@ -320,7 +320,7 @@ class ClerkWork:
         counted, now = self._log.view.counted_at, self._clock()
         if stored:
             self._at_work = now
-        # Whoever has said so may be gone since, and the trials may have ended.
+        # The operator may be gone since, and the trials may have ended.
         running = self.orders.working and now - self._at_work < BELIEVED
         active = self._worked.seconds(running=running)
         view = self._log.settle(targets, search, active=active, stored=stored)
@@ -328,7 +328,7 @@ class ClerkWork:
             self._worked.less(active)
 
     def _searched(self, spec: dict[str, Any]) -> Search:
-        """What this spec searches. Raises InvalidSpec where it is that of another version."""
+        """The search in this spec. Raises InvalidSpec if the spec has another version."""
         if self._search is None or self._search[0] != spec:
             try:
                 self._search = spec, search_of(TrainSweepSpec.model_validate(spec))

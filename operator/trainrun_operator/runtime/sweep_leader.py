@@ -2,12 +2,12 @@
 
 Layer: runtime; the same in a cluster, on one machine and in simulated lives, which give it a world:
 
-    SweepWorld.look -> SweepSeen -> decide_sweep -> SweepPlan, and the status that tells of it
-    -> write (guarded; seldom where only progress has changed) -> tell -> order (what the log is to
-    hold) -> apply (each action on a run) -> rest (is that all?), until the next news or wish
+    SweepWorld.look -> SweepSeen -> decide_sweep -> SweepPlan, and its status
+    -> write (guarded; seldom if only progress has changed) -> tell -> order (what the log should
+    hold) -> apply (each action on a run) -> rest (leave the sweep?), until the next news
 
-Invariant: a run is created, suspended or deleted only after a write of the status that nobody else
-has overtaken says how much of the log is acted on; what the log does not say is not done.
+Invariant: a run is created, suspended or deleted only after a guarded write of the status that
+records the position of the log; nothing happens that the log does not ask for.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from trainrun_operator.runtime.reconciler import Wakeup
 DISPLAY_EVERY = 15.0
 """Seconds between two writes of the status that only show progress."""
 LOOK_AGAIN = 5.0
-"""Seconds after which a clerk that is not heard, or a run that was refused, is looked after."""
+"""Seconds until the next pass while the clerk is silent or a run was refused."""
 RETRY = 2.0
-"""Seconds until a pass that failed is tried again."""
+"""Seconds until a failed pass is retried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +45,17 @@ class SweepSeen:
     """The input of one decision; a world may add what its own effects need."""
 
     name: str
-    """Of the sweep."""
+    """Name of the sweep."""
     config: SweepConfig
     observation: SweepObservation
     before: TrainSweepStatus
-    """The status as it was written last."""
+    """The status as last written."""
     generation: int = 0
-    """Of the spec."""
+    """Generation of the spec."""
     holder: str = ""
     """The installation that leads it, for the status."""
     now: datetime | None = None
-    """For the conditions of the status; None: nobody looks at any."""
+    """Time for the conditions of the status; None: no conditions are written."""
 
 
 Seen = TypeVar("Seen", bound=SweepSeen)
@@ -65,33 +65,33 @@ class SweepWorld(Protocol[Seen]):
     """Where one sweep's log, status and runs live; it decides nothing."""
 
     def look(self) -> AbstractAsyncContextManager[Seen | None]:
-        """What is known now, kept until the pass is over; None: there is nothing to decide."""
+        """The current observation, held until the pass is over; None: nothing to decide."""
 
     async def write(self, seen: Seen, status: TrainSweepStatus) -> None:
-        """Write the status; raises where somebody else has written since it was `seen`."""
+        """Write the status; raises if another process has written since it was `seen`."""
 
     def tell(self, seen: Seen, status: TrainSweepStatus, /) -> None:
-        """Let people know what is new, written or not."""
+        """Report news to users, whether or not the status was written."""
 
     async def order(self, seen: Seen, plan: SweepPlan) -> None:
-        """Let whoever keeps the log bring it to the plan's targets; without any, read it."""
+        """Give the log's writer the plan's targets; without targets it only reads the log."""
 
     async def apply(self, seen: Seen, action: TrialAction) -> str:
-        """Carry out one action; it may have been carried out already. Returns why a run cannot be
-        created, where that is refused."""
+        """Carry out one action, which may be carried out already. Returns why a run cannot be
+        created, if that is refused."""
 
     def rest(self, plan: SweepPlan) -> bool:
-        """The pass has done what it could; whether the sweep is left now."""
+        """The pass is over; returns whether to leave the sweep."""
 
     def failed(self, error: Exception) -> None:
-        """A pass has failed: say so, or raise it where another one would not help."""
+        """A pass has failed: report the error, or raise it if a retry would not help."""
 
 
 class SweepLeader(Generic[Seen]):
-    """Leads one sweep until its world lets go of it."""
+    """Leads one sweep until its world ends that."""
 
     def __init__(self, world: SweepWorld[Seen], wakeup: Wakeup) -> None:
-        """`wakeup` is told of all news by the world."""
+        """The world triggers `wakeup` on all news."""
         self._world = world
         self._wakeup = wakeup
         self._shown_at = -inf
@@ -99,13 +99,13 @@ class SweepLeader(Generic[Seen]):
         """By the name of a run: why it cannot be created."""
 
     async def lead(self) -> None:
-        """Pass whenever something is new or due. Raises what the world does not bear."""
+        """Make a pass whenever something is new or due. Raises what the world re-raises."""
         while True:
             await self._wakeup.wait()
             try:
                 if await self._pass():
                     return
-            # A sweep must not be left alone because of one pass; the next begins from fresh facts.
+            # One failed pass must not end the leading; the next pass starts from fresh facts.
             except Exception as error:  # noqa: BLE001
                 self._world.failed(error)
                 self._wakeup.after(RETRY)
@@ -144,7 +144,7 @@ class SweepLeader(Generic[Seen]):
         return replace(status, conditions=conditions, clerks=int(works))
 
     def _with_refusals(self, status: TrainSweepStatus, plan: SweepPlan) -> TrainSweepStatus:
-        """What cannot be created is the first thing that its user has to know."""
+        """Put a run that cannot be created first: it is what the user must know."""
         wanted = {it.name for it in plan.actions if isinstance(it, CreateTrial)}
         self._refused = {name: why for name, why in self._refused.items() if name in wanted}
         if not self._refused:
@@ -161,7 +161,7 @@ class SweepLeader(Generic[Seen]):
 
     async def _apply(self, seen: Seen, action: TrialAction) -> None:
         if why := await self._world.apply(seen, action):
-            self._refused[action.name] = why  # asked again in seconds
+            self._refused[action.name] = why  # retried in seconds
         else:
             self._refused.pop(action.name, None)
 

@@ -348,8 +348,7 @@ async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(l
                 led.clerk_ready, lambda it, r=reason: it[1] == r, f"{reason} is told"
             )
         assert found[2].startswith(
-            f"the clerk's pod {name} was ended 3 times for using more than its memory, 1Gi; trials "
-            "go on"
+            f"the clerk's pod {name} ran out of memory 3 times (limit 1Gi); trials continue"
         )
         assert "Raise spec.clerk.resources.limits.memory" in found[2]
         await led.edit(clerk={"resources": {"limits": {"memory": "2Gi"}}})
@@ -371,7 +370,7 @@ async def is_refused(led: Led, why: str) -> None:
     found = await becomes(
         led.clerk_ready, lambda it: it[1] == "ClerkRefused", "the refusal is told"
     )
-    assert found[2].startswith("the pod of the clerk is refused: ")
+    assert found[2].startswith("the API server refuses the clerk's pod: ")
     assert why in found[2]
     assert (await led.status())["reason"] == "ClerkRefused"
     assert [it.message for it in led.events if it.reason == "ClerkRefused"] == [found[2]]
@@ -468,8 +467,8 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
     assert found == (
         "False",
         "NoClerk",
-        f"the clerk's pod {name} waits: the operator's image cannot be pulled here; where its "
-        "registry asks who pulls, spec.run.workers.template must name a Secret of this namespace "
+        f"the clerk's pod {name} waits: the operator's image cannot be pulled here; if its "
+        "registry needs credentials, spec.run.workers.template must name a Secret of this namespace "
         'in imagePullSecrets: ImagePullBackOff: Back-off pulling image "ours"',
     )
 

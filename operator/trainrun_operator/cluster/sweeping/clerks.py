@@ -1,7 +1,7 @@
-"""The pods of clerks: one for each sweep that is led, another where one is not heard.
+"""The clerks' pods: one per led sweep, and a new one where a clerk is silent.
 
-Layer: cluster. A clerk is never counted as a failure, and two of them harm nothing: so there is no
-waiting for the end of one, only for a word of the next.
+Layer: cluster. The end of a clerk never counts as a failure, and two clerks do no harm. So the
+operator does not wait until the old clerk ends, only until the new one calls.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from trainrun_operator.worlds.kubernetes.pod_writes import delete_pod
 from trainrun_operator.worlds.kubernetes.world import WorldDependencies
 
 DEAF = timedelta(seconds=45)
-"""How long a clerk that runs may say nothing until it is replaced."""
+"""How long a running clerk may be silent before it is replaced."""
 
 OUT_OF_MEMORY = 3
-"""Ends of a clerk for its memory that are no accident any more."""
+"""Out-of-memory ends of a clerk from which on they are no accident."""
 OOM = "OOMKilled"
-"""As the kubelet calls them."""
+"""The kubelet's reason for such an end."""
 UNPULLED = ("ErrImagePull", "ImagePullBackOff")
-"""So it calls a container without its image."""
+"""The kubelet's reasons for a container without its image."""
 
 
 class Clerks:
-    """Of all sweeps of an operator."""
+    """The clerks of all sweeps of an operator."""
 
     def __init__(self, around: WorldDependencies, image: ClerkImage) -> None:
         self._around = around
         self._image = image
         self._seen: dict[str, dict[str, float]] = {}
-        """By the uid of the sweep and of the pod: since when we know that it runs, on our own
-        clock, which nobody sets."""
+        """By the uid of the sweep and of the pod: since when we know that it runs, by our own
+        monotonic clock."""
 
     async def look_after(
         self, sweep: TrainSweep, exchange: ClerkExchange, *, wanted: bool
     ) -> ClerkUnknown | None:
-        """See to it that a clerk is there, or none. Returns why it cannot answer, where somebody
-        has said so: its pod may not be made or deleted, has not come to a node, or runs out of
-        memory. Raises KubeError."""
+        """Ensure that there is a clerk if one is `wanted`, else none. Returns why it cannot answer,
+        if that is known: its pod may not be created or deleted, has no node, or runs out of memory.
+        Raises KubeError."""
         around = self._around
         pods = around.pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
@@ -71,25 +71,25 @@ class Clerks:
                 )
             except KubeError as error:
                 if not (wanted and is_refusal(error)):
-                    raise  # asked again, until it is gone
+                    raise  # tried again until it is gone
                 kept = f"the clerk's pod {pod.name} cannot be deleted: {error}"
         if not wanted:
             return None
         if good:
             return _why_silent(good[0], _memory(sweep))
         if kept:
-            return _no_clerk(kept)  # one more after each would fill the cluster
+            return _no_clerk(kept)  # a new pod each time would fill the cluster
         try:
             await self._create(sweep, next_creation(pods))
         except KubeError as error:
             if not is_refusal(error):
                 raise
-            message = f"the pod of the clerk is refused: {error}"
+            message = f"the API server refuses the clerk's pod: {error}"
             return ClerkUnknown(reason=CLERK_REFUSED, message=message)
         return None
 
     def _ages(self, sweep_uid: str, pods: list[PodFact]) -> dict[str, timedelta]:
-        """How long each of these has run, as far as is known here, by its uid."""
+        """By uid, how long each of these pods has run, as far as we know."""
         before, now = self._seen.pop(sweep_uid, {}), time.monotonic()
         running = [pod.uid for pod in pods if pod.phase == "Running"]
         known = {uid: before.get(uid, now) for uid in running}
@@ -110,13 +110,13 @@ class Clerks:
 def _is_lost(pod: PodFact, made_for: str, exchange: ClerkExchange, age: timedelta | None) -> bool:
     if pod.phase in ENDED or pod.template_hash != made_for:
         return True
-    if age is None:  # it waits for a node or its image, and has asked nobody yet
+    if age is None:  # it waits for a node or its image, and cannot have called yet
         return False
     return min(exchange.silent_for, age) > DEAF or is_renewed(exchange.refused_for, age)
 
 
 def is_renewed(refused: timedelta, age: timedelta) -> bool:
-    """As workers that the store refuses: only a new pod sees a Secret as it is now."""
+    """As for workers that the store refuses: only a new pod sees a changed Secret."""
     past = [it for it in RENEWED_AFTER if it <= refused.total_seconds()]
     return bool(past) and age.total_seconds() >= past[-1]
 
@@ -135,19 +135,19 @@ def _why_silent(pod: PodFact, memory: str) -> ClerkUnknown | None:
         times = container.restarts + ended
         if times >= OUT_OF_MEMORY and OOM in (container.reason, container.ended_before):
             message = (
-                f"the clerk's pod {pod.name} was ended {times} times for using more than its "
-                f"memory, {memory}; trials go on, and nothing is asked or told. Raise "
+                f"the clerk's pod {pod.name} ran out of memory {times} times (limit {memory}); "
+                "trials continue, but the log gets no new parameters or results. Raise "
                 "spec.clerk.resources.limits.memory, or report the objective at fewer steps"
             )
             return ClerkUnknown(reason="OutOfMemory", message=message)
         if container.state == "Waiting" and container.reason not in ("", "ContainerCreating"):
             why = f"{container.reason}: {container.message}"
             if container.reason in UNPULLED:
-                # The kubelet's words come last: they may be long.
+                # The kubelet's message comes last: it may be long.
                 why = (
-                    "the operator's image cannot be pulled here; where its registry asks who "
-                    "pulls, spec.run.workers.template must name a Secret of this namespace in "
-                    f"imagePullSecrets: {why}"
+                    "the operator's image cannot be pulled here; if its registry needs "
+                    "credentials, spec.run.workers.template must name a Secret of this namespace "
+                    f"in imagePullSecrets: {why}"
                 )
             return _no_clerk(f"the clerk's pod {pod.name} waits: {why}")
     return None

@@ -1,6 +1,6 @@
-"""All sweeps of an operator: one leader each while we lead.
+"""All sweeps of an operator: one SweepLeader each while this operator leads.
 
-Layer: cluster. A sweep that is over is led by nobody until its spec changes.
+Layer: cluster. A sweep that is over has no leader until its spec changes.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class SweepManager:
         record: Record,
         runs: RunWatch,
     ) -> None:
-        """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
+        """`namespaces`: the ones to watch, empty for all; `runs` has the TrainRuns."""
         self._exchanges = exchanges
         self._record = record
         self._unmanaged_runs = UnmanagedRuns(record, TRAINSWEEP)
         self._publishing: asyncio.Task[None] | None = None
         self._sweeps: dict[str, Raw] = {}
-        """By uid, as they were seen last."""
+        """By uid, as last seen."""
         self._led: dict[str, _LedSweep] = {}
         self._around: SweepDependencies | None = None
         self.index = SweepIndex(
@@ -62,7 +62,7 @@ class SweepManager:
         )
 
     async def lead(self, clerks: Clerks, cluster: WorldDependencies) -> None:
-        """From now on we decide, once all is listed that can be; returns when it is."""
+        """Start to decide once everything that can be listed is listed; returns then."""
         self.index.follow()
         await settled([informer.listing for informer in self.index.informers])
         self._around = SweepDependencies(
@@ -76,7 +76,7 @@ class SweepManager:
             self._see(raw)
 
     async def stop(self) -> None:
-        """Decide nothing any more; what runs goes on."""
+        """Stop to decide; running trials continue."""
         self._around = None
         tasks = [led.task for led in self._led.values()]
         tasks += [self._publishing] if self._publishing is not None else []
@@ -101,7 +101,7 @@ class SweepManager:
         if self._around is None:
             return
         if not self._around.cluster.installation.may_lead(holder_of(raw)):
-            return  # sweeps of a neighbour: what it does with them is its own business
+            return  # another installation leads it
         uid, is_deleted = raw["metadata"]["uid"], "deletionTimestamp" in raw["metadata"]
         if is_deleted:
             self._unmanaged_runs.deleted_sweep(raw, raw["trimmed"].raw or {})
@@ -147,7 +147,7 @@ class SweepManager:
             return ""
         metadata = other["metadata"]
         return (
-            f"TrainSweep {metadata['namespace']}/{metadata['name']} leads the search in this "
+            f"TrainSweep {metadata['namespace']}/{metadata['name']} runs the search in this "
             "folder; delete it, or use another storage.sweepName"
         )
 
@@ -156,5 +156,5 @@ class SweepManager:
 
 
 def holder_of(raw: Raw) -> str:
-    """The installation that leads it; empty: none yet."""
+    """The installation that leads the sweep; empty: none yet."""
     return text(mapping(raw, "status"), "holder")

@@ -1,9 +1,9 @@
-"""The world of one sweep in a cluster: its object, its runs, the desk of its clerk, its events.
+"""The world of one sweep in a cluster: its object, its runs, its clerk exchange, its events.
 
-Layer: cluster. What is done with them in which order says `runtime/sweep_leader.py`. A status is
-written by the version of the object that was looked at: whoever looked at an older one loses.
-Events tell what its user has to know, once. They follow from the log: what stood there when we
-began was told by who led before.
+Layer: cluster. `runtime/sweep_leader.py` decides what is done in which order. A status write is
+guarded by the version of the object that was read: a write based on an older version fails.
+Events report once what users must know. They follow from the log: the previous leader has reported
+what was in the log when we began.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 class SweepReporter:
-    """Of one sweep."""
+    """Reports news of one sweep as events."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -79,36 +79,36 @@ class SweepReporter:
         self._clerk_refused = False
 
     def look(self, raw: Raw, log: SweepView | ClerkUnknown) -> None:
-        """Tell what is new."""
+        """Report what is new in the log."""
         if isinstance(log, ClerkUnknown):
             return
         before, self._told = self._told, log
-        # A log that nobody has written is new as a whole; of another the past is known.
+        # Records of a log that was not empty at the first look were reported before.
         if before is None and log.position > 0:
             return
         for event in _news(before or SweepView(), log):
             self._record(raw, event)
 
     def clerk(self, raw: Raw, unknown: ClerkUnknown | None) -> None:
-        """Tell once that its pod cannot be created; all else the pod's own events tell."""
+        """Report once that the clerk's pod cannot be created; the pod's events show all else."""
         refused = unknown if unknown and unknown.reason == CLERK_REFUSED else None
         if refused is not None and not self._clerk_refused:
             self._record(raw, Event(type="Warning", reason=refused.reason, message=refused.message))
         self._clerk_refused = refused is not None
 
     def refused(self, raw: Raw, reason: str, message: str) -> None:
-        """The spec cannot be used."""
+        """Report that the spec cannot be used."""
         self._record(raw, Event(type="Warning", reason=reason, message=message))
 
 
 def _news(before: SweepView, now: SweepView) -> Iterator[Event]:
     if len(now.sessions) > len(before.sessions):
-        what = "the sweep begins" if not before.sessions else "the sweep is taken up again"
+        what = "the sweep starts" if not before.sessions else "the sweep resumes"
         yield Event(type="Normal", reason="TakenUp", message=what)
     for trial in now.trials.values():
         known = before.trials.get(trial.number)
         if known is None and trial.fallback:
-            message = f"trial {trial.number} was drawn by chance: {trial.fallback}"
+            message = f"the parameters of trial {trial.number} are random: {trial.fallback}"
             yield Event(type="Warning", reason="SamplerFailed", message=message)
         if known is None and (moved := displaced(trial)):
             yield Event(type="Warning", reason="RecordsLost", message=moved)
@@ -132,32 +132,33 @@ def _ended(trial: TrialView) -> Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepDependencies:
-    """What all sweeps of an operator share."""
+    """Objects that all sweeps of an operator share."""
 
     cluster: WorldDependencies
     index: SweepIndex
     clerks: Clerks
     led_elsewhere: Callable[[str, str], str]
-    """(uid of another TrainSweep, uid of ours) -> why that one may not be superseded; empty: it
+    """(uid of another TrainSweep, uid of ours) -> why ours may not take over from it; empty: it
     may."""
     large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    """Held for a pass of one that is not kept: it is there as a whole, parsed, until the end."""
+    """Held during a pass of a sweep too large for the cache: its whole parsed spec is in memory
+    until the pass ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSeen(SweepSeen):
-    """A look at a sweep in a cluster."""
+    """An observation of a sweep in a cluster."""
 
     raw: Raw
-    """The object as it was looked at."""
+    """The object at the time of the observation."""
     whole: Raw
-    """The same as its user has written it."""
+    """The same object with the complete spec of the user."""
     sweep: TrainSweep
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClusterSweep:
-    """Of one sweep; a SweepWorld."""
+    """The SweepWorld of one sweep."""
 
     raw: Raw
     around: SweepDependencies
@@ -168,12 +169,12 @@ class ClusterSweep:
     def __post_init__(self) -> None:
         self._api, self._guard = self.around.cluster.api, self.around.cluster.check_leadership
         self._no_clerk: ClerkUnknown | None = None
-        """Why the clerk cannot answer, where its pod shows that."""
+        """Why the clerk cannot answer, if its pod shows that."""
         self._said = ""
 
     def seen(self, raw: Raw) -> None:
-        """The newest version of the object: the cache has left out older ones, but for those of a
-        backup that was restored."""
+        """Take the newest version of the object. The cache leaves out older ones, except after a
+        backup was restored."""
         if raw != self.raw:
             self.raw = raw
             self.wakeup.now()
@@ -187,7 +188,7 @@ class ClusterSweep:
 
     @asynccontextmanager
     async def look(self) -> AsyncIterator[ClusterSeen | None]:
-        """None of one that is being deleted, or that nobody can use. Raises KubeError."""
+        """Yields None if the sweep is being deleted or its spec is invalid. Raises KubeError."""
         raw = self.raw
         is_large = raw["trimmed"].packed is None
         async with self.around.large if is_large else nullcontext():
@@ -236,18 +237,18 @@ class ClusterSweep:
         return self.around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
 
     async def _whole(self, known: TrimmedObject) -> Raw:
-        """What its user has written. Raises TooLarge, and Conflict where that is another by now."""
+        """The complete object. Raises TooLarge, and Conflict if it has changed since."""
         known.check_size()
         if (raw := known.raw) is None:
             metadata = self.raw["metadata"]
             path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
             raw = {**TRAINSWEEP.head(), **await self._api.get(path)}
             if trimmed(raw).digest != known.digest:
-                raise Conflict(f"{self._name}: it has changed")
+                raise Conflict(f"{self._name}: the TrainSweep has changed since it was read")
         return raw
 
     async def _refuse(self, raw: Raw, before: TrainSweepStatus, why: InvalidSpec) -> None:
-        """A spec that cannot be used: what runs goes on, nothing new is begun."""
+        """Report a spec that cannot be used: running trials continue, no trial starts."""
         reason = TOO_LARGE if isinstance(why, TooLarge) else "InvalidSpec"
         said, generation = cut(str(why), MAX_MESSAGE), raw["metadata"].get("generation", 0)
         status = replace(before, reason=reason, message=said, observed_generation=generation)
@@ -260,11 +261,11 @@ class ClusterSweep:
     # ----------------------------------------------------------------------- what follows
 
     async def write(self, seen: ClusterSeen, status: TrainSweepStatus) -> None:
-        """Guarded by the version that was seen. Raises KubeError."""
+        """Write the status, guarded by the version that was seen. Raises KubeError."""
         await self._put(seen.raw, status)
 
     async def _put(self, raw: Raw, status: TrainSweepStatus) -> None:
-        # The rest stays as it is, whatever stands here.
+        # The API server changes only the status.
         body = {
             **TRAINSWEEP.head(),
             "metadata": raw["metadata"],
@@ -276,11 +277,11 @@ class ClusterSweep:
         self.around.index.learn_sweep(written)
 
     def tell(self, seen: ClusterSeen, _status: TrainSweepStatus) -> None:
-        """By events."""
+        """Report news as events."""
         self.telling.look(seen.raw, seen.observation.log)
 
     async def order(self, seen: ClusterSeen, plan: SweepPlan) -> None:
-        """Let a clerk be there, and tell it what is wanted. Raises KubeError."""
+        """Ensure that there is a clerk, and give it its orders. Raises KubeError."""
         self._no_clerk = await self.around.clerks.look_after(
             seen.sweep, self.exchange, wanted=not plan.over
         )
@@ -290,24 +291,24 @@ class ClusterSweep:
         self.exchange.order(ClerkOrders(spec=spec, targets=plan.targets, working=working))
 
     def rest(self, plan: SweepPlan) -> bool:
-        """A sweep that is over is left until its spec changes."""
+        """Whether to leave the sweep: one that is over is left until its spec changes."""
         self._said = ""
         return plan.over
 
     def failed(self, error: Exception) -> None:
-        """Tried again, whatever it is."""
+        """Log the error; every error is retried."""
         match error:
             case Conflict() | NotFound() | StatusUnwritable():
-                pass  # the watch brings what it has become, or we lead no more
+                pass  # the watch brings the new version, or we no longer lead
             case KubeError():
-                if str(error) != self._said:  # once, not with every try
+                if str(error) != self._said:  # once, not at every try
                     self._said = str(error)
                     _log.warning("%s: %s", self._name, error)
             case _:
-                _log.error("%s: a pass failed; trying again", self._name, exc_info=error)
+                _log.error("%s: a pass failed; retrying", self._name, exc_info=error)
 
     async def apply(self, seen: ClusterSeen, action: TrialAction) -> str:
-        """Raises KubeError."""
+        """Carry out one action. Raises KubeError."""
         match action:
             case CreateTrial():
                 return await self._create(seen.sweep, action)
@@ -350,5 +351,5 @@ class ClusterSweep:
         except NotFound:
             pass
         except Conflict:
-            return  # another one has its name, as the watch will tell
+            return  # another run has its name; the watch will show it
         self.around.index.forget_trial(sweep.metadata.namespace, action.uid)
