@@ -89,11 +89,12 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
         SweepLog(folder).read_on()
     assert str(damaged.value) == (
         f"{folder.uri}/log/000000002.json: its checksum does not fit: its content changed. The "
-        "log is all that is known of the trials, and nothing of it is guessed: put the object back "
-        "from a copy or an older version of it (`trainrun sweep leave-out` goes on without one "
-        "that only held points of curves), or begin anew with another spec.storage.sweepName; "
-        f"what the trials have saved stays below {folder.uri}/trials/, and `trainrun sweep export "
-        "--before-damage` writes what was told before"
+        "log is the only record of the trials, so TrainRun does not guess what is missing: put the "
+        "object back from a copy or an older version of it (`trainrun sweep leave-out` replaces "
+        "one that held only points of curves), or start again with another "
+        "spec.storage.sweepName; the trials' checkpoints stay below "
+        f"{folder.uri}/trials/, and `trainrun sweep export --before-damage` writes the results "
+        "before the damage"
     )
     folder.delete(["log/000000002.json"])
     log = SweepLog(folder)
@@ -136,15 +137,15 @@ def test_a_damaged_record_that_may_have_held_more_than_points_is_not_left_out(
         with pytest.raises(SweepLogDamaged) as refused:
             SweepLog(folder).leave_out(position)
         assert str(refused.value) == (
-            f"{folder.uri}/log/00000000{position}.json: nothing is left of it that tells that it "
+            f"{folder.uri}/log/00000000{position}.json: the rest of it does not show that it "
             "held only points of curves, so it is not left out. Put it back from a copy or an "
-            "older version of it; or save what was told before with `trainrun sweep export "
-            "--before-damage`, and begin anew with another spec.storage.sweepName"
+            "older version of it; or save the earlier results with `trainrun sweep export "
+            "--before-damage`, and start again with another spec.storage.sweepName"
         )
     with pytest.raises(SweepLogDamaged) as refused:
         SweepLog(folder).leave_out(1)
     assert str(refused.value) == (
-        f"{folder.uri}/log/000000001.json: it can be read, and stays. Give the number of the "
+        f"{folder.uri}/log/000000001.json can be read, so it stays. Give the number of the "
         "record that `trainrun sweep trials` names as damaged, if it names one"
     )
 
@@ -176,7 +177,7 @@ def test_a_search_whose_folder_was_deleted_meanwhile_does_not_end_with_success(
     log.settle(Targets(session=begun()), a_search(), stored=(report(0, 1, 0.5),))
 
     end = End("Succeeded", "TargetReached", "reached")
-    with pytest.raises(SweepLogDamaged, match=r"001\.json: it was there, and is gone\. The log"):
+    with pytest.raises(SweepLogDamaged, match=r"001\.json: it existed, and was deleted\. The log"):
         log.settle(Targets(session=begun(), end=end), a_search())
 
     assert [it.key for it in folder.objects("log/")] == ["log/000000003.json"]
@@ -189,7 +190,7 @@ def test_a_search_whose_newest_record_was_taken_away_does_not_end_with_success(
     log.settle(Targets(session=begun(), asked=1), a_search())
     folder.delete(["log/000000002.json"])
 
-    with pytest.raises(SweepLogDamaged, match=r"002\.json: it was there, and is gone\. The log"):
+    with pytest.raises(SweepLogDamaged, match=r"002\.json: it existed, and was deleted\. The log"):
         log.settle(Targets(session=begun(), end=End("Succeeded", "X", "done")), a_search())
 
 

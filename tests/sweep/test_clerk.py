@@ -88,8 +88,8 @@ def test_an_objective_that_was_reported_as_text_is_not_said_to_have_never_been_r
 
     assert (tell.state, tell.reason) == ("Errored", "NoObjective")
     assert tell.message == (
-        "it ended with success and reported loss as text or true and false, never as a number: "
-        'call trainrun.report({"loss": float(...)}, step=...)'
+        "the trial ended with success but reported loss only as text or true/false, not as a "
+        'number: call trainrun.report({"loss": float(...)}, step=...)'
     )
 
 
@@ -181,7 +181,7 @@ def test_success_without_the_metric_has_failed_and_says_how_to_report_it() -> No
 
     assert (record.state, record.reason) == ("Errored", "NoObjective")
     assert record.message == (
-        "it ended with success and never reported loss: call "
+        "the trial ended with success but never reported loss: call "
         'trainrun.report({"loss": ...}, step=...)'
     )
 
@@ -193,7 +193,8 @@ def test_a_metric_that_the_script_calls_otherwise_is_told_with_the_names_that_we
     record = told_as(a_view(asked(0)), replace(DONE, seq=0, metrics=("train_loss", "epoch")))
 
     assert record.message.startswith(
-        "it ended with success and never reported loss, but train_loss, epoch: call trainrun.report"
+        "the trial ended with success but never reported loss, only train_loss, epoch: "
+        "call trainrun.report"
     )
 
 

@@ -41,7 +41,7 @@ def three(*reports: Any) -> SweepView:
 def test_at_a_rung_only_the_best_part_of_those_that_got_so_far_goes_on() -> None:
     view = three(reported(0, s1=0.5), reported(1, s1=0.4), reported(2, s1=0.9))
     assert why(view, 2, ASHA) == (
-        "at step 1 its loss 0.9 was not among the best 1 of the 3 that had got so far (rung 0)"
+        "at step 1 its loss 0.9 was not among the best 1 of the 3 that had reached rung 0"
     )
     assert why(view, 1, ASHA) == ""
 
@@ -67,7 +67,7 @@ def test_who_was_good_enough_stays_so_when_a_worse_trial_is_restarted_from_nothi
 
 def test_a_step_that_lies_beyond_a_rung_counts_there() -> None:
     view = three(reported(0, s3=0.5), reported(1, s2=0.9))
-    assert why(view, 1, ASHA).endswith("of the 2 that had got so far (rung 0)")
+    assert why(view, 1, ASHA).endswith("of the 2 that had reached rung 0")
 
 
 def test_a_repeated_step_changes_no_verdict() -> None:

@@ -160,7 +160,8 @@ def test_of_a_damaged_log_what_stands_before_is_told_where_it_is_asked_for(
 
     refused = ask(words[0], file, *words[1:])
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "`trainrun sweep export --before-damage` writes what was told before" in refused.stderr
+    rescue = "`trainrun sweep export --before-damage` writes the results before the damage"
+    assert rescue in refused.stderr
 
     told_before = ask(words[0], file, *words[1:], "--before-damage")
     assert told_before.exit_code == 0

@@ -220,7 +220,7 @@ def test_a_trial_that_is_worse_than_others_at_the_same_step_is_ended_early(sweep
     trials = {trial.params["width"]: trial for trial in sweeps.trials()}
     assert trials[1].state == "Succeeded"
     assert (trials[9].state, trials[9].reason) == ("Stopped", "StoppedEarly")
-    assert "was not among the best 1 of the 2 that had got so far" in trials[9].message
+    assert "was not among the best 1 of the 2 that had reached rung" in trials[9].message
     assert trials[9].step < 300
     assert ended.status["best"]["trial"] == trials[1].number
 
@@ -233,7 +233,7 @@ def test_a_script_that_never_reports_the_objective_is_told_how(sweeps: Sweeps) -
     (trial,) = sweeps.trials()
     assert (trial.state, trial.reason) == ("Errored", "NoObjective")
     assert trial.message == (
-        "it ended with success and never reported loss, but width: call "
+        "the trial ended with success but never reported loss, only width: call "
         'trainrun.report({"loss": ...}, step=...)'
     )
 

@@ -99,7 +99,7 @@ def test_a_damaged_record_of_points_is_left_out_on_demand(sweeps: Sweeps) -> Non
     record.write_bytes(record.read_bytes()[:-30])
     refused = ask("trials", file)
     assert refused.exit_code == 2
-    assert "`trainrun sweep leave-out` goes on without one that only held points" in refused.output
+    assert "`trainrun sweep leave-out` replaces one that held only points" in refused.output
     done = ask("leave-out", file, "3")
     assert done.exit_code == 0
     assert done.output.splitlines() == [

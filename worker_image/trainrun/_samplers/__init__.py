@@ -1,3 +1,3 @@
-"""Runs in the clerk of a sweep: samplers by libraries, and what other tools read of a sweep."""
+"""Samplers built on libraries, for a sweep's clerk, and the export of a sweep for other tools."""
 
 from __future__ import annotations

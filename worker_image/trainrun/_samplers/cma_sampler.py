@@ -1,16 +1,15 @@
 """Parameters chosen by CMA-ES: a normal distribution that moves, turns and shrinks towards good
 trials.
 
-Layer: beside `trainrun.checkpoint`, as `optuna_study`. Invariant: the distribution is a
-fold over the trials that have ended, in the order in which the log tells their ends. Each block of
-them, as many as CMA-ES calls a population, changes it once. What it is drawn with depends on the
-sweep's seed and the trial's number alone. So nothing of it is kept anywhere, and whoever asks again
-is answered the same.
+Layer: next to `trainrun.checkpoint`, as `optuna_study`. Invariant: the distribution is a fold over
+the ended trials, in the order of their ends in the log. Each block of them, of the size of CMA-ES's
+population, changes it once. The random numbers depend only on the sweep's seed and the trial's
+number. So no state is stored, and the same question always gets the same answer.
 
-The steps are those of `cmaes`, which Optuna's CmaEsSampler goes by, too, with that one's defaults:
-from the middle of the space, a sixth of each range wide. This one cannot be used here: it keeps
-itself as a pickle among its trials, and ignores whoever ends after the next population has begun,
-which are most of them where many are at work at once.
+The steps are those of `cmaes`, which Optuna's CmaEsSampler also uses, with the same defaults: from
+the middle of the space, a sixth of each range wide. Optuna's sampler cannot be used here: it stores
+itself as a pickle in its trials, and ignores trials that end after the next population has begun,
+which are most of them if many trials run at once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 class CmaSampler:
-    """Asks CMA-ES. It keeps what it has folded, which saves time and changes no answer."""
+    """Asks CMA-ES. It caches the folded distribution, which saves time and changes no answer."""
 
     def __init__(self) -> None:
         self._kept: _Distribution | None = None
@@ -43,7 +42,7 @@ class CmaSampler:
         """Parameters for the next trial. Raises whatever `cmaes` raises."""
         number = view.asked
         ended = in_order(view)
-        # Put back once it is whole: what has failed halfway is not gone on with.
+        # Put back only when complete: a half-folded distribution must not be used again.
         distribution, self._kept = self._kept, None
         if distribution is None or not distribution.is_of(search, ended):
             distribution = _Distribution(search)
@@ -66,7 +65,7 @@ def in_order(view: SweepView) -> list[TrialView]:
 
 
 def _says_something(trial: TrialView) -> bool:
-    """Whether it has come to its end with a value, or was judged worse than others."""
+    """Whether it has succeeded with a value, or was ended early as worse than others."""
     if trial.value is None or math.isnan(trial.value):
         return False
     return trial.state == "Succeeded" or _ended_early(trial)
@@ -77,19 +76,19 @@ def _ended_early(trial: TrialView) -> bool:
 
 
 class _Distribution:
-    """Where trials are drawn from, after some of those that have ended. Each axis is a parameter,
-    as shares of its range."""
+    """The distribution of new trials, after some of the ended ones. Each axis is a parameter, as
+    shares of its range."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._axes = axes(search.space)
         self._told: list[TrialView] = []
         self._begun = 0
-        """How often it has begun anew."""
+        """How often it has started again."""
         self._cma = self._new(np.full(len(self._axes), 0.5))
 
     def is_of(self, search: Search, ended: list[TrialView]) -> bool:
-        """Whether it is of this search, and has been told nothing but the first of these."""
+        """Whether it belongs to this search, and has folded only the first of these trials."""
         one, other = self._search, search
         same = (one.space, one.seed, one.objective.goal)
         if same != (other.space, other.seed, other.objective.goal):
@@ -98,7 +97,7 @@ class _Distribution:
         return len(told) == len(self._told) and all(map(operator.is_, told, self._told))
 
     def fold(self, ended: list[TrialView]) -> None:
-        """Take in each whole block that was not yet."""
+        """Fold each complete block that is new."""
         size = self._cma.population_size
         while len(ended) - len(self._told) >= size:
             block = ended[len(self._told) : len(self._told) + size]
@@ -106,26 +105,26 @@ class _Distribution:
             self._told += block
 
     def drawn(self, number: int) -> dict[str, float]:
-        """For each of its parameters a share of the range, for the trial of this number."""
+        """A share of the range for each parameter, for the trial of this number."""
         self._cma.reseed_rng(seed_of(self._search.seed, number))
         names = (name for name, _ in self._axes)
         point = (min(float(it), BELOW_ONE) for it in self._cma.ask())
         return dict(zip(names, point, strict=True))
 
     def _tell(self, block: list[TrialView]) -> None:
-        """Only the order of values matters to CMA-ES: places stand for them."""
+        """Only the order of values matters to CMA-ES, so it gets ranks."""
         points = [self._point(it) for it in self._best_first(block)]
         self._cma.tell([(np.array(point), float(at)) for at, point in enumerate(points)])
         if len(set(points)) == 1 or self._cma.should_stop():
             self._begin_anew()
 
     def _best_first(self, block: list[TrialView]) -> Iterable[TrialView]:
-        """Those that were ended early behind all that came to their end: they were worse."""
+        """Sort the block; trials that were ended early come after all others: they were worse."""
         sign = 1 if self._search.objective.goal == "minimize" else -1
         return sorted(block, key=lambda it: (_ended_early(it), sign * (it.value or 0.0)))
 
     def _begin_anew(self) -> None:
-        """It has become one point, or useless: another search begins elsewhere, drawn by chance."""
+        """Start again from a random point, since the distribution is one point or useless."""
         self._begun += 1
         seed, at = self._search.seed, -self._begun  # no trial has a number below 0
         self._cma = self._new(np.array([share(seed, at, name) for name, _ in self._axes]))
@@ -133,7 +132,7 @@ class _Distribution:
     def _new(self, middle: NDArray[np.float64]) -> CMA:
         count = len(self._axes)
         bounds = np.array([[0.0, 1.0]] * count)
-        # As Optuna: so often a point beside the bounds is drawn again before it is moved to them.
+        # As in Optuna: tries to draw a point within the bounds before it is moved onto them.
         return CMA(mean=middle, sigma=WIDTH, bounds=bounds, n_max_resampling=10 * count)
 
     def _point(self, trial: TrialView) -> tuple[float, ...]:
@@ -141,7 +140,7 @@ class _Distribution:
 
 
 def axes(space: Iterable[Parameter]) -> list[tuple[str, FloatRange | IntRange]]:
-    """What CMA-ES can search: numbers that are there in every trial, and may vary."""
+    """What CMA-ES can search: numbers that every trial has, with more than one value."""
     return [
         (it.name, it.domain)
         for it in space

@@ -1,8 +1,8 @@
-"""A sweep as a study of Optuna: one that is asked for parameters, one in a file for other tools.
+"""A sweep as a study of Optuna: one to ask for parameters, one in a file for other tools.
 
-Layer: beside `trainrun.checkpoint`; whoever keeps a sweep's log loads it, a script that trains
-never does. Optuna's study is never the truth: it is made anew from the log for every question, and
-with a seed of the sweep's and the trial's number, so that whoever asks again is answered the same.
+Layer: next to `trainrun.checkpoint`; the writer of a sweep's log loads it, a training script never
+does. Optuna's study is never the truth: it is rebuilt from the log for every question, with a seed
+from the sweep and the trial's number, so that the same question always gets the same answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trainrun.sweep.search import (
 from trainrun.sweep.view import SweepView, TrialView
 
 Labels = Callable[[OneOf], tuple[Scalar, ...]]
-"""As what Optuna knows the options of a choice: no two of them equal in Python."""
+"""The options of a choice in Optuna's form: no two of them equal in Python."""
 STUDY = "sweep"
 STATES: dict[OurState, TrialState] = {
     "Succeeded": TrialState.COMPLETE,
@@ -57,7 +57,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def frozen(trial: TrialView, space: Iterable[Parameter], labels: Labels) -> FrozenTrial:
-    """A trial as Optuna knows it, without fixed parameters."""
+    """A trial in Optuna's form, without fixed parameters."""
     state = STATES[trial.state]
     searched = [it for it in space if it.name in trial.params]
     return create_trial(
@@ -70,13 +70,13 @@ def frozen(trial: TrialView, space: Iterable[Parameter], labels: Labels) -> Froz
 
 
 def texts(domain: OneOf) -> tuple[Scalar, ...]:
-    """The options; as JSON where Python takes some of them for the same, as it does 1 and true."""
+    """The options; as JSON if Python considers some of them equal, such as 1 and true."""
     options = domain.options
     return options if len(set(options)) == len(options) else tuple(map(json.dumps, options))
 
 
 def places(domain: OneOf) -> tuple[int, ...]:
-    """The place of each option: Optuna takes 1, 1.0 and true for the same one."""
+    """The place of each option: Optuna considers 1, 1.0 and true equal."""
     return tuple(range(len(domain.options)))
 
 
@@ -99,8 +99,7 @@ def _distribution(parameter: Parameter, labels: Labels) -> BaseDistribution:
 
 
 class OptunaSampler:
-    """Asks Optuna. It keeps trials in the form that Optuna knows, which saves time and changes no
-    answer."""
+    """Asks Optuna. It caches trials in Optuna's form, which saves time and changes no answer."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[TrialView, FrozenTrial]] = {}
@@ -120,8 +119,8 @@ class OptunaSampler:
 
 
 class _Kept(FrozenTrial):
-    """A trial that nobody changes: the storage makes a deep copy of each trial that it is given,
-    which would take most of the time of an answer."""
+    """A trial that never changes. Optuna's storage deep-copies each trial that it gets, which would
+    take most of the time of an answer."""
 
     def __deepcopy__(self, memo: object) -> FrozenTrial:
         return copy.copy(self)
@@ -131,7 +130,7 @@ def _suggested(view: SweepView, search: Search, trials: list[FrozenTrial]) -> Su
     number = view.asked
     storage = optuna.storages.InMemoryStorage()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # samplers that are experimental, and say so every time
+        warnings.simplefilter("ignore")  # experimental samplers warn every time
         study = optuna.create_study(
             storage=storage,
             study_name=STUDY,
@@ -150,10 +149,10 @@ def _suggested(view: SweepView, search: Search, trials: list[FrozenTrial]) -> Su
 
 
 def sampler_of(search: Search, number: int) -> BaseSampler:
-    """A sampler as good as new, for the trial of this number."""
+    """A fresh sampler for the trial of this number."""
     seed = seed_of(search.seed, number)
     if search.sampler == "QMC":
-        # One sequence for the sweep; each trial has its place there. What is not in it is drawn.
+        # One sequence for the sweep, with a place per trial. Other parameters are drawn.
         return QMCSampler(
             scramble=True, seed=search.seed % 2**32, independent_sampler=RandomSampler(seed=seed)
         )
@@ -176,11 +175,11 @@ def write_journal(
 ) -> None:
     """Write all trials, under their own numbers, into the study `name` of a new file.
 
-    The log knows no time of the day: their dates are those of this call. Raises OSError.
+    The log has no times of day, so the trials get the time of this call. Raises OSError.
     """
     file.touch(exist_ok=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
+        warnings.simplefilter("ignore")  # experimental parts warn every time
         study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(file))),
             study_name=name,
@@ -193,7 +192,7 @@ def write_journal(
 def _exported(trial: TrialView, space: tuple[Parameter, ...]) -> FrozenTrial:
     made = frozen(trial, space, texts)
     if made.state == TrialState.PRUNED:
-        made.value = trial.value  # as Optuna has it of trials that it has pruned itself
+        made.value = trial.value  # as in trials that Optuna has pruned itself
     for key, value in _attributes(trial, space).items():
         made.set_user_attr(key, value)
     return made

@@ -1,8 +1,8 @@
-"""A sweep's folder: its log, and what its trials have reported of the objective.
+"""A sweep's folder: its log, and its trials' reports of the objective.
 
-Layer: above `NumberedLog`. The log is read on, written by whoever is first, and folded as it is
-read. Pieces of metrics are written once and in order, so a report has the same number whoever reads
-it, and however often.
+Layer: above `NumberedLog`. The log is read incrementally, folded as it is read, and written by the
+first process that tries. Pieces of metrics are written once and in order, so every reader gives a
+report the same number, however often it reads.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class SweepLog:
 
     folder: RunStore
     view: SweepView = field(default_factory=SweepView)
-    """What it says so far."""
+    """The view of the records read so far."""
     suggest: Suggest = by_chance
     """Chooses parameters."""
     judging: Judging = field(default_factory=Judging)
     """Which reports were judged."""
     on_record: Callable[[Record], None] = lambda _record: None
-    """Is told of each, in order, once the view knows it."""
+    """Called with each record, in order, once it is in the view."""
     volume: int = VOLUME
-    """Records that are copied into one object, for whoever reads them all."""
+    """Records that are copied into one object, to make reading the whole log faster."""
 
     def __post_init__(self) -> None:
         self._log: NumberedLog[Record] = NumberedLog(
             self.folder,
             layout.SWEEP_LOG,
-            # Folders of trials without a log: their checkpoints and values are those of parameters
-            # that nobody knows any more, and a new log would give them to others.
+            # If folders of trials exist without a log, the parameters behind their checkpoints and
+            # values are lost, and a new log would give these to other parameters.
             witness=f"{layout.SWEEP_TRIALS}{0:05d}/",
             read_checksummed=lambda data, key: read_checksummed(LogEntry, data, name=key).record,
             damaged=self._damaged,
@@ -64,14 +64,13 @@ class SweepLog:
         )
 
     def read_on(self) -> SweepView:
-        """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
+        """Read all new records and return the view. Raises StoreError, SweepLogDamaged."""
         self._log.read_on()
         return self.view
 
     def read_before_damage(self) -> SweepLogDamaged | None:
-        """What stands before the first record that is missing or damaged: for whoever saves
-        results, and never to be written after. Returns what is wrong there; None: nothing is.
-        Raises StoreError."""
+        """Read up to the first missing or damaged record, to save results; the log must not be
+        written after that. Returns what is wrong there; None: nothing. Raises StoreError."""
         try:
             self._log.read_before_damage()
         except SweepLogDamaged as damage:
@@ -79,11 +78,11 @@ class SweepLog:
         return None
 
     def leave_out(self, position: int) -> str:
-        """Put a record without points in the place of a damaged one that held nothing else; what
-        is left of that is kept beside it. Returns where.
+        """Replace a damaged record that held only points by one without points; the damaged object
+        is kept next to it. Returns where.
 
-        Raises StoreError, and SweepLogDamaged where it can be read, or nothing tells that it held
-        only points.
+        Raises StoreError, and SweepLogDamaged if the record can be read, or if nothing shows that
+        it held only points.
         """
         data, key = self._log.get(position) or b"", self._log.key(position)
         try:
@@ -92,16 +91,16 @@ class SweepLog:
             pass
         else:
             raise SweepLogDamaged(
-                f"{self.folder.uri}/{key}: it can be read, and stays. Give the number of the "
+                f"{self.folder.uri}/{key} can be read, so it stays. Give the number of the "
                 "record that `trainrun sweep trials` names as damaged, if it names one"
             )
-        # Keys are sorted: the kind stands before the points.
+        # Keys are sorted: the kind comes before the points.
         if b'"kind":"Reports"' not in data:
             raise SweepLogDamaged(
-                f"{self.folder.uri}/{key}: nothing is left of it that tells that it held only "
+                f"{self.folder.uri}/{key}: the rest of it does not show that it held only "
                 "points of curves, so it is not left out. Put it back from a copy or an older "
-                "version of it; or save what was told before with `trainrun sweep export "
-                "--before-damage`, and begin anew with another spec.storage.sweepName"
+                "version of it; or save the earlier results with `trainrun sweep export "
+                "--before-damage`, and start again with another spec.storage.sweepName"
             )
         kept = f"{key}.damaged"
         self.folder.store.put(self.folder.key(kept), data)
@@ -109,9 +108,9 @@ class SweepLog:
         return f"{self.folder.uri}/{kept}"
 
     def append(self, record: Record) -> bool:
-        """Write the next record; False: somebody was faster, or nothing is known of who was.
+        """Write the next record; False: another process was faster, or may have been.
 
-        Raises StoreError: then it may have been written all the same.
+        Raises StoreError: the record may be written even then.
         """
         if isinstance(record, End):
             self._check_kept()
@@ -127,13 +126,13 @@ class SweepLog:
         active: float = 0.0,
         stored: tuple[TrialReport, ...] = (),
     ) -> SweepView:
-        """Write all that the targets want; see `trainrun.sweep.clerk.next_record`.
+        """Write all records that the targets need; see `trainrun.sweep.clerk.next_record`.
 
         Raises StoreError, SweepLogDamaged.
         """
         counted = self.read_on().counted_at
         while True:
-            # Work is counted once, by whoever is first.
+            # Work is counted once, by the first process that records it.
             left = active if self.view.counted_at == counted else 0.0
             record = next_record(
                 self.view,
@@ -150,23 +149,23 @@ class SweepLog:
                 self.read_on()
 
     def _check_kept(self) -> None:
-        """No search ends on a log that somebody has taken away: what was written since lies in a
-        new folder, without its beginning, and nobody can read it.
+        """Refuse to end a search whose log was deleted: records written since lie in a new folder
+        without their beginning, and cannot be read.
 
-        The first and the newest one tell: others may have been written since."""
+        The first and the newest record show it: others may have been written since."""
         for position in (1, self.view.position):
             if self.view.position and self._log.get(position) is None:
-                raise self._log.error(position, "it was there, and is gone")
+                raise self._log.error(position, "it existed, and was deleted")
 
     def _unused(self, trial: int) -> int:
-        """The first incarnation of which a trial with this number can have the folder, and the
-        first opening of which no run was begun: 1, but where the log has lost the records of a
-        trial that was asked before, with parameters that nobody knows any more."""
+        """The first incarnation whose folder is free for this trial number, and the first opening
+        without a run: 1, unless the log has lost the records of an earlier trial of this number,
+        whose parameters are then unknown."""
         first, claims, looked = 1, 0, 0
         while looked < first:
             looked += 1
             found = self.folder.objects(f"{layout.sweep_trial_folder(trial, looked)}/")
-            # Each opening that was begun has claimed a folder, some more than once.
+            # Each opening that started has claimed a folder, some more than once.
             claims += sum(f"/{layout.OWNERS}" in it.key and ".json" in it.key for it in found)
             if found:
                 first = max(looked, claims) + 1
@@ -178,12 +177,12 @@ class SweepLog:
 
     def _damaged(self, what: str) -> SweepLogDamaged:
         return SweepLogDamaged(
-            f"{what}. The log is all that is known of the trials, and nothing of it is guessed: "
-            "put the object back from a copy or an older version of it (`trainrun sweep leave-out` "
-            "goes on without one that only held points of curves), or begin anew with another "
-            "spec.storage.sweepName; what the trials have saved stays below "
+            f"{what}. The log is the only record of the trials, so TrainRun does not guess what is "
+            "missing: put the object back from a copy or an older version of it (`trainrun sweep "
+            "leave-out` replaces one that held only points of curves), or start again with another "
+            "spec.storage.sweepName; the trials' checkpoints stay below "
             f"{self.folder.uri}/{layout.SWEEP_TRIALS}, and `trainrun sweep export --before-damage` "
-            "writes what was told before"
+            "writes the results before the damage"
         )
 
 
@@ -197,22 +196,22 @@ class TrialReports:
     incarnation: int
     metric: str
     others: list[str] = field(default_factory=list)
-    """Names of what it has reported that is not the objective, a few; that of the objective is
-    among them where it was no number."""
+    """Names of a few other metrics that it has reported; includes the objective if its value was
+    not a number."""
     _read: set[str] = field(default_factory=set)
-    """Keys of the pieces that were read."""
+    """Keys of the pieces already read."""
     _resumed: dict[int, int] = field(default_factory=dict)
     _heard: dict[int, int] = field(default_factory=dict)
-    """Reports of each attempt."""
+    """Number of reports of each attempt."""
     _ranks: dict[int, int] = field(default_factory=dict)
     """The rank that counts in each attempt."""
     _found: list[TrialReport] = field(default_factory=list)
-    """Of pieces that were read before the store failed; nobody has them yet."""
+    """Reports from pieces read before the store failed, not returned yet."""
 
     def read_on(self) -> list[TrialReport]:
-        """The reports of all pieces that are new, in their order.
+        """The reports of all new pieces, in order.
 
-        Raises StoreError; what was read until then comes with the next call.
+        Raises StoreError; the next call then also returns what was read so far.
         """
         pieces = sorted(
             (place, item.key)
@@ -228,11 +227,11 @@ class TrialReports:
         return found
 
     def heard(self, attempt: int) -> int:
-        """Number of the newest report of an attempt that was read; 0: none."""
+        """Number of the newest report read from an attempt; 0: none."""
         return self._heard.get(attempt, 0)
 
     def resumed(self, attempt: int) -> int:
-        """The step that an attempt went on from; 0: from nothing, or nobody knows.
+        """The step that an attempt resumed from; 0: from nothing, or unknown.
 
         Raises StoreError.
         """
@@ -244,7 +243,7 @@ class TrialReports:
     def _reports(self, attempt: int, resumed: int, data: bytes) -> Iterator[TrialReport]:
         values = list(self._values(data))
         if values:
-            # The lowest rank of those that were first to report it, for the whole attempt.
+            # For the whole attempt, the lowest of the ranks that reported it first.
             self._ranks.setdefault(attempt, min(rank for rank, _, _ in values))
         for rank, step, value in values:
             if rank != self._ranks[attempt]:
@@ -261,13 +260,13 @@ class TrialReports:
             )
 
     def _remember(self, metrics: Mapping[str, object]) -> None:
-        """What is reported instead of the objective, for who has misspelled it."""
+        """Keep names of other metrics, for a message if the objective is misspelled."""
         room = MOST_OTHERS - len(self.others)
         new = [str(name)[:LONGEST_NAME] for name in metrics if name not in self.others]
         self.others += new[:room]
 
     def _values(self, data: bytes) -> Iterator[tuple[int, int, float]]:
-        """Rank, step and value of each report that has the metric; what cannot be read is none."""
+        """Rank, step and value of each report with the metric; unreadable reports are skipped."""
         for record in records_of(data):
             try:
                 metrics = decode(record["metrics"])

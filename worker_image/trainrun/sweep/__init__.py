@@ -1,8 +1,8 @@
-"""A sweep's log, what it means, and what is written into it next: pure, and shared.
+"""A sweep's log: its records, the view folded from them, and the next record. Pure and shared.
 
-Whoever reads the log of a sweep (the clerk that writes it, the operator, the command line, the
-simulation) folds it with these functions and so arrives at the same view. Layer: beside
-`trainrun.contract`, of which alone it knows; a script that trains never loads it.
+Every reader of a sweep's log (the clerk that writes it, the operator, the command line, the
+simulation) folds it with these functions and so gets the same view. Layer: next to
+`trainrun.contract`, the only package that it imports; a training script never loads it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is written into the log next: one record at a time, from the log and the targets alone.
+"""Decides the next record of the log, one at a time, from the log and the targets alone.
 
-Layer: pure. Whoever keeps a log calls `next_record` with the view of everything that stands in it,
-puts the answer at the next position if nothing stands there, and reads on: the loser of a race
-reads what the winner wrote and asks again. Invariant: only the newest session writes.
+Layer: pure. The writer of a log calls `next_record` with the view of all its records, writes the
+result at the next position if that is free, and continues to read: the loser of a race reads what
+the winner wrote and asks again. Invariant: only the newest session writes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from trainrun.sweep.view import (
 Suggest = Callable[[SweepView, Search], Suggestion]
 """Chooses the parameters of the next trial."""
 NANS = 2
-"""Steps without a number that make a trial diverge: one may be an accident of one batch."""
+"""Steps without a number after which a trial has diverged: one may be an accident of one batch."""
 MAX_REPORTS = 1000
-"""In one record."""
+"""Reports in one record."""
 TRIES = 3
-"""Of a sampler that fails, before parameters are drawn by chance."""
+"""Calls of a failing sampler before parameters are drawn at random."""
 LONGEST = 500
-"""Characters of why."""
+"""Characters of a sampler's error."""
 COUNT_ACTIVE = 10.0
-"""Seconds of work after which they are counted, where nothing else is to be written."""
+"""Seconds of work after which they are recorded, if there is nothing else to write."""
 
 
 def next_record(
@@ -61,11 +61,11 @@ def next_record(
     suggest: Suggest = by_chance,
     judging: Judging | None = None,
 ) -> Record | None:
-    """The record that the targets want at `view.position + 1`; None: the log says it all.
+    """The record that the targets need at `view.position + 1`; None: the log is complete.
 
-    `active` is the time in seconds that was worked since `view.counted_at`; `stored` are reports
-    that the folders of the trials hold. `suggest` chooses parameters; it may raise what it likes.
-    `judging` knows what was judged before, if anything.
+    `active`: seconds of work since `view.counted_at`; `stored`: reports in the folders of the
+    trials. `suggest` chooses parameters; it may raise any exception. `judging` remembers earlier
+    judgements, if any.
     """
     if not view.led_by(targets.session.uid, targets.session.token):
         return _session(view, targets)
@@ -81,7 +81,7 @@ def next_record(
 
 
 def _session(view: SweepView, targets: Targets) -> SweepSession | None:
-    """Nothing where ours was superseded: a newer one leads, and we have nothing to say."""
+    """None if a newer session has superseded ours: only that one writes."""
     wanted = targets.session
     late = view.holds(wanted.uid, wanted.token) or len(view.sessions) != targets.after
     return None if late else wanted
@@ -147,7 +147,7 @@ def _ending(view: SweepView, targets: Targets, active: float) -> Record | None:
     if view.end is not None:
         return Amend(targets.amend) if targets.amend == view.end.position else None
     if targets.end is not None and active > 0:
-        return Reports(active=active)  # what a sweep has cost is known when it is over
+        return Reports(active=active)  # record a sweep's cost before its end
     return targets.end
 
 
@@ -160,21 +160,21 @@ def _ask(view: SweepView, targets: Targets, search: Search, suggest: Suggest) ->
 
 
 def _suggested(view: SweepView, search: Search, suggest: Suggest) -> Suggestion:
-    """A sampler that fails costs one trial its choice, not the sweep its life."""
+    """The parameters; if the sampler fails, this trial's are random, and the sweep continues."""
     if view.asked < len(search.first):
         return by_chance(view, search)
     said = ""
     for _ in range(TRIES):
         try:
             return suggest(view, search)
-        # Whatever a sampler's library raises: a singular matrix, a bug of one of its versions.
+        # Any exception of a sampler's library: a singular matrix, a bug of one version.
         except Exception as error:  # noqa: BLE001
             said = f"{type(error).__name__}: {error}"
     return replace(by_chance(view, search), fallback=f"the sampler has failed: {said}"[:LONGEST])
 
 
 def _diverged(trial: TrialView, objective: Objective) -> bool:
-    """Whether the trial is to be ended because its objective is no number any more."""
+    """Whether the trial must end because its objective is no longer a number."""
     return objective.stop_on_nan and sum(map(math.isnan, trial.values.values())) >= NANS
 
 
@@ -187,7 +187,7 @@ def _ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
         state, reason, message = "Errored", run.reason, run.message
     elif own is None:
         state, reason = "Errored", "NoObjective"
-        message = f"it ended with success and {_missed(run, objective.metric)}"
+        message = f"the trial ended with success but {_missed(run, objective.metric)}"
     elif math.isnan(own.value):
         state, reason = "Diverged", "NotANumber"
         message = f"its {objective.metric} is not a number (step {own.step})"
@@ -200,7 +200,7 @@ def _ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
 def _stopped(
     trial: TrialView, objective: Objective, *, state: TrialState, reason: str, message: str
 ) -> Tell:
-    """The record of a trial that is ended before its time: it keeps its own last number."""
+    """The record of a trial that is ended early: it keeps its last number."""
     numbers = {at: value for at, value in trial.results.items() if not math.isnan(value)}
     own = own_of(numbers, objective) if numbers else None
     return _closing(trial, state=state, reason=reason, message=message, own=own)
@@ -209,8 +209,8 @@ def _stopped(
 def _missed(run: EndedRun, metric: str) -> str:
     if metric in run.metrics:
         call = f'trainrun.report({{"{metric}": float(...)}}, step=...)'
-        return f"reported {metric} as text or true and false, never as a number: call {call}"
-    instead = f", but {', '.join(run.metrics)}" if run.metrics else ""
+        return f"reported {metric} only as text or true/false, not as a number: call {call}"
+    instead = f", only {', '.join(run.metrics)}" if run.metrics else ""
     call = f'trainrun.report({{"{metric}": ...}}, step=...)'
     return f"never reported {metric}{instead}: call {call}"
 

@@ -1,8 +1,8 @@
-"""What stands in a sweep's log, and what the operator asks of the clerk that writes it.
+"""The records of a sweep's log, and the targets that the operator gives the clerk that writes it.
 
 Layer: pure. Invariants: each record is written once, in one total order; values of the objective
-travel as text, since JSON has no word for those that are no finite numbers, and other readers would
-refuse the file; the operator gives targets, never steps, so any of them may be lost or doubled.
+are stored as text, since JSON cannot express numbers that are not finite, and other readers would
+refuse the file; the operator gives targets, never steps, so messages may be lost or doubled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 VERSION = 1
-"""Of the records."""
+"""Version of the records."""
 
 TrialState = Literal["Open", "Succeeded", "Stopped", "Diverged", "Errored", "Skipped"]
 Verdict = Literal["Succeeded", "Failed"]
@@ -19,14 +19,14 @@ Verdict = Literal["Succeeded", "Failed"]
 
 @dataclass(frozen=True)
 class SweepSession:
-    """Somebody takes the search up: the first time, on another cluster, or to try errors again."""
+    """The search starts or resumes: first, on another cluster, or to retry errored trials."""
 
     uid: str
     """Of the TrainSweep."""
     token: int = 0
-    """spec.resume.token: one more takes the search up again for the same TrainSweep."""
+    """spec.resume.token: a higher one resumes the search for the same TrainSweep."""
     spec: str = ""
-    """What of the spec can never change, as JSON with sorted keys."""
+    """The part of the spec that can never change, as JSON with sorted keys."""
     resume_unfinished: bool = True
     resume_errored: bool = False
     restart_errored: bool = False
@@ -40,12 +40,12 @@ class Ask:
     trial: int
     params: dict[str, Any]
     study: dict[str, Any] = field(default_factory=dict)
-    """What the sampler has to know of itself next time, as far as it has changed."""
+    """The part of the sampler's state that has changed; the sampler needs it next time."""
     fallback: str = ""
-    """Why these were drawn by chance although another sampler was wanted; empty: they were not."""
+    """Why these were drawn at random in place of the wanted sampler; empty: they were not."""
     first: int = 1
-    """Number of its first opening and incarnation: greater than 1 where the folders of this trial
-    number were in use already, by a trial that the log does not know."""
+    """Number of its first opening and incarnation: greater than 1 if the folders of this trial
+    number were in use by a trial that the log does not know."""
     kind: Literal["Ask"] = "Ask"
 
 
@@ -56,29 +56,29 @@ class TrialReport:
     trial: int
     incarnation: int
     attempt: int
-    """Of the trial's run; only grows within an incarnation, also from one cluster to the next."""
+    """Attempt of the trial's run; only grows within an incarnation, also across clusters."""
     resumed: int
-    """The step that this attempt went on from; 0: from nothing."""
+    """The step that this attempt resumed from; 0: from nothing."""
     seq: int
     """Grows within an attempt."""
     step: int
     value: str
-    """As `written` writes it."""
+    """As `written` formats it."""
 
 
 @dataclass(frozen=True)
 class Reports:
-    """What was heard since the last such record, and how long was worked meanwhile."""
+    """The reports since the last such record, and the time worked since then."""
 
     reports: tuple[TrialReport, ...] = ()
     active: float = 0.0
-    """Seconds, of the clerk's monotonic clock."""
+    """Seconds by the clerk's monotonic clock."""
     kind: Literal["Reports"] = "Reports"
 
 
 @dataclass(frozen=True)
 class Tell:
-    """How an opening of a trial has ended."""
+    """The end of an opening of a trial."""
 
     trial: int
     opening: int
@@ -87,21 +87,21 @@ class Tell:
     """CamelCase, for machines."""
     message: str = ""
     value: str = ""
-    """The trial's own value, as `written` writes it; empty: it has none."""
+    """The trial's own value, as `written` formats it; empty: it has none."""
     step: int = 0
-    """Where that value was reported."""
+    """The step at which that value was reported."""
     restarts: int = 0
-    """What its run has survived."""
+    """Restarts of its run."""
     attempt: int = 0
-    """The last one of its run, reports or none."""
+    """The last attempt of its run, with or without reports."""
     resumed: int = 0
-    """The step that this one went on from."""
+    """The step that this attempt resumed from."""
     kind: Literal["Tell"] = "Tell"
 
 
 @dataclass(frozen=True)
 class End:
-    """The search is over; open trials are kept as they are."""
+    """The search is over; open trials stay open."""
 
     verdict: Verdict
     reason: str
@@ -111,10 +111,10 @@ class End:
 
 @dataclass(frozen=True)
 class Amend:
-    """The search goes on after all: what ended it was changed by its user."""
+    """The search continues after its end, since the user changed what ended it."""
 
     lifts: int
-    """Position of the End that this takes back; of no other."""
+    """Position of the only End that this takes back."""
     kind: Literal["Amend"] = "Amend"
 
 
@@ -123,14 +123,14 @@ Record = SweepSession | Ask | Reports | Tell | End | Amend
 
 @dataclass(frozen=True)
 class LogEntry:
-    """What an object of the log holds."""
+    """The content of an object of the log."""
 
     record: Record
     version: int = VERSION
 
 
 def written(value: float) -> str:
-    """A value as records hold it, exactly; float() reads it, also nan and inf."""
+    """The exact text of a value in records; float() reads it, also nan and inf."""
     return repr(float(value))
 
 
@@ -146,30 +146,30 @@ class EndedRun:
     message: str = ""
     restarts: int = 0
     attempt: int = 0
-    """Its last one."""
+    """Its last attempt."""
     resumed: int = 0
-    """The step that this one went on from."""
+    """The step that this attempt resumed from."""
     seq: int = 0
-    """The last report of that attempt; it is told once the log has it."""
+    """The last report of that attempt; the end is recorded once the log has it."""
     metrics: tuple[str, ...] = ()
-    """Names of some metrics that it has reported: the objective may have another one there."""
+    """Names of some metrics that it has reported: the objective may be misspelled."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Everything that the log is to hold, as far as it does not yet."""
+    """Everything that the log should hold and does not hold yet."""
 
     session: SweepSession
     after: int = 0
-    """Sessions that were known when this one was ordered: it is recorded only as the next one. An
-    order that comes late must not end a session that is newer."""
+    """Sessions known when this one was ordered: it is recorded only as the next one. A late order
+    must not end a newer session."""
     asked: int = 0
-    """Trials that are to have parameters."""
+    """Number of trials that should have parameters."""
     ended: tuple[EndedRun, ...] = ()
     stopped: tuple[int, ...] = ()
     """Trials that the user wants to end."""
     end: End | None = None
     cleared: tuple[int, ...] = ()
-    """Trials whose checkpoints are not needed any more, and whose runs are gone."""
+    """Trials whose checkpoints are no longer needed, and whose runs are gone."""
     amend: int = 0
     """Position of the End to take back; 0: none."""

@@ -1,8 +1,8 @@
-"""Which parameters trial k gets: by chance, or the k-th point of a grid.
+"""The parameters of trial k: drawn at random, or the k-th point of a grid.
 
 Layer: pure. The same seed and number give the same parameters, on any machine and in any version of
-Python: chance is SHA-256. Each parameter has a chance of its own, so one that does not apply shifts
-none of the others.
+Python: the randomness is SHA-256. Each parameter is drawn independently, so one that does not apply
+changes no other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Suggestion:
 
 
 def by_chance(view: SweepView, search: Search) -> Suggestion:
-    """Of the sampler Random or Grid: what came of other trials does not matter."""
+    """Parameters by the sampler Random or Grid, which ignore the results of other trials."""
     return Suggestion(ask(search, view.asked))
 
 
@@ -51,12 +51,12 @@ def ask(search: Search, number: int) -> dict[str, Scalar]:
 
 
 def by_lot(parameter: Parameter, seed: int, number: int) -> Scalar:
-    """What chance gives this parameter in trial `number`."""
+    """The random value of this parameter in trial `number`."""
     return parameter.domain.at(share(seed, number, parameter.name))
 
 
 def seed_of(seed: int, number: int) -> int:
-    """For what a sampler's library draws for trial `number`, from 0 to 2^32 - 1."""
+    """The seed of a sampler's library for trial `number`, from 0 to 2^32 - 1."""
     digest = hashlib.sha256(f"{seed}:{number}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -83,6 +83,6 @@ def _order(size: int, seed: int) -> tuple[int, ...]:
 
 
 def share(seed: int, number: int, name: str) -> float:
-    """Evenly distributed, 0 <= share < 1; as many bits as a float has."""
+    """A uniform random number, 0 <= share < 1, with all bits of a float."""
     digest = hashlib.sha256(f"{seed}:{number}:{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

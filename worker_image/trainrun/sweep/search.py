@@ -1,7 +1,7 @@
-"""What a sweep searches, by whom and for what: all that the clerk has to know of the spec.
+"""A sweep's search: space, sampler, objective; all that the clerk needs to know of the spec.
 
-Layer: pure. Invariants: parameters are looked at in their declared order, and `when` speaks only of
-those before; a value that is drawn is always one of the domain, whatever rounding does.
+Layer: pure. Invariants: parameters are chosen in their declared order, and `when` refers only to
+earlier ones; a drawn value always lies in the domain, whatever rounding does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Scalar = bool | int | float | str
 """A parameter's value."""
 
 _ROUNDING = 1e-9
-"""Of (high - low) / step: 0.3 / 0.1 is meant to be 3."""
+"""Tolerance of (high - low) / step: 0.3 / 0.1 must count as 3."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FloatRange:
         if self.step is None:
             raise ValueError("a range of real numbers without a step cannot be listed")
         count = _count(self.low, self.high, self.step)
-        # By multiplication, so that errors do not add up; round() makes 0.1 + 2 * 0.1 what it says.
+        # By multiplication, so that errors do not add up; round() makes 0.1 + 2 * 0.1 equal 0.3.
         return tuple(min(self.high, round(self.low + at * self.step, 12)) for at in range(count))
 
     def at(self, share: float) -> Scalar:
@@ -91,7 +91,7 @@ class IntRange:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of these."""
+    """One of a list of options."""
 
     options: tuple[Scalar, ...]
 
@@ -114,10 +114,10 @@ class Parameter:
     name: str
     domain: Domain
     when: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
-    """It is there only where each of these parameters has one of these values."""
+    """It applies only if each of these parameters has one of these values."""
 
     def applies(self, chosen: Mapping[str, Scalar]) -> bool:
-        """Whether it is there beside what was chosen before it."""
+        """Whether it applies, given the parameters chosen before it."""
         return all(
             name in chosen and any(same(chosen[name], value) for value in values)
             for name, values in self.when
@@ -134,13 +134,13 @@ def choose(space: Iterable[Parameter], pick: Callable[[Parameter], Scalar]) -> d
 
 
 def same(one: Scalar, other: Scalar) -> bool:
-    """Whether two values are the same to a user: 1 and 1.0 are, 1 and true are not."""
+    """Whether two values are the same for a user: 1 and 1.0 are, 1 and true are not."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
-    """Whether two trials have the same parameters to a user."""
-    # Compared as they are first: a log of 1,000 trials has half a million of such pairs.
+    """Whether two trials have the same parameters for a user."""
+    # The fast comparison comes first: a log of 1,000 trials has half a million such pairs.
     return one == other and all(same(one[it], other[it]) for it in one)
 
 
@@ -162,47 +162,47 @@ def _clamp(value: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Asha:
-    """Asynchronous successive halving: at each rung only the best part of those that have got so
-    far goes on."""
+    """Asynchronous successive halving: at each rung only the best part of the trials that have
+    reached it continues."""
 
     min_resource: int = 1
     """Step of the first rung."""
     reduction_factor: int = 4
-    """Of so many one goes on; and the next rung is so many times as far."""
+    """One in this many trials continues, and the next rung is this many times as far."""
     skipped: int = 0
-    """Rungs at the beginning that nobody is judged at."""
+    """Number of first rungs without judgement."""
 
 
 @dataclass(frozen=True)
 class Hyperband:
-    """Several ASHAs side by side, which begin to judge later and later: who learns slowly gets a
-    chance, too. Each trial belongs to one of them."""
+    """Several ASHAs, each of which begins to judge later, so that trials that learn slowly get a
+    chance too. Each trial belongs to one of them."""
 
     max_resource: int
-    """Steps of a whole trial."""
+    """Steps of a full trial."""
     min_resource: int = 1
     reduction_factor: int = 3
 
 
 @dataclass(frozen=True)
 class Percentile:
-    """Its best value so far is worse than this percentile of those of trials that have succeeded,
-    at the same step."""
+    """Ends a trial whose best value so far is worse than this percentile of the values of succeeded
+    trials at the same step."""
 
     percentile: float = 50.0
-    """Of the best ones: 25 ends three of four. 50: the median."""
+    """Percentile of the best: 25 ends three of four. 50: the median."""
     startup_trials: int = 5
-    """Trials that have to have succeeded before anything is ended."""
+    """Trials that must have succeeded before any trial is ended."""
     warmup_steps: int = 0
     interval_steps: int = 1
-    """Judged once in so many steps."""
+    """Steps between two judgements."""
     min_trials: int = 1
-    """Trials that have to have reported the step."""
+    """Trials that must have reported the step."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A value beyond these bounds, or that is no number."""
+    """Ends a trial whose value is beyond these bounds, or is not a number."""
 
     lower: float = -math.inf
     upper: float = math.inf
@@ -215,12 +215,12 @@ EarlyStopping = Asha | Hyperband | Percentile | Threshold
 
 @dataclass(frozen=True)
 class Objective:
-    """The metric that counts, and what of it."""
+    """The metric to minimize or maximize."""
 
     metric: str
     goal: Goal = "minimize"
     value: ValueOf = "last"
-    """Which of a trial's values is its own: that of the last step, or the best one."""
+    """Which value counts for a trial: that of the last step, or the best one."""
     target: float | None = None
     """The search is over once a trial's own value is as good as this."""
     stop_on_nan: bool = True
@@ -239,7 +239,7 @@ class Objective:
         return not self.better(self.target, value)
 
     def best(self, values: Iterable[float]) -> float | None:
-        """The best of them, the first among equals; None where none is a number."""
+        """The best of the values, the first among equals; None if none is a number."""
         numbers = [value for value in values if not math.isnan(value)]
         if not numbers:
             return None
@@ -255,8 +255,8 @@ class Search:
     sampler: SamplerName = "Random"
     seed: int = 0
     first: tuple[dict[str, Scalar], ...] = ()
-    """Tried first; what one of them does not say is drawn."""
+    """Parameters of the first trials; missing ones are drawn."""
     fixed: tuple[tuple[str, Scalar], ...] = ()
-    """Handed to every trial."""
+    """Parameters with the same value in every trial."""
     early_stopping: EarlyStopping | None = None
-    """By which trials are ended before their time; it may change."""
+    """The rule that ends trials early; it may change."""

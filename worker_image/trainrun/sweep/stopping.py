@@ -1,8 +1,8 @@
-"""Which trials are ended early, because others were better at the same point.
+"""Early stopping: which trials end because others were better at the same step.
 
-Layer: pure. The rules are those of Optuna's pruners of the same names, 4.2 to 5.0. Invariant: what
-is decided at a report follows from that report and those before it in the log, so whoever reads the
-log comes to the same verdict, whenever he does.
+Layer: pure. The rules are those of Optuna's pruners of the same names, 4.2 to 5.0. Invariant: the
+verdict on a report depends only on that report and those before it in the log, so every reader of
+the log gets the same verdict at any time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Trials = Mapping[int, TrialView]
 
 
 class Judging:
-    """Judges each report once. What it remembers saves work: a new one comes to the same verdicts.
+    """Judges each report once. Its memory only saves work: a new object gives the same verdicts.
 
-    Without it a search of 1,000 trials with 100 reports each would take hours of judging alone.
+    Without it, judging alone would take hours in a search of 1,000 trials with 100 reports each.
     """
 
     def __init__(self) -> None:
         self._passed: dict[tuple[int, int, EarlyStopping], int] = {}
-        """By trial, incarnation and rule: until which report of the sweep it was good enough."""
+        """By trial, incarnation and rule: the report of the sweep up to which it passed."""
 
     def why_ended_early(
         self, trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective
     ) -> str:
-        """As the function of this name."""
+        """See the function of this name."""
         judged = trial.number, trial.incarnation, rule
         newest = max(trial.order.values(), default=0)
         after = self._passed.get(judged, 0)
@@ -53,8 +53,8 @@ class Judging:
 def why_ended_early(
     trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective, *, after: int = 0
 ) -> str:
-    """Why this trial is to be ended; empty: it goes on. Reports up to the one that is `after` in
-    order among those of the sweep are not judged again."""
+    """Why this trial must end; empty: it continues. Reports up to number `after` among those of the
+    sweep are not judged again."""
     match rule:
         case Asha():
             return _halved(trials, trial, rule, objective, after=after)
@@ -98,13 +98,13 @@ def _halved(
         if ahead >= most:
             return (
                 f"at step {at.step} its {objective.metric} {at.value:g} was not among the best "
-                f"{most} of the {len(got_here)} that had got so far (rung {rung})"
+                f"{most} of the {len(got_here)} that had reached rung {rung}"
             )
     return ""
 
 
 def _rungs(curve: Iterable[ReportedAt], rule: Asha) -> Iterator[ReportedAt]:
-    """What was reported first at or beyond each rung, up to the last one that was reached."""
+    """The first report at or beyond each rung, up to the last rung reached."""
     rung = rule.skipped
     for at in curve:
         while at.step >= rule.min_resource * rule.reduction_factor**rung:
@@ -113,8 +113,8 @@ def _rungs(curve: Iterable[ReportedAt], rule: Asha) -> Iterator[ReportedAt]:
 
 
 def bracket_of(number: int, rule: Hyperband) -> int:
-    """Which of the ASHAs a trial belongs to, 0 for the strictest: in turns, and to each so many as
-    Hyperband gives it."""
+    """The ASHA that a trial belongs to, 0 for the strictest. They take turns, each with as many
+    trials as Hyperband assigns to it."""
     shares = _shares(rule)
     place = number % sum(shares)
     for bracket, share in enumerate(shares):
@@ -126,7 +126,7 @@ def bracket_of(number: int, rule: Hyperband) -> int:
 
 @cache
 def _shares(rule: Hyperband) -> tuple[int, ...]:
-    """How many trials in a row each bracket gets, in one turn."""
+    """How many trials in a row each bracket gets per turn."""
     factor = rule.reduction_factor
     count = 1
     while rule.min_resource * factor**count <= rule.max_resource:
@@ -177,7 +177,7 @@ def _beyond(at: ReportedAt, rule: Threshold, objective: Objective) -> str:
 def _judged(
     trial: TrialView, rule: Percentile | Threshold, after: int
 ) -> Iterator[Sequence[ReportedAt]]:
-    """What had been reported at the first report of each interval, itself included."""
+    """For the first report of each interval, all reports up to and including it."""
     warmup, interval, newest = rule.warmup_steps, rule.interval_steps, -1
     for place, at in enumerate(trial.points):
         begin = (at.step - warmup) // interval * interval + warmup
@@ -187,7 +187,7 @@ def _judged(
 
 
 def _percentile(numbers: list[float], share: float) -> float:
-    """Between the two that are nearest, in proportion, as numpy does it."""
+    """Interpolated between the two nearest numbers, as in numpy."""
     place = (len(numbers) - 1) * share / 100
     below, part = math.floor(place), place - math.floor(place)
     low, high = numbers[below], numbers[min(below + 1, len(numbers) - 1)]

@@ -1,10 +1,9 @@
-"""What a log means: every trial and what became of it, as of one position; and which is the best.
+"""The view of a log at one position: every trial with its state, and which trial is the best.
 
 Layer: pure. The fold is total: a record that does not fit (a second Tell of an opening, a report of
-a trial that is closed, an Ask of a number that was given) changes nothing but the position. Nobody
-is harmed by what comes late, twice, or from a version with other rules. Reports may come in any
-order of the attempts: those that an agent could not send are found in the store once a later
-attempt has ended.
+a closed trial, an Ask of a number already given) changes only the position. Records that come late,
+twice, or from a version with other rules do no harm. Reports may come in any order of the attempts:
+those that an agent could not send are found in the store once a later attempt has ended.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from trainrun.sweep.search import Objective, Scalar, same_params
 
 @dataclass(frozen=True)
 class ReportedAt:
-    """What a trial has reported first at a step."""
+    """A trial's first report at a step."""
 
     step: int
     value: float
     order: int
-    """Among all reports of the sweep."""
+    """Its place among all reports of the sweep."""
 
 
 @dataclass(frozen=True)
@@ -48,34 +47,34 @@ class TrialView:
     params: Mapping[str, Scalar]
     state: TrialState = "Open"
     opening: int = 1
-    """Counts how often it was opened; each opening has a TrainRun of its own and is told once."""
+    """Counts how often it was opened; each opening has its own TrainRun and one recorded end."""
     incarnation: int = 1
-    """Counts how often it began from nothing; each incarnation has a folder of its own."""
+    """Counts how often it began from nothing; each incarnation has its own folder."""
     heard: Mapping[int, int] = field(default_factory=dict)
     """For each attempt of this incarnation the newest report in the log."""
     resumed: Mapping[int, int] = field(default_factory=dict)
-    """For each attempt that is known of the step that it went on from."""
+    """For each attempt, the step that it resumed from, if known."""
     curve: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """What was reported, by attempt and step, in the order of the log."""
+    """Reported values, by attempt and step, in the order of the log."""
     order: Mapping[int, int] = field(default_factory=dict)
     """For each step the place of its first report among all reports of the sweep, from 1."""
     earlier: tuple[tuple[ReportedAt, ...], ...] = ()
-    """What each earlier incarnation had reported: verdicts about others went by it, and stay."""
+    """Reports of each earlier incarnation: verdicts on other trials used them, and stay."""
     told_after: int = 0
-    """Reports of the sweep that came before its end, once it has ended."""
+    """Number of the sweep's reports before its end, once it has ended."""
     told_at: int = 0
-    """Position of the record that told its end, once one has."""
+    """Position of the record of its end, once there is one."""
     value: float | None = None
-    """Its own, once it has ended and has one."""
+    """Its own value, once it has ended with one."""
     step: int = 0
-    """Where that was reported."""
+    """The step at which that value was reported."""
     reason: str = ""
     message: str = ""
     restarts: int = 0
     duplicate_of: int | None = None
     """The first trial with the same parameters."""
     fallback: str = ""
-    """Why its parameters were drawn by chance although another sampler was wanted."""
+    """Why its parameters were drawn at random in place of the wanted sampler."""
 
     @property
     def open(self) -> bool:
@@ -84,13 +83,13 @@ class TrialView:
 
     @property
     def first(self) -> int:
-        """Its first incarnation: greater than 1 where folders of its number were in use already, by
-        a trial that the log does not know."""
+        """Its first incarnation: greater than 1 if folders of its number were in use by a trial
+        that the log does not know."""
         return self.incarnation - len(self.earlier)
 
     @cached_property
     def values(self) -> dict[int, float]:
-        """For each step what was reported first: what verdicts go by. A restart repeats steps, and
+        """For each step the first reported value, which verdicts use. A restart repeats steps, but
         changes no verdict."""
         found: dict[int, float] = {}
         for (_, step), value in self.curve.items():
@@ -106,9 +105,8 @@ class TrialView:
 
     @property
     def results(self) -> dict[int, float]:
-        """For each step what the surviving attempts reported: what results go by. What an attempt
-        reported beyond the step that a later one went on from has never been, as far as the
-        trained weights are concerned."""
+        """For each step the value from the surviving attempts, which results use. Steps of an
+        attempt beyond the one that a later attempt resumed from are not in the trained weights."""
         found: dict[int, float] = {}
         for (attempt, step), value in sorted(self.curve.items()):
             later = (at for it, at in self.resumed.items() if it > attempt)
@@ -119,7 +117,7 @@ class TrialView:
 
 @dataclass(frozen=True)
 class EndAt:
-    """An End, and where it stands in the log."""
+    """An End, with its position in the log."""
 
     position: int
     record: End
@@ -127,21 +125,21 @@ class EndAt:
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep as its log tells it."""
+    """A sweep as its log shows it."""
 
     position: int = 0
-    """Of the newest record; 0: the log is empty."""
+    """Position of the newest record; 0: the log is empty."""
     sessions: tuple[SweepSession, ...] = ()
     trials: Mapping[int, TrialView] = field(default_factory=dict)
     """By number, from 0, in order and without gaps."""
     study: Mapping[str, Any] = field(default_factory=dict)
-    """What the sampler has to know of itself."""
+    """State of the sampler."""
     reports: int = 0
-    """That counted."""
+    """Number of reports that counted."""
     active: float = 0.0
-    """Seconds that were worked."""
+    """Seconds with trials at work."""
     counted_at: int = 0
-    """Position of the newest record that counted such seconds."""
+    """Position of the newest record that added to `active`."""
     end: EndAt | None = None
 
     @property
@@ -154,7 +152,7 @@ class SweepView:
         return sum(trial.state in states for trial in self.trials.values())
 
     def holds(self, uid: str, token: int) -> bool:
-        """Whether this session has been: it need not be the newest one."""
+        """Whether the log has this session, newest or not."""
         return any((it.uid, it.token) == (uid, token) for it in self.sessions)
 
     def led_by(self, uid: str, token: int) -> bool:
@@ -164,12 +162,12 @@ class SweepView:
 
 
 def fold(records: Iterable[Record], view: SweepView | None = None) -> SweepView:
-    """All of these, after what `view` has seen (default: nothing)."""
+    """The view after these records, starting from `view` (default: empty)."""
     return reduce(apply, records, view or SweepView())
 
 
 def apply(view: SweepView, record: Record) -> SweepView:
-    """What is known once this record, the next one, was read."""
+    """The view after the next record."""
     view = replace(view, position=view.position + 1)
     match record:
         case SweepSession():
@@ -189,7 +187,7 @@ def apply(view: SweepView, record: Record) -> SweepView:
 
 
 def _taken_up(view: SweepView, session: SweepSession) -> SweepView:
-    """The flags hold once, for what was there before; an End is looked at anew."""
+    """Apply the session's flags once, to earlier trials; an End is decided again."""
     if view.holds(session.uid, session.token):
         return view
     trials = {number: _resumed(trial, session) for number, trial in view.trials.items()}
@@ -202,7 +200,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
             trial,
             state="Skipped",
             reason="ResumeUnfinishedFalse",
-            message="it was unfinished, and resume.resumeUnfinished is false",
+            message="the trial was unfinished, and resume.resumeUnfinished is false",
         )
     if trial.state == "Errored" and session.restart_errored:
         return TrialView(
@@ -267,10 +265,10 @@ def _told(view: SweepView, tell: Tell) -> SweepView:
 def on_reports(
     trial: TrialView, reports: Iterable[TrialReport], *, count: int = 0
 ) -> tuple[TrialView, int]:
-    """The trial once these reports of it were read, in order; as it was, if all are late or old.
-    And how many reports of the sweep have counted by then; before, `count` have.
+    """The trial after these reports of it, in order; unchanged if all are late or old. And the
+    number of the sweep's reports that have counted by then; `count` had counted before.
 
-    All at once: each time the trial is made anew its whole curve is copied.
+    Pass all reports at once, since each call copies the trial's whole curve.
     """
     heard, fresh = dict(trial.heard), list[TrialReport]()
     for it in reports:
@@ -278,7 +276,7 @@ def on_reports(
         if not late and it.seq > heard.get(it.attempt, 0):
             heard[it.attempt] = it.seq
             fresh.append(it)
-    if not fresh:  # mostly, where a report is told again: then nothing long is copied
+    if not fresh:  # usual for repeated reports: avoids the long copies
         return trial, count
     resumed, curve, order = dict(trial.resumed), dict(trial.curve), dict(trial.order)
     for place, it in enumerate(fresh, start=count + 1):
@@ -291,7 +289,7 @@ def on_reports(
 
 
 def attempted(trial: TrialView, *, attempt: int, resumed: int) -> TrialView:
-    """The trial once it is known that this attempt went on from step `resumed`; 0: none did."""
+    """The trial with this attempt resumed from step `resumed`; attempt 0: unchanged."""
     if attempt == 0 or attempt in trial.resumed:
         return trial
     return replace(trial, resumed={**trial.resumed, attempt: resumed})
@@ -299,7 +297,7 @@ def attempted(trial: TrialView, *, attempt: int, resumed: int) -> TrialView:
 
 @dataclass(frozen=True)
 class OwnValue:
-    """What a trial counts with."""
+    """The value that counts for a trial."""
 
     value: float
     step: int
@@ -307,23 +305,23 @@ class OwnValue:
 
 @dataclass(frozen=True)
 class Best:
-    """The trial that is ahead, and by what."""
+    """A ranked trial, with the value that counts for it."""
 
     trial: TrialView
     own: OwnValue
 
 
 def own_value(trial: TrialView, objective: Objective) -> OwnValue | None:
-    """What the trial counts with now; None: it has reported nothing that survived.
+    """The value that counts for the trial now; None: no report of it survived.
 
-    With `best` a value that is not a number counts only where there is no other.
+    With `best` a value that is not a number counts only if there is no other.
     """
     results = trial.results
     return own_of(results, objective) if results else None
 
 
 def own_of(results: Mapping[int, float], objective: Objective) -> OwnValue:
-    """What a trial with these results, at least one, counts with."""
+    """The value that counts for a trial with these results, at least one."""
     last = max(results)
     best = objective.best(results.values()) if objective.value == "best" else None
     if best is None:
@@ -332,9 +330,8 @@ def own_of(results: Mapping[int, float], objective: Objective) -> OwnValue:
 
 
 def best(view: SweepView, objective: Objective) -> Best | None:
-    """The best trial, the lowest number among equals; failed, diverged, skipped ones are none.
-
-    A trial that is open counts with what it has reported so far.
+    """The best trial, the lowest number among equals; failed, diverged and skipped ones are left
+    out. An open trial counts with its reports so far.
     """
     return next(iter(ranked(view, objective)), None)
 
@@ -353,7 +350,7 @@ def ranked(view: SweepView, objective: Objective) -> list[Best]:
 
 
 def standing(trial: TrialView, objective: Objective) -> OwnValue | None:
-    """What a trial counts with, ended or not; None: nothing, or no number."""
+    """The value that counts for a trial, ended or not; None: none, or not a number."""
     own = own_value(trial, objective) if trial.open else None
     if trial.value is not None:
         own = OwnValue(trial.value, trial.step)
