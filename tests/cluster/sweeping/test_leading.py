@@ -468,8 +468,8 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
         "False",
         "NoClerk",
         f"the clerk's pod {name} waits: the operator's image cannot be pulled here; if its "
-        "registry needs credentials, spec.run.workers.template must name a Secret of this namespace "
-        'in imagePullSecrets: ImagePullBackOff: Back-off pulling image "ours"',
+        "registry needs credentials, spec.run.workers.template must name a Secret of this "
+        'namespace in imagePullSecrets: ImagePullBackOff: Back-off pulling image "ours"',
     )
 
 
