@@ -94,8 +94,8 @@ class OperatorLine:
         if response.status == GONE:
             raise SweepGone(body.decode(errors="replace"))
         if response.status != 200:
-            said = body.decode(errors="replace")[:500]
-            raise NoOperator(f"the operator answers {response.status}: {said}")
+            text = body.decode(errors="replace")[:500]
+            raise NoOperator(f"the operator answers {response.status}: {text}")
         try:
             return ClerkOrders.from_json(body)
         except MalformedMessage as error:
@@ -114,7 +114,7 @@ class Clerk:
     def __init__(self, folder: RunStore, *, sweep_uid: str) -> None:
         """`folder` is the sweep's folder."""
         self._work = ClerkWork(folder, sweep_uid=sweep_uid)
-        self._said = ""
+        self._last_warning = ""
 
     async def serve(self, line: OperatorLine) -> None:
         """Work and exchange messages without end. Raises SweepGone."""
@@ -125,17 +125,17 @@ class Clerk:
             try:
                 work.hear(await line.ask(work.state(), wait=wait))
             except NoOperator as error:
-                self._say(str(error))
+                self._warn(str(error))
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
-            self._say("")
+            self._warn("")
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Log the text once, not at every try."""
-        if text and text != self._said:
+        if text and text != self._last_warning:
             _log.warning("%s", text)
-        self._said = text
+        self._last_warning = text
 
 
 async def _serve(config: ClerkConfig, folder: RunStore) -> None:
@@ -154,13 +154,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     try:
         config = ClerkConfig.read(os.environ)
-        it = config.storage
-        store = open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region)
+        storage = config.storage
+        store = open_store(storage.uri, endpoint_url=storage.endpoint_url, region=storage.region)
     except (BadConfig, StoreError) as error:
         sys.stderr.write(f"trainrun clerk: {error}\n")
         return 2
     _log.info("the clerk of %s starts", config.sweep)
-    asyncio.run(_serve(config, RunStore(store, it.run_name)))
+    asyncio.run(_serve(config, RunStore(store, storage.run_name)))
     return 0
 
 

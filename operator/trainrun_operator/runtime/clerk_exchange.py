@@ -48,7 +48,7 @@ class ClerkExchange:
         """Length of the log as reported by a clerk; None: not reported yet."""
         self._trouble: ClerkUnknown | None = None
         self._refused_at: float | None = None
-        self._heard_at = self.clock()
+        self._received_at = self.clock()
         self._orders = ClerkOrders()
         self.carried_out: Targets | None = None
         """The newest targets that a clerk has carried out in full."""
@@ -75,7 +75,7 @@ class ClerkExchange:
     @property
     def silent_for(self) -> timedelta:
         """Time since the clerk's last message, or since we began to listen."""
-        return timedelta(seconds=self.clock() - self._heard_at)
+        return timedelta(seconds=self.clock() - self._received_at)
 
     @property
     def refused_for(self) -> timedelta:
@@ -93,8 +93,8 @@ class ClerkExchange:
 
     def hear(self, state: ClerkState) -> None:
         """Take a clerk's message."""
-        before = self._known
-        self._heard_at = self.clock()
+        before = self._reported_state
+        self._received_at = self.clock()
         if self.view.position == state.sent_after and state.records:
             self.view = fold((entry.record for entry in state.records), self.view)
         # A new clerk has read less of the log than an earlier one reported.
@@ -103,10 +103,10 @@ class ClerkExchange:
         if self._trouble is None or self._trouble.reason != REFUSED:
             self._refused_at = None
         elif self._refused_at is None:
-            self._refused_at = self._heard_at
+            self._refused_at = self._received_at
         if state.trouble is None and state.seen == self._orders.digest:
             self.carried_out = self._orders.targets
-        if self._known != before:
+        if self._reported_state != before:
             self.on_news()
 
     async def answer(self, state: ClerkState, *, wait: float) -> ClerkOrders:
@@ -114,7 +114,7 @@ class ClerkExchange:
         follows, or more of its log is wanted."""
         try:
             async with asyncio.timeout(wait):
-                while not self._tells_more(state):
+                while not self._has_news_for(state):
                     await self._turn.wait()
         except TimeoutError:
             pass
@@ -131,10 +131,10 @@ class ClerkExchange:
         self._wake()
 
     @property
-    def _known(self) -> tuple[object, ...]:
+    def _reported_state(self) -> tuple[object, ...]:
         return self.view.position, self._position, self._trouble, self.carried_out
 
-    def _tells_more(self, state: ClerkState) -> bool:
+    def _has_news_for(self, state: ClerkState) -> bool:
         behind = self.view.position < state.position
         return self._closed or behind or self._orders.digest != state.seen
 

@@ -125,7 +125,7 @@ def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
 @dataclass
 class _Folder:
     reports: TrialReports
-    unheard: list[TrialReport] = field(default_factory=list)
+    unrecorded: list[TrialReport] = field(default_factory=list)
     """Reports that the log may lack."""
 
 
@@ -142,8 +142,8 @@ class TrialFolders:
         """All reports of open trials that the log lacks. Raises StoreError."""
         open_trials = [trial for trial in view.trials.values() if trial.open]
         found = [self._read(trial, metric) for trial in open_trials]
-        known = {(trial.number, trial.incarnation) for trial in open_trials}
-        self._folders = {key: it for key, it in self._folders.items() if key in known}
+        open_keys = {(trial.number, trial.incarnation) for trial in open_trials}
+        self._folders = {key: folder for key, folder in self._folders.items() if key in open_keys}
         return tuple(report for reports in found for report in reports)
 
     def complete(self, targets: Targets, view: SweepView) -> Targets:
@@ -153,9 +153,13 @@ class TrialFolders:
 
     def _read(self, trial: TrialView, metric: str) -> list[TrialReport]:
         folder = self._of(trial, metric)
-        folder.unheard += folder.reports.read_on()
-        folder.unheard = [it for it in folder.unheard if it.seq > trial.heard.get(it.attempt, 0)]
-        return folder.unheard
+        folder.unrecorded += folder.reports.read_on()
+        folder.unrecorded = [
+            report
+            for report in folder.unrecorded
+            if report.seq > trial.heard.get(report.attempt, 0)
+        ]
+        return folder.unrecorded
 
     def _of(self, trial: TrialView, metric: str) -> _Folder:
         key = (trial.number, trial.incarnation)

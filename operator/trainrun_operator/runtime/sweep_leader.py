@@ -94,7 +94,7 @@ class SweepLeader(Generic[Seen]):
         """The world triggers `wakeup` on all news."""
         self._world = world
         self._wakeup = wakeup
-        self._shown_at = -inf
+        self._written_at = -inf
         self._refused: dict[str, str] = {}
         """By the name of a run: why it cannot be created."""
 
@@ -118,7 +118,7 @@ class SweepLeader(Generic[Seen]):
             status = self._status(seen, plan)
             if self._is_due(seen, status, plan):
                 await self._world.write(seen, status)
-                self._shown_at = self._wakeup.time()
+                self._written_at = self._wakeup.time()
             self._world.tell(seen, status)
             await self._world.order(seen, plan)
             for action in plan.actions:
@@ -145,7 +145,7 @@ class SweepLeader(Generic[Seen]):
 
     def _with_refusals(self, status: TrainSweepStatus, plan: SweepPlan) -> TrainSweepStatus:
         """Put a run that cannot be created first: it is what the user must know."""
-        wanted = {it.name for it in plan.actions if isinstance(it, CreateTrial)}
+        wanted = {action.name for action in plan.actions if isinstance(action, CreateTrial)}
         self._refused = {name: why for name, why in self._refused.items() if name in wanted}
         if not self._refused:
             return status
@@ -156,7 +156,7 @@ class SweepLeader(Generic[Seen]):
     def _is_due(self, seen: Seen, status: TrainSweepStatus, plan: SweepPlan) -> bool:
         if plan.guarded or notable(status, seen.before):
             return True
-        late = self._wakeup.time() - self._shown_at > DISPLAY_EVERY
+        late = self._wakeup.time() - self._written_at > DISPLAY_EVERY
         return late and status != seen.before
 
     async def _apply(self, seen: Seen, action: TrialAction) -> None:

@@ -36,18 +36,18 @@ class CmaSampler:
     """Asks CMA-ES. It caches the folded distribution, which saves time and changes no answer."""
 
     def __init__(self) -> None:
-        self._kept: _Distribution | None = None
+        self._cached: _Distribution | None = None
 
     def __call__(self, view: SweepView, search: Search) -> Suggestion:
         """Parameters for the next trial. Raises whatever `cmaes` raises."""
         number = view.asked
         ended = in_order(view)
         # Put back only when complete: a half-folded distribution must not be used again.
-        distribution, self._kept = self._kept, None
+        distribution, self._cached = self._cached, None
         if distribution is None or not distribution.is_of(search, ended):
             distribution = _Distribution(search)
         distribution.fold(ended)
-        self._kept = distribution
+        self._cached = distribution
         point = distribution.drawn(number)
 
         def pick(parameter: Parameter) -> Scalar:
@@ -60,11 +60,11 @@ class CmaSampler:
 
 def in_order(view: SweepView) -> list[TrialView]:
     """The trials that CMA-ES learns from, in the order of their ends."""
-    found = [it for it in view.trials.values() if _says_something(it)]
-    return sorted(found, key=lambda it: it.told_at)
+    found = [trial for trial in view.trials.values() if _is_evidence(trial)]
+    return sorted(found, key=lambda trial: trial.told_at)
 
 
-def _says_something(trial: TrialView) -> bool:
+def _is_evidence(trial: TrialView) -> bool:
     """Whether it has succeeded with a value, or was ended early as worse than others."""
     if trial.value is None or math.isnan(trial.value):
         return False
@@ -82,8 +82,8 @@ class _Distribution:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._axes = axes(search.space)
-        self._told: list[TrialView] = []
-        self._begun = 0
+        self._folded: list[TrialView] = []
+        self._restarts = 0
         """How often it has started again."""
         self._cma = self._new(np.full(len(self._axes), 0.5))
 
@@ -93,40 +93,40 @@ class _Distribution:
         same = (one.space, one.seed, one.objective.goal)
         if same != (other.space, other.seed, other.objective.goal):
             return False
-        told = ended[: len(self._told)]
-        return len(told) == len(self._told) and all(map(operator.is_, told, self._told))
+        first = ended[: len(self._folded)]
+        return len(first) == len(self._folded) and all(map(operator.is_, first, self._folded))
 
     def fold(self, ended: list[TrialView]) -> None:
         """Fold each complete block that is new."""
         size = self._cma.population_size
-        while len(ended) - len(self._told) >= size:
-            block = ended[len(self._told) : len(self._told) + size]
+        while len(ended) - len(self._folded) >= size:
+            block = ended[len(self._folded) : len(self._folded) + size]
             self._tell(block)
-            self._told += block
+            self._folded += block
 
     def drawn(self, number: int) -> dict[str, float]:
         """A share of the range for each parameter, for the trial of this number."""
         self._cma.reseed_rng(seed_of(self._search.seed, number))
         names = (name for name, _ in self._axes)
-        point = (min(float(it), BELOW_ONE) for it in self._cma.ask())
+        point = (min(float(share), BELOW_ONE) for share in self._cma.ask())
         return dict(zip(names, point, strict=True))
 
     def _tell(self, block: list[TrialView]) -> None:
         """Only the order of values matters to CMA-ES, so it gets ranks."""
-        points = [self._point(it) for it in self._best_first(block)]
+        points = [self._point(trial) for trial in self._best_first(block)]
         self._cma.tell([(np.array(point), float(at)) for at, point in enumerate(points)])
         if len(set(points)) == 1 or self._cma.should_stop():
-            self._begin_anew()
+            self._restart()
 
     def _best_first(self, block: list[TrialView]) -> Iterable[TrialView]:
         """Sort the block; trials that were ended early come after all others: they were worse."""
         sign = 1 if self._search.objective.goal == "minimize" else -1
-        return sorted(block, key=lambda it: (_ended_early(it), sign * (it.value or 0.0)))
+        return sorted(block, key=lambda trial: (_ended_early(trial), sign * (trial.value or 0.0)))
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Start again from a random point, since the distribution is one point or useless."""
-        self._begun += 1
-        seed, at = self._search.seed, -self._begun  # no trial has a number below 0
+        self._restarts += 1
+        seed, at = self._search.seed, -self._restarts  # no trial has a number below 0
         self._cma = self._new(np.array([share(seed, at, name) for name, _ in self._axes]))
 
     def _new(self, middle: NDArray[np.float64]) -> CMA:
@@ -142,8 +142,8 @@ class _Distribution:
 def axes(space: Iterable[Parameter]) -> list[tuple[str, FloatRange | IntRange]]:
     """What CMA-ES can search: numbers that every trial has, with more than one value."""
     return [
-        (it.name, it.domain)
-        for it in space
-        if isinstance(it.domain, FloatRange | IntRange)
-        if it.domain.low < it.domain.high and not it.when
+        (parameter.name, parameter.domain)
+        for parameter in space
+        if isinstance(parameter.domain, FloatRange | IntRange)
+        if parameter.domain.low < parameter.domain.high and not parameter.when
     ]

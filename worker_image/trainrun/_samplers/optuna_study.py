@@ -59,12 +59,15 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 def frozen(trial: TrialView, space: Iterable[Parameter], labels: Labels) -> FrozenTrial:
     """A trial in Optuna's form, without fixed parameters."""
     state = STATES[trial.state]
-    searched = [it for it in space if it.name in trial.params]
+    searched = [parameter for parameter in space if parameter.name in trial.params]
     return create_trial(
         state=state,
         value=trial.value if state == TrialState.COMPLETE else None,
-        params={it.name: _known(it, trial.params[it.name], labels) for it in searched},
-        distributions={it.name: _distribution(it, labels) for it in searched},
+        params={
+            parameter.name: _label(parameter, trial.params[parameter.name], labels)
+            for parameter in searched
+        },
+        distributions={parameter.name: _distribution(parameter, labels) for parameter in searched},
         intermediate_values=dict(trial.values),
     )
 
@@ -80,7 +83,7 @@ def places(domain: OneOf) -> tuple[int, ...]:
     return tuple(range(len(domain.options)))
 
 
-def _known(parameter: Parameter, value: Scalar, labels: Labels) -> Scalar:
+def _label(parameter: Parameter, value: Scalar, labels: Labels) -> Scalar:
     domain = parameter.domain
     if not isinstance(domain, OneOf):
         return value
@@ -102,23 +105,23 @@ class OptunaSampler:
     """Asks Optuna. It caches trials in Optuna's form, which saves time and changes no answer."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[TrialView, FrozenTrial]] = {}
+        self._cached: dict[int, tuple[TrialView, FrozenTrial]] = {}
 
     def __call__(self, view: SweepView, search: Search) -> Suggestion:
         """Parameters for the next trial. Raises whatever Optuna raises."""
         return _suggested(view, search, [self._of(trial, search) for trial in view.trials.values()])
 
     def _of(self, trial: TrialView, search: Search) -> FrozenTrial:
-        known = self._known.get(trial.number)
-        if known is not None and known[0] is trial:
-            return known[1]
+        cached = self._cached.get(trial.number)
+        if cached is not None and cached[0] is trial:
+            return cached[1]
         made = frozen(trial, search.space, places)
-        made.__class__ = _Kept
-        self._known[trial.number] = (trial, made)
+        made.__class__ = _Unchanging
+        self._cached[trial.number] = (trial, made)
         return made
 
 
-class _Kept(FrozenTrial):
+class _Unchanging(FrozenTrial):
     """A trial that never changes. Optuna's storage deep-copies each trial that it gets, which would
     take most of the time of an answer."""
 
@@ -186,7 +189,7 @@ def write_journal(
             direction=objective.goal,
         )
         study.set_metric_names([objective.metric])
-        study.add_trials([_exported(it, space) for it in view.trials.values()])
+        study.add_trials([_exported(trial, space) for trial in view.trials.values()])
 
 
 def _exported(trial: TrialView, space: tuple[Parameter, ...]) -> FrozenTrial:
@@ -199,13 +202,13 @@ def _exported(trial: TrialView, space: tuple[Parameter, ...]) -> FrozenTrial:
 
 
 def _attributes(trial: TrialView, space: tuple[Parameter, ...]) -> dict[str, Any]:
-    searched = {it.name for it in space}
+    searched = {parameter.name for parameter in space}
     fixed = {name: value for name, value in trial.params.items() if name not in searched}
-    told = {
+    attributes = {
         "trial": trial.number,
         "state": trial.state,
         "reason": trial.reason,
         "message": trial.message,
         "restarts": trial.restarts,
     }
-    return {**told, "fixed": fixed} if fixed else told
+    return {**attributes, "fixed": fixed} if fixed else attributes

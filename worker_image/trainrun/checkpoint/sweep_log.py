@@ -102,10 +102,10 @@ class SweepLog:
                 "version of it; or save the earlier results with `trainrun sweep export "
                 "--before-damage`, and start again with another spec.storage.sweepName"
             )
-        kept = f"{key}.damaged"
-        self.folder.store.put(self.folder.key(kept), data)
+        copy = f"{key}.damaged"
+        self.folder.store.put(self.folder.key(copy), data)
         self.folder.store.put(self.folder.key(key), add_checksum(LogEntry(Reports())))
-        return f"{self.folder.uri}/{kept}"
+        return f"{self.folder.uri}/{copy}"
 
     def append(self, record: Record) -> bool:
         """Write the next record; False: another process was faster, or may have been.
@@ -113,7 +113,7 @@ class SweepLog:
         Raises StoreError: the record may be written even then.
         """
         if isinstance(record, End):
-            self._check_kept()
+            self._check_complete()
         if isinstance(record, Ask):
             record = replace(record, first=self._unused(record.trial))
         return self._log.append(record, add_checksum(LogEntry(record)))
@@ -148,7 +148,7 @@ class SweepLog:
             if not self.append(record):
                 self.read_on()
 
-    def _check_kept(self) -> None:
+    def _check_complete(self) -> None:
         """Refuse to end a search whose log was deleted: records written since lie in a new folder
         without their beginning, and cannot be read.
 
@@ -166,7 +166,7 @@ class SweepLog:
             looked += 1
             found = self.folder.objects(f"{layout.sweep_trial_folder(trial, looked)}/")
             # Each opening that started has claimed a folder, some more than once.
-            claims += sum(f"/{layout.OWNERS}" in it.key and ".json" in it.key for it in found)
+            claims += sum(f"/{layout.OWNERS}" in item.key and ".json" in item.key for item in found)
             if found:
                 first = max(looked, claims) + 1
         return first
@@ -201,11 +201,11 @@ class TrialReports:
     _read: set[str] = field(default_factory=set)
     """Keys of the pieces already read."""
     _resumed: dict[int, int] = field(default_factory=dict)
-    _heard: dict[int, int] = field(default_factory=dict)
+    _counts: dict[int, int] = field(default_factory=dict)
     """Number of reports of each attempt."""
     _ranks: dict[int, int] = field(default_factory=dict)
     """The rank that counts in each attempt."""
-    _found: list[TrialReport] = field(default_factory=list)
+    _pending: list[TrialReport] = field(default_factory=list)
     """Reports from pieces read before the store failed, not returned yet."""
 
     def read_on(self) -> list[TrialReport]:
@@ -222,13 +222,13 @@ class TrialReports:
             data = self.run.store.get(self.run.key(key))
             resumed = self.resumed(attempt)
             self._read.add(key)
-            self._found += self._reports(attempt, resumed, data)
-        found, self._found = self._found, []
+            self._pending += self._reports(attempt, resumed, data)
+        found, self._pending = self._pending, []
         return found
 
     def heard(self, attempt: int) -> int:
         """Number of the newest report read from an attempt; 0: none."""
-        return self._heard.get(attempt, 0)
+        return self._counts.get(attempt, 0)
 
     def resumed(self, attempt: int) -> int:
         """The step that an attempt resumed from; 0: from nothing, or unknown.
@@ -248,13 +248,13 @@ class TrialReports:
         for rank, step, value in values:
             if rank != self._ranks[attempt]:
                 continue
-            self._heard[attempt] = self.heard(attempt) + 1
+            self._counts[attempt] = self.heard(attempt) + 1
             yield TrialReport(
                 trial=self.trial,
                 incarnation=self.incarnation,
                 attempt=attempt,
                 resumed=resumed,
-                seq=self._heard[attempt],
+                seq=self._counts[attempt],
                 step=step,
                 value=written(value),
             )

@@ -163,14 +163,14 @@ def _suggested(view: SweepView, search: Search, suggest: Suggest) -> Suggestion:
     """The parameters; if the sampler fails, this trial's are random, and the sweep continues."""
     if view.asked < len(search.first):
         return by_chance(view, search)
-    said = ""
+    problem = ""
     for _ in range(TRIES):
         try:
             return suggest(view, search)
         # Any exception of a sampler's library: a singular matrix, a bug of one version.
         except Exception as error:  # noqa: BLE001
-            said = f"{type(error).__name__}: {error}"
-    return replace(by_chance(view, search), fallback=f"the sampler has failed: {said}"[:LONGEST])
+            problem = f"{type(error).__name__}: {error}"
+    return replace(by_chance(view, search), fallback=f"the sampler has failed: {problem}"[:LONGEST])
 
 
 def _diverged(trial: TrialView, objective: Objective) -> bool:
@@ -193,8 +193,8 @@ def _ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
         message = f"its {objective.metric} is not a number (step {own.step})"
     else:
         state, reason, message = "Succeeded", "Ended", ""
-    told = _closing(trial, state=state, reason=reason, message=message, own=own)
-    return replace(told, restarts=run.restarts, attempt=run.attempt, resumed=run.resumed)
+    tell = _closing(trial, state=state, reason=reason, message=message, own=own)
+    return replace(tell, restarts=run.restarts, attempt=run.attempt, resumed=run.resumed)
 
 
 def _stopped(

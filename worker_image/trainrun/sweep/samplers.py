@@ -40,11 +40,11 @@ def ask(search: Search, number: int) -> dict[str, Scalar]:
     """
     if search.sampler == "Grid":
         return _grid_point(search, number)
-    said = search.first[number] if number < len(search.first) else {}
+    given = search.first[number] if number < len(search.first) else {}
 
     def pick(parameter: Parameter) -> Scalar:
-        if parameter.name in said:
-            return said[parameter.name]
+        if parameter.name in given:
+            return given[parameter.name]
         return by_lot(parameter, search.seed, number)
 
     return choose(search.space, pick)

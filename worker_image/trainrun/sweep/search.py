@@ -141,7 +141,7 @@ def same(one: Scalar, other: Scalar) -> bool:
 def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
     """Whether two trials have the same parameters for a user."""
     # The fast comparison comes first: a log of 1,000 trials has half a million such pairs.
-    return one == other and all(same(one[it], other[it]) for it in one)
+    return one == other and all(same(one[name], other[name]) for name in one)
 
 
 def _pick(points: tuple[Scalar, ...], share: float) -> Scalar:

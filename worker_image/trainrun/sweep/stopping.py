@@ -63,13 +63,15 @@ def why_ended_early(
             halving = Asha(rule.min_resource, rule.reduction_factor, skipped=bracket)
             if all(at.order <= after for at in _rungs(trial.points, halving)):
                 return ""
-            beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
+            beside = {n: other for n, other in trials.items() if bracket_of(n, rule) == bracket}
             return _halved(beside, trial, halving, objective, after=after)
         case Percentile():
-            found = (_worse(trials, it, rule, objective) for it in _judged(trial, rule, after))
+            found = (
+                _worse(trials, so_far, rule, objective) for so_far in _judged(trial, rule, after)
+            )
             return next(filter(None, found), "")
         case Threshold():
-            found = (_beyond(it[-1], rule, objective) for it in _judged(trial, rule, after))
+            found = (_beyond(so_far[-1], rule, objective) for so_far in _judged(trial, rule, after))
             return next(filter(None, found), "")
 
 
@@ -80,7 +82,9 @@ def _halved(
     trials: Trials, trial: TrialView, rule: Asha, objective: Objective, *, after: int
 ) -> str:
     factor = rule.reduction_factor
-    others = ((*it.earlier, it.points) for it in trials.values() if it.number != trial.number)
+    others = (
+        (*other.earlier, other.points) for other in trials.values() if other.number != trial.number
+    )
     curves = [trial.points, *chain.from_iterable(others)]
     for rung, at in enumerate(_rungs(trial.points, rule)):
         if at.order <= after:
@@ -144,13 +148,17 @@ def _worse(
     trials: Trials, so_far: Sequence[ReportedAt], rule: Percentile, objective: Objective
 ) -> str:
     at = so_far[-1]
-    ended = [it for it in trials.values() if it.state == "Succeeded" and it.told_after < at.order]
+    ended = [
+        other
+        for other in trials.values()
+        if other.state == "Succeeded" and other.told_after < at.order
+    ]
     if not ended or len(ended) < rule.startup_trials:
         return ""
-    best = objective.best(it.value for it in so_far)
+    best = objective.best(earlier.value for earlier in so_far)
     if best is None:
         return f"until step {at.step} its {objective.metric} was not a number"
-    others = [it.values[at.step] for it in ended if at.step in it.values]
+    others = [other.values[at.step] for other in ended if at.step in other.values]
     numbers = sorted(value for value in others if not math.isnan(value))
     if len(others) < rule.min_trials or not numbers:
         return ""

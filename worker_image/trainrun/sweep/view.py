@@ -101,7 +101,7 @@ class TrialView:
         """The same in the order in which they were reported."""
         values = self.values
         found = [ReportedAt(step, values[step], order) for step, order in self.order.items()]
-        return tuple(sorted(found, key=lambda it: it.order))
+        return tuple(sorted(found, key=lambda at: at.order))
 
     @property
     def results(self) -> dict[int, float]:
@@ -109,7 +109,7 @@ class TrialView:
         attempt beyond the one that a later attempt resumed from are not in the trained weights."""
         found: dict[int, float] = {}
         for (attempt, step), value in sorted(self.curve.items()):
-            later = (at for it, at in self.resumed.items() if it > attempt)
+            later = (at for other, at in self.resumed.items() if other > attempt)
             if step <= min(later, default=step):
                 found[step] = value
         return found
@@ -153,12 +153,12 @@ class SweepView:
 
     def holds(self, uid: str, token: int) -> bool:
         """Whether the log has this session, newest or not."""
-        return any((it.uid, it.token) == (uid, token) for it in self.sessions)
+        return any((session.uid, session.token) == (uid, token) for session in self.sessions)
 
     def led_by(self, uid: str, token: int) -> bool:
         """Whether this session is the newest one: the only one that may write."""
         newest = self.sessions[-1:]
-        return any((it.uid, it.token) == (uid, token) for it in newest)
+        return any((session.uid, session.token) == (uid, token) for session in newest)
 
 
 def fold(records: Iterable[Record], view: SweepView | None = None) -> SweepView:
@@ -171,13 +171,13 @@ def apply(view: SweepView, record: Record) -> SweepView:
     view = replace(view, position=view.position + 1)
     match record:
         case SweepSession():
-            return _taken_up(view, record)
+            return _resumed_by(view, record)
         case Ask():
             return _asked(view, record)
         case Reports():
             return _reported(view, record)
         case Tell():
-            return _told(view, record)
+            return _closed(view, record)
         case End():
             fits = view.end is None and bool(view.sessions)
             return replace(view, end=EndAt(view.position, record)) if fits else view
@@ -186,7 +186,7 @@ def apply(view: SweepView, record: Record) -> SweepView:
             return replace(view, end=None) if lifted else view
 
 
-def _taken_up(view: SweepView, session: SweepSession) -> SweepView:
+def _resumed_by(view: SweepView, session: SweepSession) -> SweepView:
     """Apply the session's flags once, to earlier trials; an End is decided again."""
     if view.holds(session.uid, session.token):
         return view
@@ -221,7 +221,9 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
 def _asked(view: SweepView, ask: Ask) -> SweepView:
     if ask.trial != view.asked or not view.sessions:
         return view
-    twins = (it.number for it in view.trials.values() if same_params(it.params, ask.params))
+    twins = (
+        trial.number for trial in view.trials.values() if same_params(trial.params, ask.params)
+    )
     trial = TrialView(
         number=ask.trial,
         params=ask.params,
@@ -236,7 +238,7 @@ def _asked(view: SweepView, ask: Ask) -> SweepView:
 
 def _reported(view: SweepView, record: Reports) -> SweepView:
     trials, count = dict(view.trials), view.reports
-    for number, reports in groupby(record.reports, key=lambda it: it.trial):
+    for number, reports in groupby(record.reports, key=lambda report: report.trial):
         if number in trials:
             trials[number], count = on_reports(trials[number], reports, count=count)
     counted = view.position if record.active > 0 else view.counted_at
@@ -244,7 +246,7 @@ def _reported(view: SweepView, record: Reports) -> SweepView:
     return replace(view, trials=trials, reports=count, active=active, counted_at=counted)
 
 
-def _told(view: SweepView, tell: Tell) -> SweepView:
+def _closed(view: SweepView, tell: Tell) -> SweepView:
     trial = view.trials.get(tell.trial)
     if trial is None or not trial.open or trial.opening != tell.opening or tell.state == "Open":
         return view
@@ -271,19 +273,19 @@ def on_reports(
     Pass all reports at once, since each call copies the trial's whole curve.
     """
     heard, fresh = dict(trial.heard), list[TrialReport]()
-    for it in reports:
-        late = it.incarnation != trial.incarnation or not trial.open
-        if not late and it.seq > heard.get(it.attempt, 0):
-            heard[it.attempt] = it.seq
-            fresh.append(it)
+    for report in reports:
+        late = report.incarnation != trial.incarnation or not trial.open
+        if not late and report.seq > heard.get(report.attempt, 0):
+            heard[report.attempt] = report.seq
+            fresh.append(report)
     if not fresh:  # usual for repeated reports: avoids the long copies
         return trial, count
     resumed, curve, order = dict(trial.resumed), dict(trial.curve), dict(trial.order)
-    for place, it in enumerate(fresh, start=count + 1):
-        curve.setdefault((it.attempt, it.step), float(it.value))
-        order.setdefault(it.step, place)
-        if it.attempt != 0:
-            resumed.setdefault(it.attempt, it.resumed)
+    for place, report in enumerate(fresh, start=count + 1):
+        curve.setdefault((report.attempt, report.step), float(report.value))
+        order.setdefault(report.step, place)
+        if report.attempt != 0:
+            resumed.setdefault(report.attempt, report.resumed)
     after = replace(trial, heard=heard, resumed=resumed, curve=curve, order=order)
     return after, count + len(fresh)
 
@@ -346,7 +348,7 @@ def ranked(view: SweepView, objective: Objective) -> list[Best]:
         and (own := standing(trial, objective)) is not None
     ]
     # Sorting keeps the order of equals.
-    return sorted(found, key=lambda it: sign * it.own.value)
+    return sorted(found, key=lambda ranking: sign * ranking.own.value)
 
 
 def standing(trial: TrialView, objective: Objective) -> OwnValue | None:

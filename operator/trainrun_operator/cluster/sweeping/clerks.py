@@ -43,7 +43,7 @@ class Clerks:
     def __init__(self, around: WorldDependencies, image: ClerkImage) -> None:
         self._around = around
         self._image = image
-        self._seen: dict[str, dict[str, float]] = {}
+        self._running_since: dict[str, dict[str, float]] = {}
         """By the uid of the sweep and of the pod: since when we know that it runs, by our own
         monotonic clock."""
 
@@ -59,9 +59,11 @@ class Clerks:
         ages = self._ages(sweep.metadata.uid, living if wanted else [])
         made_for = clerk_hash(sweep)
         good = [
-            it for it in living if wanted and not _is_lost(it, made_for, exchange, ages.get(it.uid))
+            pod
+            for pod in living
+            if wanted and not _is_lost(pod, made_for, exchange, ages.get(pod.uid))
         ]
-        kept = ""
+        undeleted = ""
         for pod in living:
             if pod in good[:1]:
                 continue
@@ -72,13 +74,13 @@ class Clerks:
             except KubeError as error:
                 if not (wanted and is_refusal(error)):
                     raise  # tried again until it is gone
-                kept = f"the clerk's pod {pod.name} cannot be deleted: {error}"
+                undeleted = f"the clerk's pod {pod.name} cannot be deleted: {error}"
         if not wanted:
             return None
         if good:
             return _why_silent(good[0], _memory(sweep))
-        if kept:
-            return _no_clerk(kept)  # a new pod each time would fill the cluster
+        if undeleted:
+            return _no_clerk(undeleted)  # a new pod each time would fill the cluster
         try:
             await self._create(sweep, next_creation(pods))
         except KubeError as error:
@@ -90,12 +92,12 @@ class Clerks:
 
     def _ages(self, sweep_uid: str, pods: list[PodFact]) -> dict[str, timedelta]:
         """By uid, how long each of these pods has run, as far as we know."""
-        before, now = self._seen.pop(sweep_uid, {}), time.monotonic()
+        before, now = self._running_since.pop(sweep_uid, {}), time.monotonic()
         running = [pod.uid for pod in pods if pod.phase == "Running"]
-        known = {uid: before.get(uid, now) for uid in running}
-        if known:
-            self._seen[sweep_uid] = known
-        return {uid: timedelta(seconds=now - since) for uid, since in known.items()}
+        since_when = {uid: before.get(uid, now) for uid in running}
+        if since_when:
+            self._running_since[sweep_uid] = since_when
+        return {uid: timedelta(seconds=now - since) for uid, since in since_when.items()}
 
     async def _create(self, sweep: TrainSweep, creation: int) -> None:
         around = self._around
@@ -117,7 +119,7 @@ def _is_lost(pod: PodFact, made_for: str, exchange: ClerkExchange, age: timedelt
 
 def is_renewed(refused: timedelta, age: timedelta) -> bool:
     """As for workers that the store refuses: only a new pod sees a changed Secret."""
-    past = [it for it in RENEWED_AFTER if it <= refused.total_seconds()]
+    past = [after for after in RENEWED_AFTER if after <= refused.total_seconds()]
     return bool(past) and age.total_seconds() >= past[-1]
 
 

@@ -75,14 +75,14 @@ class SweepReporter:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._told: SweepView | None = None
+        self._reported: SweepView | None = None
         self._clerk_refused = False
 
     def look(self, raw: Raw, log: SweepView | ClerkUnknown) -> None:
         """Report what is new in the log."""
         if isinstance(log, ClerkUnknown):
             return
-        before, self._told = self._told, log
+        before, self._reported = self._reported, log
         # Records of a log that was not empty at the first look were reported before.
         if before is None and log.position > 0:
             return
@@ -106,13 +106,13 @@ def _news(before: SweepView, now: SweepView) -> Iterator[Event]:
         what = "the sweep starts" if not before.sessions else "the sweep resumes"
         yield Event(type="Normal", reason="TakenUp", message=what)
     for trial in now.trials.values():
-        known = before.trials.get(trial.number)
-        if known is None and trial.fallback:
+        earlier = before.trials.get(trial.number)
+        if earlier is None and trial.fallback:
             message = f"the parameters of trial {trial.number} are random: {trial.fallback}"
             yield Event(type="Warning", reason="SamplerFailed", message=message)
-        if known is None and (moved := displaced(trial)):
+        if earlier is None and (moved := displaced(trial)):
             yield Event(type="Warning", reason="RecordsLost", message=moved)
-        if not trial.open and (known is None or known.open or known.opening != trial.opening):
+        if not trial.open and (earlier is None or earlier.open or earlier.opening != trial.opening):
             yield _ended(trial)
     if now.end is not None and before.end is None:
         end = now.end.record
@@ -170,7 +170,7 @@ class ClusterSweep:
         self._api, self._guard = self.around.cluster.api, self.around.cluster.check_leadership
         self._no_clerk: ClerkUnknown | None = None
         """Why the clerk cannot answer, if its pod shows that."""
-        self._said = ""
+        self._last_error = ""
 
     def seen(self, raw: Raw) -> None:
         """Take the newest version of the object. The cache leaves out older ones, except after a
@@ -292,7 +292,7 @@ class ClusterSweep:
 
     def rest(self, plan: SweepPlan) -> bool:
         """Whether to leave the sweep: one that is over is left until its spec changes."""
-        self._said = ""
+        self._last_error = ""
         return plan.over
 
     def failed(self, error: Exception) -> None:
@@ -301,8 +301,8 @@ class ClusterSweep:
             case Conflict() | NotFound() | StatusUnwritable():
                 pass  # the watch brings the new version, or we no longer lead
             case KubeError():
-                if str(error) != self._said:  # once, not at every try
-                    self._said = str(error)
+                if str(error) != self._last_error:  # once, not at every try
+                    self._last_error = str(error)
                     _log.warning("%s: %s", self._name, error)
             case _:
                 _log.error("%s: a pass failed; retrying", self._name, exc_info=error)

@@ -126,7 +126,7 @@ def sweep_config(sweep: TrainSweep) -> SweepConfig:
 def search_of(spec: TrainSweepSpec) -> Search:
     """The search that the clerk performs."""
     return Search(
-        space=tuple(_parameter(it) for it in spec.space),
+        space=tuple(_parameter(parameter) for parameter in spec.space),
         objective=Objective(**spec.objective.model_dump()),
         sampler=spec.sampler.name,
         seed=spec.sampler.seed,
@@ -160,7 +160,7 @@ def immutable_part(spec: TrainSweepSpec) -> str:
 def space_of(immutable: str) -> tuple[Parameter, ...]:
     """The space, from the output of `immutable_part`."""
     space = json.loads(immutable)["space"]
-    return tuple(_parameter(SearchedParameter.model_validate(it)) for it in space)
+    return tuple(_parameter(SearchedParameter.model_validate(entry)) for entry in space)
 
 
 def objective_of(immutable: str) -> Objective:
@@ -245,7 +245,7 @@ def _handed(sweep: TrainSweep, trial: TrialView) -> dict[str, Any]:
     template = sweep.spec.run.workers.template
     whole = template.as_dict()
     name = template.spec.training.name
-    (container,) = (it for it in whole["spec"]["containers"] if it["name"] == name)
+    (container,) = (entry for entry in whole["spec"]["containers"] if entry["name"] == name)
     ours = {
         variables.TRIAL: str(trial.number),
         variables.PARAMS: json.dumps(dict(trial.params)),

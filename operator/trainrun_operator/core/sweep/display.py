@@ -51,10 +51,10 @@ def sweep_status(
     objective = config.search.objective
     if view.sessions and view.sessions[0].spec != config.immutable:  # the edit is refused
         objective = objective_of(view.sessions[0].spec)
-    said = before if known is None else status_of_log(known, objective, trials=config.trials)
+    base = before if known is None else status_of_log(known, objective, trials=config.trials)
     running = tuple(sorted(run.trial for run in observation.runs if run.live)[:MAX_RUNNING])
     return replace(
-        said,
+        base,
         phase=before.phase if known is None else verdict.phase,
         reason=verdict.reason,
         message=cut(verdict.message, MAX_MESSAGE),
@@ -138,7 +138,7 @@ def _ended(trial: TrialView) -> EndedTrial:
     )
 
 
-_Told = tuple[str, ConditionStatus, str, str]
+_ConditionFields = tuple[str, ConditionStatus, str, str]
 """Type, status, reason, message."""
 TOO_LARGE = "TooLarge"
 """The object is too large to be read; running trials continue."""
@@ -162,31 +162,31 @@ def with_conditions(
 
     A sweep that is over has no ClerkReady, since its clerk is no longer needed.
     """
-    known = {it.type: it for it in before.conditions}
-    told: list[_Told] = [
+    known = {condition.type: condition for condition in before.conditions}
+    wanted: list[_ConditionFields] = [
         (kind, "True" if status.phase == phase else "False", status.reason, status.message)
         for kind, phase in _PHASES
         if status.phase == phase or kind in known
     ]
     if status.phase not in ("Succeeded", "Failed"):
-        told.append(_clerk(clerk))
-    told += _store(clerk, known.get("StorageReady"), over=status.phase in ("Succeeded", "Failed"))
-    told += _health(status, clerk)
-    return tuple(_condition(known.get(it[0]), it, status, now) for it in told)
+        wanted.append(_clerk(clerk))
+    wanted += _store(clerk, known.get("StorageReady"), over=status.phase in ("Succeeded", "Failed"))
+    wanted += _health(status, clerk)
+    return tuple(_condition(known.get(fields[0]), fields, status, now) for fields in wanted)
 
 
 def with_refusal(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition, ...]:
     """The conditions for a spec that cannot be used, with the reason and message of `status`."""
-    before = {it.type: it for it in status.conditions}
+    before = {condition.type: condition for condition in status.conditions}
     before.pop(RECONCILING, None)
     kinds = (TOO_LARGE, STALLED) if status.reason == TOO_LARGE else (STALLED,)
     for kind in kinds:
-        told: _Told = (kind, "True", status.reason, status.message)
-        before[kind] = _condition(before.get(kind), told, status, now)
+        fields: _ConditionFields = (kind, "True", status.reason, status.message)
+        before[kind] = _condition(before.get(kind), fields, status, now)
     return tuple(before.values())
 
 
-def _health(status: TrainSweepStatus, clerk: ClerkUnknown | None) -> tuple[_Told, ...]:
+def _health(status: TrainSweepStatus, clerk: ClerkUnknown | None) -> tuple[_ConditionFields, ...]:
     """As kstatus treats a Job: see `core.run.health`."""
     if status.phase == "Failed":
         return ((STALLED, "True", status.reason, status.message),)
@@ -195,7 +195,7 @@ def _health(status: TrainSweepStatus, clerk: ClerkUnknown | None) -> tuple[_Told
     return ((RECONCILING, "True", status.reason, status.message),)
 
 
-def _clerk(clerk: ClerkUnknown | None) -> _Told:
+def _clerk(clerk: ClerkUnknown | None) -> _ConditionFields:
     if clerk is None:
         return "ClerkReady", "True", "Ready", "the log is known"
     return "ClerkReady", "False", clerk.reason, clerk.message
@@ -203,7 +203,7 @@ def _clerk(clerk: ClerkUnknown | None) -> _Told:
 
 def _store(
     clerk: ClerkUnknown | None, before: Condition | None, *, over: bool
-) -> tuple[_Told, ...]:
+) -> tuple[_ConditionFields, ...]:
     """StorageReady, shown from the first trouble with the store on."""
     if clerk is not None and clerk.reason in OF_THE_STORE and not over:
         return (("StorageReady", "False", clerk.reason, clerk.message),)
@@ -215,14 +215,14 @@ def _store(
 
 
 def _condition(
-    before: Condition | None, told: _Told, status: TrainSweepStatus, now: datetime
+    before: Condition | None, fields: _ConditionFields, status: TrainSweepStatus, now: datetime
 ) -> Condition:
-    kind, said, reason, message = told
-    if before is not None and (before.status, before.reason) == (said, reason):
+    kind, value, reason, message = fields
+    if before is not None and (before.status, before.reason) == (value, reason):
         now = before.last_transition_time
     return Condition(
         type=kind,
-        status=said,
+        status=value,
         reason=reason or "Unknown",
         message=cut(message, MAX_MESSAGE),
         last_transition_time=now,

@@ -42,7 +42,9 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
             f"{log.position}"
         )
         return _wait("Running", "LogBehind", message)
-    newest = max((it.token for it in log.sessions if it.uid == config.uid), default=0)
+    newest = max(
+        (session.token for session in log.sessions if session.uid == config.uid), default=0
+    )
     if newest > config.token:
         message = f"the log has resume.token {newest}, newer than {config.token} in the spec"
         return _wait("Running", "SpecBehind", message)
@@ -55,7 +57,7 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
     if log.end is not None:
         plan = _ended(log, observation, config)
     else:
-        plan = _going_on(log, observation, config, name)
+        plan = _in_progress(log, observation, config, name)
     message = plan.verdict.message + _without_token(log, config)
     return replace(plan, verdict=replace(plan.verdict, message=message))
 
@@ -92,7 +94,7 @@ def _changed(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
 def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
     if (changed := _changed(log, config)) is not None:
         return changed
-    known = any(it.uid == config.uid for it in log.sessions)
+    known = any(session.uid == config.uid for session in log.sessions)
     if config.fail_on_existing and log.sessions and not known:
         return SweepVerdict(
             phase="Failed",
@@ -158,9 +160,9 @@ def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -
     sweep is over only after that, after all ends are in the log, and after surplus runs and
     checkpoints are deleted: operators leave a sweep alone once it is over."""
     assert log.end is not None, "checked by the caller"
-    targets, end = _told(log, observation.runs, config), log.end.record
+    targets, end = _targets_of(log, observation.runs, config), log.end.record
     # Another rule may hold by now, since saved trials have reported more: that changes nothing.
-    now = next((it for it in endings(log, config) if it.reason == end.reason), None)
+    now = next((end_now for end_now in endings(log, config) if end_now.reason == end.reason), None)
     if now is None or now.verdict != end.verdict:
         why = "its spec has changed" if now is None else "a trial has ended with a value since"
         message = f"resumed because {why}; it had ended with: {end.message}"
@@ -179,10 +181,10 @@ def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -
     return SweepPlan(verdict=verdict, targets=targets, actions=actions, over=over)
 
 
-def _going_on(
+def _in_progress(
     log: SweepView, observation: SweepObservation, config: SweepConfig, name: str
 ) -> SweepPlan:
-    runs, targets = observation.runs, _told(log, observation.runs, config)
+    runs, targets = observation.runs, _targets_of(log, observation.runs, config)
     deleted = deletions(log, runs, config)
     if ends := endings(log, config):
         end = ends[0]
@@ -210,13 +212,13 @@ def _going_on(
     )
 
 
-def _told(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Targets:
+def _targets_of(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Targets:
     """What the log should hold of the runs: their ends. The clerk finds their reports itself."""
     mine = _of_open_trials(log, runs)
     return replace(
         _session(config),
         ended=tuple(_end_of(run) for run in mine if run.ended),
-        stopped=tuple(it for it in sorted(config.stopped) if it in log.trials),
+        stopped=tuple(number for number in sorted(config.stopped) if number in log.trials),
         cleared=cleared(log, runs, config),
         asked=log.asked,
     )
@@ -260,7 +262,7 @@ def _at_work(
     log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, slots: Slots
 ) -> SweepVerdict:
     live = sum(run.live for run in runs)
-    left = {it.number for it in log.trials.values() if it.open}
+    left = {trial.number for trial in log.trials.values() if trial.open}
     if left and left <= config.paused and not live and log.asked >= config.trials:
         named = ", ".join(map(str, sorted(left)))
         message = f"all remaining trials are paused: spec.pausedTrials names {named}"

@@ -96,7 +96,7 @@ def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
 
 def _results(view: SweepView, config: SweepConfig) -> int:
     """Number of trials that have ended with a value that can be the best."""
-    return sum(not it.trial.open for it in ranked(view, config.search.objective))
+    return sum(not ranking.trial.open for ranking in ranked(view, config.search.objective))
 
 
 def _because(message: str) -> str:
@@ -159,7 +159,9 @@ def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tu
     """Numbers of the trials whose checkpoints are no longer needed, in order."""
     if config.best_checkpoints is None:
         return ()
-    ended = [it.trial for it in ranked(log, config.search.objective) if not it.trial.open]
+    ended = [
+        ranking.trial for ranking in ranked(log, config.search.objective) if not ranking.trial.open
+    ]
     leading = ended[: config.best_checkpoints]
     kept = {trial.number for trial in leading} | {run.trial for run in runs}
     return tuple(
