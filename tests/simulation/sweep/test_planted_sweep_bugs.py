@@ -153,8 +153,8 @@ def all_trials_are_asked_for_at_once(patch: pytest.MonkeyPatch) -> None:
         targets = replace(plan.targets, asked=config.trials) if more else plan.targets
         return replace(plan, targets=targets)
 
-    real = planner._going_on
-    patch.setattr(planner, "_going_on", eager)
+    real = planner._in_progress
+    patch.setattr(planner, "_in_progress", eager)
 
 
 def time_that_is_spent_ends_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def nobody_says_first_what_is_acted_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def runs_are_suspended_before_the_end_is_recorded(patch: pytest.MonkeyPatch) -> None:
-    real = planner._going_on
+    real = planner._in_progress
 
     def hasty(log: SweepView, observation: Any, config: Any, name: str) -> SweepPlan:
         plan = real(log, observation, config, name)
@@ -178,7 +178,7 @@ def runs_are_suspended_before_the_end_is_recorded(patch: pytest.MonkeyPatch) -> 
         more = planner._suspended(observation.runs) if going else ()
         return replace(plan, actions=(*plan.actions, *more))
 
-    patch.setattr(planner, "_going_on", hasty)
+    patch.setattr(planner, "_in_progress", hasty)
 
 
 def runs_are_deleted_when_they_have_ended(patch: pytest.MonkeyPatch) -> None:
