@@ -165,10 +165,10 @@ def test_a_trial_that_went_on_after_an_error_counts_from_its_end_on() -> None:
     before = ask(view, search)
     again = SweepSession(uid="me", token=1, resume_errored=True)
     view = apply(view, again)
-    assert view.trials[0].told_at == 0
+    assert view.trials[0].ended_at == 0
     assert ask(view, search) == before
     view = apply(view, ended(0, 0.0, opening=2))
-    assert view.trials[0].told_at == view.position
+    assert view.trials[0].ended_at == view.position
     # The ninth value waits for its block.
     assert ask(view, search) == before
 

@@ -229,7 +229,7 @@ class Stopwatch:
         self._running = False
 
     def seconds(self, *, running: bool) -> float:
-        """Seconds measured so far. From now on the watch runs, or stands, by `running`."""
+        """Seconds measured so far. From now on time counts if `running`."""
         now = self._clock()
         if self._running:
             self._seconds += now - self._at

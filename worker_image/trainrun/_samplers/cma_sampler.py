@@ -61,7 +61,7 @@ class CmaSampler:
 def in_order(view: SweepView) -> list[TrialView]:
     """The trials that CMA-ES learns from, in the order of their ends."""
     found = [trial for trial in view.trials.values() if _is_evidence(trial)]
-    return sorted(found, key=lambda trial: trial.told_at)
+    return sorted(found, key=lambda trial: trial.ended_at)
 
 
 def _is_evidence(trial: TrialView) -> bool:

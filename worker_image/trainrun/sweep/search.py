@@ -41,7 +41,7 @@ class FloatRange:
         return tuple(min(self.high, round(self.low + at * self.step, 12)) for at in range(count))
 
     def at(self, share: float) -> Scalar:
-        """The value that stands at this share (0 <= share < 1) of the range."""
+        """The value at this share (0 <= share < 1) of the range."""
         if self.step is not None:
             return _pick(self.points(), share)
         if self.log:
@@ -50,7 +50,7 @@ class FloatRange:
         return _clamp(self.low + share * (self.high - self.low), self.low, self.high)
 
     def share_of(self, value: float) -> float:
-        """Where this value stands in the range, 0 to 1: in the middle of what `at` makes it of."""
+        """The share of this value, 0 to 1: the middle of the shares for which `at` returns it."""
         if self.step is not None:
             return ((value - self.low) / self.step + 0.5) / _count(self.low, self.high, self.step)
         if self.log:
@@ -74,7 +74,7 @@ class IntRange:
         return tuple(range(self.low, self.high + 1, self.step))
 
     def at(self, share: float) -> Scalar:
-        """The value that stands at this share (0 <= share < 1) of the range."""
+        """The value at this share (0 <= share < 1) of the range."""
         if not self.log:
             count = (self.high - self.low) // self.step + 1
             return self.low + int(share * count) * self.step
@@ -82,7 +82,7 @@ class IntRange:
         return int(_clamp(round(math.exp(low + share * (high - low))), self.low, self.high))
 
     def share_of(self, value: float) -> float:
-        """Where this value stands in the range, 0 to 1: in the middle of what `at` makes it of."""
+        """The share of this value, 0 to 1: the middle of the shares for which `at` returns it."""
         if not self.log:
             count = (self.high - self.low) // self.step + 1
             return ((value - self.low) / self.step + 0.5) / count
@@ -100,7 +100,7 @@ class OneOf:
         return self.options
 
     def at(self, share: float) -> Scalar:
-        """The value that stands at this share (0 <= share < 1) of the list."""
+        """The value at this share (0 <= share < 1) of the list."""
         return _pick(self.options, share)
 
 

@@ -63,8 +63,10 @@ def why_ended_early(
             halving = Asha(rule.min_resource, rule.reduction_factor, skipped=bracket)
             if all(at.order <= after for at in _rungs(trial.points, halving)):
                 return ""
-            beside = {n: other for n, other in trials.items() if bracket_of(n, rule) == bracket}
-            return _halved(beside, trial, halving, objective, after=after)
+            bracket_trials = {
+                n: other for n, other in trials.items() if bracket_of(n, rule) == bracket
+            }
+            return _halved(bracket_trials, trial, halving, objective, after=after)
         case Percentile():
             found = (
                 _worse(trials, so_far, rule, objective) for so_far in _judged(trial, rule, after)

@@ -62,7 +62,7 @@ class TrialView:
     """Reports of each earlier incarnation: verdicts on other trials used them, and stay."""
     told_after: int = 0
     """Number of the sweep's reports before its end, once it has ended."""
-    told_at: int = 0
+    ended_at: int = 0
     """Position of the record of its end, once there is one."""
     value: float | None = None
     """Its own value, once it has ended with one."""
@@ -213,7 +213,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
         )
     if trial.state == "Errored" and session.resume_errored:
         fresh: dict[str, Any] = {"value": None, "step": 0, "reason": "", "message": ""}
-        fresh |= {"told_after": 0, "told_at": 0}
+        fresh |= {"told_after": 0, "ended_at": 0}
         return replace(trial, state="Open", opening=trial.opening + 1, restarts=0, **fresh)
     return trial
 
@@ -259,7 +259,7 @@ def _closed(view: SweepView, tell: Tell) -> SweepView:
         message=tell.message,
         restarts=tell.restarts,
         told_after=view.reports,
-        told_at=view.position,
+        ended_at=view.position,
     )
     return replace(view, trials={**view.trials, tell.trial: ended})
 

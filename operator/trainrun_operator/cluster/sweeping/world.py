@@ -250,8 +250,8 @@ class ClusterSweep:
     async def _refuse(self, raw: Raw, before: TrainSweepStatus, why: InvalidSpec) -> None:
         """Report a spec that cannot be used: running trials continue, no trial starts."""
         reason = TOO_LARGE if isinstance(why, TooLarge) else "InvalidSpec"
-        said, generation = cut(str(why), MAX_MESSAGE), raw["metadata"].get("generation", 0)
-        status = replace(before, reason=reason, message=said, observed_generation=generation)
+        message, generation = cut(str(why), MAX_MESSAGE), raw["metadata"].get("generation", 0)
+        status = replace(before, reason=reason, message=message, observed_generation=generation)
         now = datetime.now(UTC).replace(microsecond=0)
         status = replace(status, conditions=with_refusal(status, now=now))
         if status != before:

@@ -80,9 +80,9 @@ class ClerkOrders(_Message):
     @cached_property
     def digest(self) -> str:
         """Identifies the orders, regardless of `known`."""
-        said = wire.encode(self)
-        said.pop("known", None)
-        text = json.dumps(said, separators=(",", ":"), sort_keys=True)
+        orders = wire.encode(self)
+        orders.pop("known", None)
+        text = json.dumps(orders, separators=(",", ":"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @staticmethod
