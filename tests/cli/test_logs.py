@@ -18,7 +18,7 @@ from trainrun.contract import layout
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.log_lines.history import LocalLines
-from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted
+from trainrun_operator.cli.log_lines.line import Gap, Line, LogItem, Wanted
 from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 
@@ -217,12 +217,12 @@ class World:
     def over(self) -> bool:
         return not self.steps
 
-    def followed(self, wanted: Wanted | None = None) -> Iterator[Shown]:
+    def followed(self, wanted: Wanted | None = None) -> Iterator[LogItem]:
         lines = LocalLines(nodes=self.nodes, wanted=wanted or Wanted())
         return lines.follow(over=self.over, pause=self.pause)
 
 
-def texts(shown: Iterator[Shown]) -> list[str]:
+def texts(shown: Iterator[LogItem]) -> list[str]:
     return [
         f"{each.attempt}.{each.rank} {each.text}" if isinstance(each, Line) else each.worker
         for each in shown

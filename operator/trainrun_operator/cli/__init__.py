@@ -14,7 +14,7 @@ import sys
 from trainrun_operator.cli.ctrl_c import leave_at_once
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED
 
-OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
 """What an output fails with that takes no more; other files are named by their errors."""
 
 
@@ -30,16 +30,16 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.errno not in OF_OUTPUT or error.filename is not None:
+        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what waits there goes nowhere
-        _say(f"error: the output cannot be written: {error.strerror}")
+        _print_error(f"error: the output cannot be written: {error.strerror}")
         sys.exit(FAILED)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainrun"):
             raise
         # The package alone is what a worker needs.
-        _say(
+        _print_error(
             f"error: the `trainrun` command needs {error.name}, which is not installed; install "
             "the extra with all that it needs: pip install 'trainrun[operator]'"
         )
@@ -55,6 +55,6 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())

@@ -61,9 +61,9 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     if kind is None:
         raise InvalidSpec(f"{source}: {head[0]} {head[1]} cannot be converted; {named} can")
     document.pop("status", None)
-    beside = [str(other) for other in kinds_in(text) if other not in jobs]
+    others = [str(other) for other in kinds_in(text) if other not in jobs]
     notes = [
-        f"{other} of the same file: not in the TrainRun; apply it as before" for other in beside
+        f"{other} of the same file: not in the TrainRun; apply it as before" for other in others
     ]
     fields = Fields(document)
     try:
@@ -73,19 +73,19 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
         raise InvalidSpec(f"{source}: this is no valid {head[1]}: {error}") from error
     except InvalidSpec as error:
         raise InvalidSpec(f"{source}: {error}") from error
-    made = document_of(metadata, gang, notes, storage=storage)
+    trainrun = document_of(metadata, gang, notes, storage=storage)
     left = [f"{path}: not carried over: {reason(path, kind.settled)}" for path in fields.left()]
-    return Converted(made, [*notes, *left], _problems(made))
+    return Converted(trainrun, [*notes, *left], _problems(trainrun))
 
 
-def _problems(made: dict[str, Any]) -> list[str]:
+def _problems(trainrun: dict[str, Any]) -> list[str]:
     try:
-        run = read(json.loads(json.dumps(made)), TRAINRUN, source="the TrainRun")
+        run = read(json.loads(json.dumps(trainrun)), TRAINRUN, source="the TrainRun")
     except InvalidFile as error:
         return list(error.problems)
     if problem := launching_of(run.spec.workers).problem:
         return [problem]
-    template = made["spec"]["workers"]["template"]
+    template = trainrun["spec"]["workers"]["template"]
     if launcher := hidden_launcher(template):
         problem = (
             f"the container's shell starts {launcher}, once per process: let the command itself "

@@ -15,7 +15,7 @@ from types import FrameType
 
 from trainrun_operator.cli.exit_codes import INTERRUPTED
 
-LOOK_AGAIN = 1.0
+CHECK_EVERY = 1.0
 """Seconds."""
 
 
@@ -48,25 +48,25 @@ def on_interrupt(
     loop = asyncio.get_running_loop()
     asked = False
 
-    def look() -> None:
+    def check() -> None:
         if hopeless():
             at_once()
         else:
-            loop.call_later(LOOK_AGAIN, look)
+            loop.call_later(CHECK_EVERY, check)
 
-    def heard(number: int) -> None:
+    def on_signal(number: int) -> None:
         nonlocal asked
         if not asked:
             asked = True
             interrupted()
-            loop.call_later(patience, look)
+            loop.call_later(patience, check)
         elif number == signal.SIGINT:
             at_once()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Ignored at our start: somebody wants it so (nohup, a job in the background).
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, heard, number)
+            loop.add_signal_handler(number, on_signal, number)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -45,14 +45,14 @@ class PlainLines:
         self._began = time.monotonic()
         self._progress_at = self._began
         self._step = formatting.NO_STEP
-        self._waited_for = ""
+        self._last_message = ""
 
     def emit(self, news: RunNews) -> None:
         """Write the lines that this news deserves."""
         match news:
             case RunEvent(event=event):
                 warning = event.type == "Warning"
-                self._waited_for = event.message
+                self._last_message = event.message
                 self._say(event.reason, event.message, color="yellow" if warning else "green")
             case Output(worker=worker, line=line):
                 self._output(worker, line)
@@ -69,8 +69,8 @@ class PlainLines:
 
     def _passed(self, news: PassEnded) -> None:
         status = news.plan.status
-        if self._verbose and news.plan.message != self._waited_for:
-            self._waited_for = news.plan.message
+        if self._verbose and news.plan.message != self._last_message:
+            self._last_message = news.plan.message
             self._say(news.plan.reason, news.plan.message, color="blue")
         # While the next attempt is prepared the status still shows how far the last one was.
         if status.phase in TRAINS and formatting.step_of(status) not in (
@@ -109,10 +109,10 @@ class JsonLines:
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 self._write({"event": "history", "time": moment.isoformat(), **fields})
             case Output(worker=worker, line=line):
-                told = {"event": "output", "worker": worker, "line": line}
-                self._lines.line(json.dumps(told), source=source_of(worker, line))
+                output = {"event": "output", "worker": worker, "line": line}
+                self._lines.line(json.dumps(output), source=source_of(worker, line))
             case PassEnded():
-                self._tell_recovery(news)
+                self._report_recovery(news)
                 state = _state_of(news)
                 if state != self._state:
                     self._state = state
@@ -123,16 +123,16 @@ class JsonLines:
         data = json_object(status)
         self._write({"event": "status", "exitCode": exit_code, "status": data})
 
-    def _tell_recovery(self, news: PassEnded) -> None:
+    def _report_recovery(self, news: PassEnded) -> None:
         incidents = news.plan.status.incidents
         last = incidents[-1] if incidents else None
         over = last is not None and last.recovery_seconds is not None
-        known = last.attempt if last is not None and over else 0
-        if self._recovered is not None and known > self._recovered and last is not None:
-            told = {"attempt": last.attempt, "seconds": sum(last.stages.values())}
+        newest = last.attempt if last is not None and over else 0
+        if self._recovered is not None and newest > self._recovered and last is not None:
+            total = {"attempt": last.attempt, "seconds": sum(last.stages.values())}
             parts = {"stages": last.stages, "warm": last.warm}
-            self._write({"event": "recovery", "time": news.time.isoformat(), **told, **parts})
-        self._recovered = max(known, self._recovered or 0)
+            self._write({"event": "recovery", "time": news.time.isoformat(), **total, **parts})
+        self._recovered = max(newest, self._recovered or 0)
 
     def _write(self, fields: dict[str, Any]) -> None:
         self._lines.line(json.dumps(fields))
@@ -178,12 +178,13 @@ LEGEND = "s starting   = training   ! told to leave   x lost   · waiting   ✓ 
 
 def ranks_of(seen: PassEnded, *, per_worker: int) -> Iterator[tuple[int, RankState, int | None]]:
     """Each rank that has a worker: what it does, and its step."""
-    newest = {it.slot: it for it in sorted(seen.workers, key=lambda it: it.created_for)}
+    by_creation = sorted(seen.workers, key=lambda worker: worker.created_for)
+    newest = {worker.slot: worker for worker in by_creation}
     for slot, worker in sorted(newest.items()):
         states = rank_states(worker, status=seen.plan.status, per_worker=per_worker)
         steps = worker.agent.steps if worker.agent is not None else ()
-        told = zip(states, chain(steps, repeat(None)), strict=False)
-        for rank, (state, step) in enumerate(told, start=slot * per_worker):
+        pairs = zip(states, chain(steps, repeat(None)), strict=False)
+        for rank, (state, step) in enumerate(pairs, start=slot * per_worker):
             yield rank, state, step
 
 

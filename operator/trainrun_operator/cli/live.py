@@ -65,7 +65,7 @@ class Redrawn(ABC):
         self._live.console.print(f"trainrun: {text}", highlight=False, markup=False)
 
     @property
-    def _lasts(self) -> str:
+    def _elapsed(self) -> str:
         """How long it has been shown: `3:07`."""
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         return f"{minutes}:{seconds:02}"
@@ -102,7 +102,7 @@ class LiveView(Redrawn):
         self._timeline = timeline
         self._per_worker = per_worker
         self._passed: PassEnded | None = None
-        self._happened: deque[tuple[float, RunEvent]] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[tuple[float, RunEvent]] = deque(maxlen=MOST_EVENTS)
         self._output: deque[str] = deque(maxlen=MOST_OUTPUT)
 
     def emit(self, news: RunNews) -> None:
@@ -114,7 +114,7 @@ class LiveView(Redrawn):
         """Take note."""
         match news:
             case RunEvent():
-                self._happened.append((time.monotonic() - self._began, news))
+                self._events.append((time.monotonic() - self._began, news))
             case Output(line=line):
                 if not line.startswith(formatting.AGENT_CHATTER):
                     self._output.append(formatting.printable(line))
@@ -150,7 +150,7 @@ class LiveView(Redrawn):
         return Text.assemble(
             (f" {self._name} ", "bold reverse"),
             (f" {status.phase} ", f"bold {style}"),
-            f" attempt {status.attempt}   {self._lasts}   {formatting.budget_of(status)}",
+            f" attempt {status.attempt}   {self._elapsed}   {formatting.budget_of(status)}",
             no_wrap=True,
         )
 
@@ -170,16 +170,16 @@ class LiveView(Redrawn):
         for rank, state, step in ranks_of(self._passed, per_worker=self._per_worker):
             if rank < MOST_RANKS:
                 shown = Text(state, style=STATE_STYLES.get(state, "yellow"))
-                told = "" if step is None else f"step {step}"
-                table.add_row(f"rank {rank}", shown, told, rows[rank])
+                step_text = "" if step is None else f"step {step}"
+                table.add_row(f"rank {rank}", shown, step_text, rows[rank])
         left = len(rows) - MOST_RANKS
         if left > 0:
             table.add_row(f"and {left} more")
         return table
 
     def _history(self) -> Iterator[Text]:
-        for ago, happened in self._happened:
-            event = happened.event
+        for ago, news in self._events:
+            event = news.event
             style = "yellow" if event.type == "Warning" else "green"
             yield Text.assemble(
                 f" {ago:6.1f}s ", (event.reason, style), f" {event.message}", no_wrap=True

@@ -60,8 +60,8 @@ class LocalRun:
     prepared: Preparation
     stored: StoredRun
     events: EventSink
-    heard: Callable[[AgentState], None] = lambda _state: None
-    """Told every heartbeat."""
+    on_heartbeat: Callable[[AgentState], None] = lambda _state: None
+    """Called with every heartbeat."""
     save_on_interrupt: bool = True
     """Else the first Ctrl-C stops the run at once, as the second one does."""
 
@@ -133,12 +133,12 @@ class LocalRun:
             hopeless=lambda: self._is_hopeless(say),
         )
         async with LocalServer() as server:
-            status = await self.lead_on(server, say=say)
+            status = await self.lead_with(server, say=say)
         if self._refused:
             raise InvalidSpec(self._refused)
         return status
 
-    async def lead_on(self, server: LocalServer, *, say: Callable[[str], None]) -> TrainRunStatus:
+    async def lead_with(self, server: LocalServer, *, say: Callable[[str], None]) -> TrainRunStatus:
         """The same on a server that other runs may share; signals are the caller's."""
         wakeup = Wakeup()
         world = self._world = self._make_world(server, wakeup)
@@ -148,7 +148,7 @@ class LocalRun:
             run_uid=self.stored.uid,
             on_news=wakeup.now,
             on_progress=wakeup.soon,
-            on_heartbeat=self._hear,
+            on_heartbeat=self._on_heartbeat,
             secret=self.prepared.place.read_secret(),
         )
         server.add(agents)
@@ -197,10 +197,10 @@ class LocalRun:
             say(f"stopping without saving: {why}. {done_again(self._world.status).capitalize()}")
         return bool(why)
 
-    def _hear(self, state: AgentState) -> None:
+    def _on_heartbeat(self, state: AgentState) -> None:
         if self._world is not None:
             self._world.heartbeat(state)
-        self.heard(state)
+        self.on_heartbeat(state)
 
     # ------------------------------------------------------------------------- composition
 

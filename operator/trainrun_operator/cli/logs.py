@@ -14,7 +14,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.finding import FILES, find_run
 from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_slots
-from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
+from trainrun_operator.cli.log_lines.line import Line, LogItem, Printer, Wanted
 from trainrun_operator.cli.sources import (
     ClusterSource,
     RunState,
@@ -39,7 +39,7 @@ def logs(
     source = find_run(where, **place)
     state = source.known_state()
     if not follow or (state is not None and _over(state)):
-        shown = _history(source, state, wanted, generation)
+        items = _history(source, state, wanted, generation)
     elif isinstance(source, ClusterSource):
         _follow_cluster(source, wanted, printer)
         return
@@ -49,9 +49,9 @@ def logs(
             "ended: to follow a run give its YAML file, or its name in the cluster"
         )
     else:
-        shown = _follow_local(source, wanted)
-    for each in shown:
-        printer.show(each)
+        items = _follow_local(source, wanted)
+    for item in items:
+        printer.show(item)
 
 
 def _over(state: RunState) -> bool:
@@ -64,7 +64,7 @@ def _over(state: RunState) -> bool:
 
 def _history(
     source: Source, state: RunState | None, wanted: Wanted, generation: int | None
-) -> Iterator[Shown]:
+) -> Iterator[LogItem]:
     run: RunStore | None = None
     slots: dict[int, list[int]] = {}
     claimed: tuple[int, ...] = ()
@@ -86,19 +86,19 @@ def _history(
         wanted=wanted,
     )
     some = lines = False
-    for shown in history.shown():
-        some, lines = True, lines or isinstance(shown, Line)
-        yield shown
+    for item in history.items():
+        some, lines = True, lines or isinstance(item, Line)
+        yield item
     if not some and not claimed and state is None:
         raise nothing_of(source)
     if not lines:
         attempts = max((*claimed, *slots), default=0)
-        _check_asked(wanted, state, attempts=attempts, size=history.size)
+        _check_wanted(wanted, state, attempts=attempts, size=history.size)
     if not some:
         click.echo("no such lines are there", err=True)
 
 
-def _check_asked(wanted: Wanted, state: RunState | None, *, attempts: int, size: int) -> None:
+def _check_wanted(wanted: Wanted, state: RunState | None, *, attempts: int, size: int) -> None:
     """Raises UnknownRun for an attempt or ranks that the run has not."""
     record = state.status.start_record if state is not None else None
     if record is not None:
@@ -129,7 +129,7 @@ def _of_pods(source: ClusterSource, wanted: Wanted) -> Iterable[Line]:
 # -------------------------------------------------------------------------------- what comes
 
 
-def _follow_local(source: Source, wanted: Wanted) -> Iterator[Shown]:
+def _follow_local(source: Source, wanted: Wanted) -> Iterator[LogItem]:
     if not source.place.status.exists():
         click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
 

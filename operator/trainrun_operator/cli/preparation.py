@@ -165,7 +165,7 @@ def open_run(prepared: Preparation) -> Opened:
             return Opened(stored=stored)
         # Another TrainRun of this file, as after deleting and applying it in a cluster.
         file.path.unlink()
-        return Opened(stored=file.create(spec), remark=_anew(stored.status))
+        return Opened(stored=file.create(spec), remark=_fresh_start_remark(stored.status))
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
     why = raised(stored.status, config_of(prepared.run), generation=stored.generation)
@@ -192,9 +192,9 @@ def _run_folder(prepared: Preparation) -> Path | None:
     return Path(unquote(parts.path)) / prepared.name if parts.scheme == "file" else None
 
 
-def _anew(status: TrainRunStatus) -> str:
-    kept = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
-    return f"the run has succeeded before{kept}. A new one begins from nothing (onExisting)"
+def _fresh_start_remark(status: TrainRunStatus) -> str:
+    saved = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
+    return f"the run has succeeded before{saved}. A new one begins from nothing (onExisting)"
 
 
 def _remark(status: TrainRunStatus, *, why: str) -> str:

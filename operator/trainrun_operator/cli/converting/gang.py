@@ -68,7 +68,7 @@ def reason(path: str, settled: Mapping[str, str]) -> str:
     return next(found, "a TrainRun has no such field")
 
 
-def said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def non_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Without what says nothing."""
     return {name: value for name, value in fields.items() if value}
 
@@ -103,7 +103,7 @@ def metadata_of(fields: Fields, notes: list[str]) -> dict[str, Any]:
     for name in [name for name in annotations if name.startswith(JOBSETS)]:
         del annotations[name]
         notes.append(f"metadata.annotations[{name}]: write affinity into workers.template")
-    return said({**metadata, "labels": labels, "annotations": annotations})
+    return non_empty({**metadata, "labels": labels, "annotations": annotations})
 
 
 def document_of(
@@ -135,7 +135,7 @@ def document_of(
         "ttlAfterFinished": _duration(gang.ttl),
         "suspend": gang.suspend,
     }
-    return {**TRAINRUN.head(), "metadata": dict(metadata), "spec": said(spec)}
+    return {**TRAINRUN.head(), "metadata": dict(metadata), "spec": non_empty(spec)}
 
 
 def _duration(seconds: int | None) -> str | None:
@@ -164,7 +164,7 @@ def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
     if bare := without_shell(training, notes):
         training["command"] = bare
         training.pop("args", None)
-    return said({"metadata": said(template.get("metadata") or {}), "spec": spec})
+    return non_empty({"metadata": non_empty(template.get("metadata") or {}), "spec": spec})
 
 
 GPU = "nvidia.com/gpu"
@@ -234,12 +234,12 @@ def hidden_launcher(template: Mapping[str, Any]) -> str:
     return found[0] if found else ""
 
 
-def unfilled(template: Mapping[str, Any], said: Sequence[str]) -> list[str]:
+def unfilled(template: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """What the container that trains reads, in these words or its variables, and another operator
     would have filled."""
     env = str(training_container(template).get("env"))
     read = [name for name in _READ.findall(env) if f"'{name}'" not in str(template.get("metadata"))]
-    found = _FILLED.findall(" ".join((*said, env)))
+    found = _FILLED.findall(" ".join((*words, env)))
     return [
         f"{name}: its operator fills it, and here nothing does; each process has RANK, NODE_RANK, "
         "WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, for the script or a shell "

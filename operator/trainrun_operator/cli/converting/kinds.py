@@ -14,9 +14,9 @@ from trainrun_operator.cli.converting.gang import (
     RESTARTS,
     Fields,
     Gang,
+    non_empty,
     processes_of,
     reason,
-    said,
     template_of,
 )
 
@@ -132,7 +132,7 @@ def _template(fields: Fields) -> dict[str, Any]:
                 "the file first"
             )
     resources = fields.take("spec.trainer.resourcesPerNode")
-    container = said({"name": WORKER_CONTAINER, **trainer, "resources": resources})
+    container = non_empty({"name": WORKER_CONTAINER, **trainer, "resources": resources})
     return {"spec": {"containers": [container]}}
 
 

@@ -115,7 +115,7 @@ class Trial:
             prepared=prepared,
             stored=open_run(prepared).stored,
             events=Fanout([]),
-            heard=self._watcher.hear,
+            on_heartbeat=self._watcher.hear,
             save_on_interrupt=False,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import click
 
-from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted, WorkerOutput
+from trainrun_operator.cli.log_lines.line import Line, LogItem, Wanted, WorkerOutput
 from trainrun_operator.cli.sources import ClusterSource
 from trainrun_operator.worlds.kubernetes.pod_logs import (
     MAX_PODS,
@@ -25,7 +25,7 @@ from trainrun_operator.worlds.kubernetes.pod_logs import (
 
 MOST_LINES = 2000
 """Lines of each pod that are read where nobody follows."""
-FOR_EVER = 1 << 60
+ANY_ATTEMPT = 1 << 60
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,21 +50,21 @@ class ClusterLines:
         kept = self.wanted.last(found)
         yield from sorted(kept, key=lambda line: (line.attempt or 0, line.moment))
 
-    def follow(self, show: Callable[[Shown], None]) -> None:
+    def follow(self, show: Callable[[LogItem], None]) -> None:
         """Show what there is, and what comes, until the run has ended. Raises as `history`."""
 
-        def event(told: PodEvent) -> None:
-            output = self._outputs.setdefault(told.pod.name, WorkerOutput(worker=told.pod.name))
-            found: Iterable[Shown]
-            if isinstance(told, PodPast):
-                found = self.wanted.of(self._attributed(output, told.lines))
-            elif isinstance(told, PodLine):
-                found = self.wanted.of(_lines(output, [told]))
+        def show_event(event: PodEvent) -> None:
+            output = self._outputs.setdefault(event.pod.name, WorkerOutput(worker=event.pod.name))
+            found: Iterable[LogItem]
+            if isinstance(event, PodPast):
+                found = self.wanted.of(self._attributed(output, event.lines))
+            elif isinstance(event, PodLine):
+                found = self.wanted.of(_lines(output, [event]))
             else:
-                lost = output.lost(FOR_EVER)
-                found = (it for it in lost if self.wanted.attempt in (None, it.attempt))
-            for each in found:
-                show(each)
+                gaps = output.lost(ANY_ATTEMPT)
+                found = (gap for gap in gaps if self.wanted.attempt in (None, gap.attempt))
+            for item in found:
+                show(item)
 
         asyncio.run(
             follow_pods(
@@ -74,7 +74,7 @@ class ClusterLines:
                 wanted=self._has,
                 tail=self.wanted.tail,
                 too_many=_too_many,
-                show=event,
+                show=show_event,
             )
         )
 
@@ -101,8 +101,8 @@ class ClusterLines:
         ]
 
 
-def _lines(output: WorkerOutput, told: Iterable[PodLine]) -> Iterator[Line]:
-    return filter(None, (output.line(line.text, moment_of(line.stamp)) for line in told))
+def _lines(output: WorkerOutput, lines: Iterable[PodLine]) -> Iterator[Line]:
+    return filter(None, (output.line(line.text, moment_of(line.stamp)) for line in lines))
 
 
 def _too_many(pods: int) -> None:

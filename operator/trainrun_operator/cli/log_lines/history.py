@@ -21,7 +21,7 @@ from pathlib import Path
 from trainrun.checkpoint.logs import KEPT_ATTEMPTS, RankLog, WorkerLog, read_logs, stored_logs
 from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.cli.formatting import counted, named
-from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted, WorkerOutput
+from trainrun_operator.cli.log_lines.line import Gap, Line, LogItem, Wanted, WorkerOutput
 from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 
@@ -43,43 +43,44 @@ class History:
     size: int = 0
     """Ranks, as far as what was read tells; 0: not known."""
     _live: dict[int | None, list[Line]] = field(default_factory=lambda: defaultdict(list))
-    _told: set[tuple[int, int]] = field(default_factory=set)
+    _complete: set[tuple[int, int]] = field(default_factory=set)
     """Attempt and rank of which all that is stored was shown."""
 
-    def shown(self) -> Iterator[Shown]:
+    def items(self) -> Iterator[LogItem]:
         """Everything. Raises StoreError."""
         for line in self.live:
             self._live[line.attempt].append(line)
         numbers = {n for n in self._live if n is not None} | {*self.claimed, *self.slots}
         oldest = max(numbers, default=0) - KEPT_ATTEMPTS + 1
-        if gone := sorted(n for n in numbers if n < oldest and n not in self.slots):
-            yield from self._deleted(gone)
-        for attempt in sorted(numbers - set(gone)):
+        if deleted := sorted(n for n in numbers if n < oldest and n not in self.slots):
+            yield from self._deleted(deleted)
+        for attempt in sorted(numbers - set(deleted)):
             if self.wanted.attempt in (None, attempt):
                 yield from self._of(attempt)
         yield from self._live[None]
 
-    def _of(self, attempt: int) -> Iterator[Shown]:
+    def _of(self, attempt: int) -> Iterator[LogItem]:
         live = self._live[attempt]
         if self.run is not None:
             yield from self._stored(self.run, attempt)
-        yield from (line for line in live if (attempt, line.rank) not in self._told)
+        yield from (line for line in live if (attempt, line.rank) not in self._complete)
         if self.run is not None and attempt != self.running:
             for text in self._lost(self.run, attempt, {line.rank for line in live}):
                 yield Gap(attempt=attempt, text=text)
 
-    def _stored(self, run: RunStore, attempt: int) -> Iterator[Shown]:
+    def _stored(self, run: RunStore, attempt: int) -> Iterator[LogItem]:
         """In the order of time, what is missing first."""
         slots = self.slots.get(attempt, ())
         lines: list[Line] = []
-        for slot, log in zip(slots, read_logs(run, [(attempt, it) for it in slots]), strict=True):
+        logs = read_logs(run, [(attempt, slot) for slot in slots])
+        for slot, log in zip(slots, logs, strict=True):
             if log is None:
                 yield Gap(attempt=attempt, text=f"what slot {slot} has stored cannot be read")
                 continue
             self.size = max(self.size, log.workers * len(log.ranks))
             for rank in log.ranks:
                 if self.wanted.has(attempt, [rank.rank]):
-                    self._told.add((attempt, rank.rank))
+                    self._complete.add((attempt, rank.rank))
                     lines += _lines(log, rank)
                     yield from self._dropped(log, rank)
         lines.sort(key=lambda line: line.moment)
@@ -150,9 +151,9 @@ def _moment(begun: str, at: float) -> datetime | None:
         return None
 
 
-LOOK = 0.2
+CHECK_EVERY = 0.2
 """Seconds between two looks at files that are followed."""
-QUIET_LOOKS = 5
+QUIET_CHECKS = 5
 """Looks without a new line after which a worker of an attempt that is over counts as lost."""
 MOST_LINES = 2000
 """Of each rank in each attempt that are shown where nobody follows, as many as a storage has."""
@@ -228,10 +229,10 @@ class LocalLines:
         """Workers that an attempt which is over has lost; `over`: so is the run."""
         newest = max((file.output.attempt or 0 for file in self._files.values()), default=0)
         for file in self._files.values():
-            if over or file.quiet >= QUIET_LOOKS:
+            if over or file.quiet >= QUIET_CHECKS:
                 yield from file.output.lost(newest if over else newest - 1)
 
-    def history(self) -> Iterator[Shown]:
+    def history(self) -> Iterator[LogItem]:
         """All that there is now: the wanted lines of each rank, by attempt."""
         tail = MOST_LINES if self.wanted.tail is None else min(self.wanted.tail, MOST_LINES)
         lines = replace(self.wanted, tail=tail).last(chain(self.new(), self.rest()))
@@ -239,7 +240,7 @@ class LocalLines:
 
     def follow(
         self, *, over: Callable[[], bool], pause: Callable[[float], None] = time.sleep
-    ) -> Iterator[Shown]:
+    ) -> Iterator[LogItem]:
         """What there is, and what comes, until the run is `over`."""
         # All of it goes through as it is read; an end of it has to be looked for first.
         yield from self.new() if self.wanted.tail is None else self.wanted.last(self.new())
@@ -249,6 +250,6 @@ class LocalLines:
             if ends and all(file.quiet for file in self._files.values()):
                 break
             yield from self.lost(over=False)
-            pause(LOOK)
+            pause(CHECK_EVERY)
         yield from self.rest()
         yield from self.lost(over=True)

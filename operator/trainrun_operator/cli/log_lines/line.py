@@ -53,7 +53,7 @@ class Gap:
     worker: str = ""
 
 
-Shown = Line | Gap
+LogItem = Line | Gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,25 +151,25 @@ class Printer:
         self._as_json = as_json
         self._color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
-    def show(self, shown: Shown) -> None:
+    def show(self, item: LogItem) -> None:
         """Print it at once."""
-        click.echo(self._object(shown) if self._as_json else self._text(shown))
+        click.echo(self._object(item) if self._as_json else self._text(item))
 
-    def _text(self, shown: Shown) -> str:
-        attempt = "?" if shown.attempt is None else shown.attempt
-        if isinstance(shown, Line):
-            head = f"[attempt {attempt} rank {shown.rank}]"
-            color = COLORS[shown.rank % len(COLORS)]
-            text = printable(masked(shown.text))
+    def _text(self, item: LogItem) -> str:
+        attempt = "?" if item.attempt is None else item.attempt
+        if isinstance(item, Line):
+            head = f"[attempt {attempt} rank {item.rank}]"
+            color = COLORS[item.rank % len(COLORS)]
+            text = printable(masked(item.text))
             return f"{click.style(head, fg=color) if self._color else head} {text}"
-        worker = f" {shown.worker}" if shown.worker else ""
-        text = f"[attempt {attempt}{worker}] -- {shown.text} --"
+        worker = f" {item.worker}" if item.worker else ""
+        text = f"[attempt {attempt}{worker}] -- {item.text} --"
         return click.style(text, fg="yellow") if self._color else text
 
-    def _object(self, shown: Shown) -> str:
-        worker = {"worker": shown.worker} if shown.worker else {}
-        if isinstance(shown, Gap):
-            return json.dumps({"attempt": shown.attempt, **worker, "missing": shown.text})
-        time = {"time": shown.time.isoformat(timespec="milliseconds")} if shown.time else {}
-        told = {"attempt": shown.attempt, "rank": shown.rank, **worker, **time}
-        return json.dumps({**told, "text": masked(shown.text)})
+    def _object(self, item: LogItem) -> str:
+        worker = {"worker": item.worker} if item.worker else {}
+        if isinstance(item, Gap):
+            return json.dumps({"attempt": item.attempt, **worker, "missing": item.text})
+        time = {"time": item.time.isoformat(timespec="milliseconds")} if item.time else {}
+        head = {"attempt": item.attempt, "rank": item.rank, **worker, **time}
+        return json.dumps({**head, "text": masked(item.text)})

@@ -67,8 +67,8 @@ def _writing(option: str, file: Path) -> Iterator[None]:
 def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
     """A row for each trial; the value as `sweep trials` tells it, and nothing where there is
     none. Floats are exact."""
-    searched = [it.name for it in sweep.space]
-    fixed = [name for it in sweep.view.trials.values() for name in it.params]
+    searched = [parameter.name for parameter in sweep.space]
+    fixed = [name for trial in sweep.view.trials.values() for name in trial.params]
     names = list(dict.fromkeys([*searched, *fixed]))
     table = csv.writer(stream, lineterminator="\n")
     table.writerow([*OWN, *(_column(name) for name in names)])

@@ -68,14 +68,14 @@ def _lead(prepared: SweepPreparation, options: RunOptions) -> int:
         lines.finish(status, exit_code=code)
         return code
     objective = search_of(prepared.sweep.spec).objective
-    status = _shown(prepared, options)
+    status = _run_for_people(prepared, options)
     click.echo("")
     for line in summary(prepared.name, status, objective, continue_with=options.command):
         click.echo(line)
     return _exit_code(status)
 
 
-def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
+def _run_for_people(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
     objective = search_of(prepared.sweep.spec).objective
     if not options.drawn:
         color, verbose = options.colored, options.verbose
@@ -120,9 +120,9 @@ class LocalSweep:
         self._config = prepared.config(uid)
         self._sink = sink
         self._work = ClerkWork(prepared.folder, sweep_uid=uid)
-        self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
+        self._log: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._carried_out: Targets | None = None
-        self._told: SweepView | None = None
+        self._reported: SweepView | None = None
         """What was told of so far; None: nothing."""
         self._wakeup = Wakeup()
         self._server = LocalServer()
@@ -130,7 +130,7 @@ class LocalSweep:
             prepared=prepared, server=self._server, sink=sink, wake=self._wakeup.now
         )
         self._interrupted = self._abandoned = False
-        self._stirred = False
+        self._changed = False
         """The pass that is made has changed something, or found the file changed."""
         self._at_work = False
         """So it was for the pass that is made: what they report last is read by a later one."""
@@ -167,16 +167,16 @@ class LocalSweep:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[SweepSeen]:
         """What the log and the folders of the runs say."""
-        self._stirred = await self._look_at_file()
-        if isinstance(self._known, SweepView):
-            self._trials.find(self._known)
+        self._changed = await self._look_at_file()
+        if isinstance(self._log, SweepView):
+            self._trials.find(self._log)
         self._trials.check()
         self._at_work = bool(self._trials.working)
         yield SweepSeen(
             name=self._prepared.sweep.metadata.name,
             config=self._config,
             observation=SweepObservation(
-                log=self._known,
+                log=self._log,
                 acted_on=self.status.position,
                 runs=self._trials.seen(),
                 carried_out=self._carried_out,
@@ -197,7 +197,7 @@ class LocalSweep:
         """Do the clerk's work here and now."""
         working, spec = bool(self._trials.working), self._prepared.sweep.spec.to_json_object()
         self._work.hear(ClerkOrders(spec=spec, targets=plan.targets, working=working))
-        self._stirred |= await self._settle()
+        self._changed |= await self._settle()
 
     async def apply(self, _seen: SweepSeen, action: TrialAction) -> str:
         """Nothing is refused. Raises TrainRunError, OSError."""
@@ -205,7 +205,7 @@ class LocalSweep:
             case CreateTrial() | SuspendTrial(suspend=False) if self._interrupted:
                 pass  # its user has wanted to stop since it was decided
             case _:
-                self._stirred |= self._trials.apply(action)
+                self._changed |= self._trials.apply(action)
         return ""
 
     def rest(self, _plan: SweepPlan) -> bool:
@@ -213,15 +213,15 @@ class LocalSweep:
         trials = self._trials
         if self._abandoned and not trials.working:
             return True  # what they have reported last is read by whoever goes on
-        if self._stirred:
+        if self._changed:
             self._wakeup.now()
             return False
         busy = self._at_work or bool(trials.working)
-        if not busy and (self._interrupted or isinstance(self._known, SweepView)):
+        if not busy and (self._interrupted or isinstance(self._log, SweepView)):
             return True
-        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
-        if said := self._trouble.news(unknown, settled=self._settled):
-            self._sink.say(said)
+        unknown = self._log.message if isinstance(self._log, ClerkUnknown) else ""
+        if message := self._trouble.news(unknown, settled=self._settled):
+            self._sink.say(message)
         if busy:
             self._wakeup.after(READ_EVERY)
         return False
@@ -255,32 +255,32 @@ class LocalSweep:
         try:
             await asyncio.to_thread(self._work.do)
         except StoreError as error:
-            self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
+            self._log = ClerkUnknown(reason="StorageUnavailable", message=str(error))
             self._settled = False
             return False
-        self._known, targets = self._work.view, self._work.orders.targets
+        self._log, targets = self._work.view, self._work.orders.targets
         self._settled = targets is not None
         self._carried_out = targets or self._carried_out
-        self._tell()
+        self._report_ended()
         return (self._work.view.position, self._cleared) != before
 
     @property
     def _cleared(self) -> tuple[int, ...]:
         return () if self._carried_out is None else self._carried_out.cleared
 
-    def _tell(self) -> None:
+    def _report_ended(self) -> None:
         """Tell of trials that have ended, but for those that had before, and of parameters that
         the sampler did not choose."""
-        before, self._told = self._told, self._work.view
+        before, self._reported = self._reported, self._work.view
         if before is None:
             return
         for trial in self._work.view.trials.values():
-            known = before.trials.get(trial.number)
-            if known is None and trial.fallback:
+            old = before.trials.get(trial.number)
+            if old is None and trial.fallback:
                 self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
-            if known is None and (moved := displaced(trial)):
+            if old is None and (moved := displaced(trial)):
                 self._sink.say(moved)
-            if trial.open or (known and not known.open and known.opening == trial.opening):
+            if trial.open or (old and not old.open and old.opening == trial.opening):
                 continue
             first = best(self._work.view, self._config.search.objective)
             leads = first is not None and first.trial.number == trial.number
@@ -294,7 +294,7 @@ class LocalSweep:
         self._sink.say("saving all trials and stopping; press Ctrl-C again to stop at once")
 
     def _is_hopeless(self) -> bool:
-        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
+        unknown = self._log.message if isinstance(self._log, ClerkUnknown) else ""
         if why := unknown or self._trials.storage_trouble:
             self._sink.say(f"stopping without saving: {why}")
         return bool(why)
@@ -312,14 +312,14 @@ class StorageTrouble:
     """
 
     def __init__(self) -> None:
-        self._said = ""
+        self._reported = ""
 
     def news(self, trouble: str, *, settled: bool) -> str:
         """What to say now, or nothing; `trouble` is empty where nothing stands in the way, and
         `settled` tells that the log was brought to what is wanted."""
         if not trouble and not settled:
             return ""
-        before, self._said = self._said, trouble
+        before, self._reported = self._reported, trouble
         if trouble in ("", before):
             return ""
         return f"the sweep waits for its storage, trials go on: {trouble}"

@@ -61,7 +61,7 @@ class Order:
     def open(self) -> tuple[int, ...]:
         """Those that have not ended, or are not known yet."""
         known = self.known.trials
-        return tuple(it for it in self.trials if it not in known or known[it].open)
+        return tuple(n for n in self.trials if n not in known or known[n].open)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +101,19 @@ def paused(order: Order) -> SweepEdit:
     if not order.trials:
         return SweepEdit(changed={"suspend": True}, outcome="all trials are to be saved and wait")
     _refuse_stopped(order, "paused")
-    wanted = (*spec.paused_trials, *(it for it in order.open if it not in spec.paused_trials))
-    return SweepEdit(changed={"pausedTrials": wanted}, outcome=_said(order.open, "paused"))
+    wanted = (*spec.paused_trials, *(n for n in order.open if n not in spec.paused_trials))
+    return SweepEdit(changed={"pausedTrials": wanted}, outcome=_outcome(order.open, "paused"))
 
 
 def stopped(order: Order) -> SweepEdit:
     """Ended for good."""
     spec = order.sweep.spec
-    wanted = (*spec.stopped_trials, *(it for it in order.open if it not in spec.stopped_trials))
+    wanted = (*spec.stopped_trials, *(n for n in order.open if n not in spec.stopped_trials))
     changed: dict[str, FieldValue] = {
-        "pausedTrials": tuple(it for it in spec.paused_trials if it not in wanted),
+        "pausedTrials": tuple(n for n in spec.paused_trials if n not in wanted),
         "stoppedTrials": wanted,
     }
-    return SweepEdit(changed=changed, outcome=_said(order.open, "stopped for good"))
+    return SweepEdit(changed=changed, outcome=_outcome(order.open, "stopped for good"))
 
 
 def resumed(order: Order) -> SweepEdit:
@@ -123,24 +123,24 @@ def resumed(order: Order) -> SweepEdit:
         changed: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
         return SweepEdit(changed=changed, outcome="all trials may go on")
     _refuse_stopped(order, "resumed")
-    left = tuple(it for it in spec.paused_trials if it not in order.trials)
+    left = tuple(n for n in spec.paused_trials if n not in order.trials)
     waits = f"spec.suspend is true: no trial goes on before `trainrun sweep resume {order.where}`"
     return SweepEdit(
         changed={"pausedTrials": left},
-        outcome=_said(order.trials, "not paused"),
+        outcome=_outcome(order.trials, "not paused"),
         notes=(waits,) if spec.suspend else (),
     )
 
 
 def _refuse_stopped(order: Order, what: str) -> None:
-    stopped = [it for it in order.trials if it in order.sweep.spec.stopped_trials]
+    stopped = [n for n in order.trials if n in order.sweep.spec.stopped_trials]
     if stopped:
         raise InvalidSpec(
             f"{_named(stopped)} cannot be {what}: spec.stoppedTrials ends a trial for good"
         )
 
 
-def _said(trials: tuple[int, ...], state: str) -> str:
+def _outcome(trials: tuple[int, ...], state: str) -> str:
     return f"{_named(trials)} {'are' if len(trials) > 1 else 'is'} {state}" if trials else ""
 
 
@@ -150,7 +150,7 @@ def _named(trials: tuple[int, ...] | list[int]) -> str:
 
 def _check_budget(order: Order) -> None:
     most = sweep_config(order.sweep).trials
-    beyond = [it for it in order.trials if it >= most and it not in order.known.trials]
+    beyond = [n for n in order.trials if n >= most and n not in order.known.trials]
     if beyond:
         raise InvalidSpec(
             f"there is no {_named(beyond)}: the budget is {most} trials, which are counted from 0"
@@ -159,7 +159,7 @@ def _check_budget(order: Order) -> None:
 
 def _notes(order: Order) -> Iterator[str]:
     known = order.known
-    unknown = [it for it in order.trials if it not in known.trials]
+    unknown = [n for n in order.trials if n not in known.trials]
     if known.trouble and unknown:
         yield known.trouble
     for number in order.trials:
@@ -203,7 +203,7 @@ class _PauseResumePatch:
 
     def fields(self, version: SweepVersion) -> Mapping[str, object]:
         if self.known is None:
-            self.known = _known(version) if self.trials else KnownTrials(trials={})
+            self.known = _read_trials(version) if self.trials else KnownTrials(trials={})
         self.where, self.follows = version.where, _who_follows(version)
         order = Order(where=self.where, sweep=version.sweep, trials=self.trials, known=self.known)
         self.edit = edit_of(self.follow, order)
@@ -219,7 +219,7 @@ class _PauseResumePatch:
             yield f"{self.where}: nothing had to be changed{because}"
 
 
-def _known(version: SweepVersion) -> KnownTrials:
+def _read_trials(version: SweepVersion) -> KnownTrials:
     """The trials of the log; where it cannot be read those that the operator tells of, and why: the
     spec can be changed all the same."""
     sweep = version.sweep
@@ -227,16 +227,16 @@ def _known(version: SweepVersion) -> KnownTrials:
         view = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
     except TrainRunError as error:
         trouble = f"whether these trials are open is not known, the log cannot be read: {error}"
-        return KnownTrials(trials=_told(version.status), trouble=trouble)
+        return KnownTrials(trials=_trials_in_status(version.status), trouble=trouble)
     return KnownTrials(trials=view.trials)
 
 
-def _told(status: TrainSweepStatus) -> dict[int, TrialView]:
+def _trials_in_status(status: TrainSweepStatus) -> dict[int, TrialView]:
     """What the operator says of trials: it tells of a few."""
-    running = {it: TrialView(it, {}) for it in status.running}
+    running = {number: TrialView(number, {}) for number in status.running}
     ended = {
-        it.trial: TrialView(it.trial, {}, state=cast("TrialState", it.state), reason=it.reason)
-        for it in status.last_ended
+        end.trial: TrialView(end.trial, {}, state=cast("TrialState", end.state), reason=end.reason)
+        for end in status.last_ended
     }
     return {**running, **ended}
 
@@ -259,7 +259,7 @@ def _refuse_file(follow: Follow, where: str, trials: tuple[int, ...]) -> NoRetur
     edit = needed(follow, order)
     if not edit.changed:
         raise InvalidSpec(f"{where}: nothing has to be changed in it: {edit.outcome}")
-    fields = ", ".join(f"spec.{it}: {json.dumps(value)}" for it, value in edit.changed.items())
+    fields = ", ".join(f"spec.{key}: {json.dumps(value)}" for key, value in edit.changed.items())
     raise InvalidSpec(
         f"{where}: a file is changed by its user alone: write {fields} into it ({edit.outcome}); a "
         "sweep that runs takes that up within two seconds"

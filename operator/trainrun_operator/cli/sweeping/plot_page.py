@@ -80,25 +80,26 @@ class Drawn:
     @property
     def valued(self) -> list[int]:
         """The trials that have ended with a number."""
-        return [at for at, it in enumerate(self.trials) if it.state == TrialState.COMPLETE]
+        return [at for at, trial in enumerate(self.trials) if trial.state == TrialState.COMPLETE]
 
     @property
     def curves(self) -> list[int]:
         """The trials that have reported a number."""
-        return [at for at, it in enumerate(self.trials) if it.intermediate_values]
+        return [at for at, trial in enumerate(self.trials) if trial.intermediate_values]
 
     def varied(self) -> list[str]:
         """The parameters that have two values among the valued trials, as they were declared."""
         valued = [self.trials[at].params for at in self.valued]
-        names = (it.name for it in self.sweep.space)
-        return [name for name in names if len({it[name] for it in valued if name in it}) > 1]
+        names = (parameter.name for parameter in self.sweep.space)
+        return [name for name in names if len({p[name] for p in valued if name in p}) > 1]
 
     def study(self, numbers: Iterable[int]) -> optuna.Study:
         """These trials, under their own numbers: all others are there as if they had failed."""
         study = optuna.create_study(direction=self.sweep.objective.goal)
         study.set_metric_names([self.sweep.objective.metric])
         failed, shown = create_trial(state=TrialState.FAIL), set(numbers)
-        study.add_trials([it if at in shown else failed for at, it in enumerate(self.trials)])
+        trials = enumerate(self.trials)
+        study.add_trials([trial if at in shown else failed for at, trial in trials])
         return study
 
     def some(self, numbers: list[int], most: int) -> tuple[optuna.Study, str]:
@@ -106,12 +107,12 @@ class Drawn:
         if len(numbers) <= most:
             return self.study(numbers), ""
         chosen = {numbers[at * len(numbers) // most] for at in range(most)}
-        said = (
+        note = (
             f"{counted(most, 'trial')} of {len(numbers):,} are drawn, evenly chosen by their "
             "numbers, and the best one."
         )
         leading = (at for at in numbers if at == self.best)
-        return self.study(chosen.union(leading)), said
+        return self.study(chosen.union(leading)), note
 
 
 def page(sweep: ReadSweep) -> str:
@@ -128,30 +129,32 @@ def _drawn(sweep: ReadSweep) -> Drawn:
     found = best(sweep.view, sweep.objective)
     return Drawn(
         sweep=sweep,
-        trials=tuple(_trial(it, sweep) for it in sweep.view.trials.values()),
+        trials=tuple(_trial(trial, sweep) for trial in sweep.view.trials.values()),
         best=None if found is None else found.trial.number,
     )
 
 
 def _trial(trial: TrialView, sweep: ReadSweep) -> FrozenTrial:
     """One that was stopped counts with the number that it had, as it does for the best trial."""
-    it = frozen(trial, sweep.space, _options)
+    result = frozen(trial, sweep.space, _options)
     counts = trial.state in ("Succeeded", "Stopped") and trial.value is not None
     if counts and math.isfinite(trial.value or 0.0):
-        it.state, it.value = TrialState.COMPLETE, trial.value
+        result.state, result.value = TrialState.COMPLETE, trial.value
     elif not trial.open:
-        it.state, it.value = TrialState.FAIL, None
+        result.state, result.value = TrialState.FAIL, None
     steps = [step for step, value in sorted(trial.values.items()) if math.isfinite(value)]
-    kept = [*steps[:: len(steps) // MOST_POINTS + 1], *steps[-1:]]
-    it.intermediate_values = {step: trial.values[step] for step in kept}
-    return it
+    points = [*steps[:: len(steps) // MOST_POINTS + 1], *steps[-1:]]
+    result.intermediate_values = {step: trial.values[step] for step in points}
+    return result
 
 
 def _options(domain: OneOf) -> tuple[Scalar, ...]:
     """Without what looks like a secret, unless two of them would be one."""
     options = texts(domain)
-    told = tuple(masked(it) if isinstance(it, str) else it for it in options)
-    return told if len({*told}) == len(told) else tuple(f"option {at}" for at in range(len(told)))
+    shown = tuple(masked(option) if isinstance(option, str) else option for option in options)
+    if len({*shown}) == len(shown):
+        return shown
+    return tuple(f"option {at}" for at in range(len(shown)))
 
 
 def _pictures(drawn: Drawn) -> Iterator[str]:
@@ -219,7 +222,7 @@ def _first(names: list[str], study: optuna.Study, *, ranked: bool) -> list[str]:
     others."""
     if ranked and len(names) > MOST_CONTOURS:
         found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-        names = sorted(names, key=lambda it: -found.get(it, 0.0))
+        names = sorted(names, key=lambda name: -found.get(name, 0.0))
     return names[:MOST_CONTOURS]
 
 
@@ -245,17 +248,17 @@ def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) 
             drawn = f'<div class="picture">{div}</div>'
     except (ValueError, RuntimeError, ArithmeticError) as error:
         note = f"Not drawn: {error}."
-    said = f'<p class="dim">{safe(note)}</p>' if note else ""
-    return f"<section><h2>{head}</h2>{drawn}{said}</section>\n"
+    below = f'<p class="dim">{safe(note)}</p>' if note else ""
+    return f"<section><h2>{head}</h2>{drawn}{below}</section>\n"
 
 
 def _head(sweep: ReadSweep) -> Iterator[str]:
-    said = "Not over yet, as far as its log tells."
+    verdict = "Not over yet, as far as its log tells."
     if sweep.view.end is not None:
         end = sweep.view.end.record
-        said = f"{end.verdict}: {first_line(end.message) or end.reason}"
+        verdict = f"{end.verdict}: {first_line(end.message) or end.reason}"
     yield f"<h1>{safe(sweep.folder.run_name)}</h1>\n"
-    head = f"{searched(sweep.view, sweep.objective)} {said}"
+    head = f"{searched(sweep.view, sweep.objective)} {verdict}"
     for line in (head, cost(sweep.view), *_best(sweep)):
         yield f"<p>{safe(line)}</p>\n"
     yield f'<p class="dim">{safe(sweep.uri)}</p>\n'
@@ -266,6 +269,6 @@ def _best(sweep: ReadSweep) -> Iterator[str]:
     if found is None:
         yield f"No trial has a {sweep.objective.metric} yet."
         return
-    told = value_at(sweep.objective, found.own.value, found.own.step)
-    yield f"Best: trial {found.trial.number} ({found.trial.state.lower()}), {told}."
+    value = value_at(sweep.objective, found.own.value, found.own.step)
+    yield f"Best: trial {found.trial.number} ({found.trial.state.lower()}), {value}."
     yield parameters(found.trial.params, exact=True)

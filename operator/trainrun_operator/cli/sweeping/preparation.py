@@ -110,7 +110,7 @@ class SweepPreparation:
     @property
     def _varying(self) -> set[str]:
         """The variables that are others for each trial."""
-        space = {variable_of(it.name) for it in self.sweep.spec.space}
+        space = {variable_of(parameter.name) for parameter in self.sweep.spec.space}
         return {variables.TRIAL, variables.PARAMS, *space}
 
     def place_of(self, name: str) -> RunPlace:
@@ -182,24 +182,24 @@ class WatchedFile:
         self._in_force = prepared
         self._read = read
         # Read once more at the first look: it may have changed since it was prepared.
-        self._seen: tuple[int, ...] | None = ()
-        self._said = ""
+        self._last_stamp: tuple[int, ...] | None = ()
+        self._reported = ""
 
     def look(self) -> Change | str | None:
         """What is new since the last look; in one line why it cannot be taken up. Reads the file
         only where it was written meanwhile."""
         # Taken before the file is read: what is written during that is seen the next time.
         stamp = _stamp(self._in_force.file)
-        if stamp == self._seen:
+        if stamp == self._last_stamp:
             return None
-        self._seen = stamp
+        self._last_stamp = stamp
         try:
             new = self._read()
             _check(self._in_force, new)
         except (TrainRunError, OSError) as error:
-            before, self._said = self._said, _in_one_line(error)
-            return self._said if self._said != before else None
-        self._said = ""
+            before, self._reported = self._reported, _in_one_line(error)
+            return self._reported if self._reported != before else None
+        self._reported = ""
         fields = differences(self._in_force.sweep.spec, new.sweep.spec)
         if not fields:
             return None
@@ -209,16 +209,16 @@ class WatchedFile:
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
     try:
-        it = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return it.st_mtime_ns, it.st_size, it.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _check(old: SweepPreparation, new: SweepPreparation) -> None:
     """Refuse what no running sweep can take up. Raises InvalidSpec."""
     before, after = old.sweep.spec, new.sweep.spec
-    fixed = [it for it in differences(before, after) if _of_storage(it)]
+    fixed = [field for field in differences(before, after) if _of_storage(field)]
     fixed += changed_fields(immutable_part(before), immutable_part(after))
     if old.sweep.metadata.name != new.sweep.metadata.name:
         fixed.insert(0, "metadata.name")

@@ -44,8 +44,8 @@ def load_sweep(
 
 def store_of(sweep: TrainSweep) -> ObjectStore:
     """Where its folder is, without any I/O. Raises StoreMisconfigured."""
-    it = sweep.spec.storage
-    return open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region)
+    storage = sweep.spec.storage
+    return open_store(storage.uri, endpoint_url=storage.endpoint_url, region=storage.region)
 
 
 class UnknownSweep(TrainRunError):

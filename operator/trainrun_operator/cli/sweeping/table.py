@@ -40,7 +40,7 @@ class SweepTable(Redrawn):
         super().__init__(console)
         self._name = name
         self._objective = objective
-        self._looked: SweepObserved | None = None
+        self._observed: SweepObserved | None = None
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
 
     def emit(self, news: SweepNews) -> None:
@@ -52,7 +52,7 @@ class SweepTable(Redrawn):
         """Take note."""
         match news:
             case SweepObserved():
-                self._looked = news
+                self._observed = news
             case TrialEnded(trial=trial):
                 text = f"trial {trial.number} {trial.state}: {outcome(trial, self._objective)}"
                 self._events.append(Text(text, style=STYLES.get(trial.state, ""), no_wrap=True))
@@ -64,19 +64,19 @@ class SweepTable(Redrawn):
 
     def render(self) -> RenderableType:
         """The whole view."""
-        if self._looked is None:
+        if self._observed is None:
             return Text(f"{self._name}: starting")
-        status = self._looked.status
+        status = self._observed.status
         head = Text.assemble(
             (f" {self._name} ", "bold reverse"),
             (f" {status.phase} ", "bold green" if status.phase == "Running" else "bold yellow"),
-            f" {status.trials.text} ended   {self._lasts}",
+            f" {status.trials.text} ended   {self._elapsed}",
             no_wrap=True,
         )
         room = max(3, self._console.height - len(self._events) - 6)
         facts = Text(f" {status.message}", style="dim", no_wrap=True)
         best = None if status.best is None else status.best.trial
-        rows = shown_rows(self._looked.rows, best=best, most=room)
+        rows = shown_rows(self._observed.rows, best=best, most=room)
         return Group(head, facts, self._table(rows, best), *self._events)
 
     def _table(self, rows: list[Row], best: int | None) -> Table:

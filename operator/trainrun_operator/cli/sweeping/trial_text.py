@@ -63,16 +63,16 @@ def outcome(trial: TrialView, objective: Objective) -> str:
     return _outcome(at, trial)
 
 
-def outcome_told(trial: EndedTrial, objective: Objective) -> str:
+def outcome_in_status(trial: EndedTrial, objective: Objective) -> str:
     """The same from a status, which has no steps."""
     at = f"{objective.metric} {number(float(trial.value))}" if trial.value else ""
     return _outcome(at, trial)
 
 
 def _outcome(at: str, trial: TrialView | EndedTrial) -> str:
-    said = f"{trial.reason}: {trial.message}" if trial.message else ""
+    why = f"{trial.reason}: {trial.message}" if trial.message else ""
     again = formatting.counted(trial.restarts, "restart") if trial.restarts else ""
-    parts = (at, first_line(said), again)
+    parts = (at, first_line(why), again)
     return "; ".join(part for part in parts if part) or trial.reason
 
 
@@ -81,9 +81,10 @@ def summary(
 ) -> Iterator[str]:
     """The last lines of a `trainrun run`."""
     yield from facts(name, status, objective)
-    for it in status.last_ended:
-        if it.state == "Errored":
-            yield f"  errored      trial {it.trial}: {first_line(it.message) or it.reason}"
+    for trial in status.last_ended:
+        if trial.state == "Errored":
+            why = first_line(trial.message) or trial.reason
+            yield f"  errored      trial {trial.trial}: {why}"
     if status.phase not in ("Succeeded", "Failed"):
         yield f"  continue with: {continue_with}"
 
@@ -91,7 +92,8 @@ def summary(
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
     """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
-    counts = formatting.counts({it: getattr(status.trials, it) for it in map(str.lower, STATES)})
+    states = map(str.lower, STATES)
+    counts = formatting.counts({state: getattr(status.trials, state) for state in states})
     yield f"  trials       {status.trials.text or '0'} ended: {counts}"
     if status.active_seconds:
         active = formatting.seconds(float(status.active_seconds))
@@ -107,7 +109,7 @@ def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator
 def searched(view: SweepView, goal: Objective) -> str:
     """What was searched, for what, by whom."""
     spec = json.loads(view.sessions[0].spec)
-    space = [_range(it) for it in spec["space"]]
+    space = [_range(parameter) for parameter in spec["space"]]
     if len(space) > MOST_PARAMETERS:
         space = [*space[:MOST_PARAMETERS], f"{len(space) - MOST_PARAMETERS} more"]
     extreme = "smallest" if goal.goal == "minimize" else "greatest"
@@ -121,10 +123,10 @@ def _range(parameter: Mapping[str, Any]) -> str:
     name = str(parameter["name"])
     for kind in ("float", "int"):
         if kind in parameter:
-            it = parameter[kind]
-            log = " (log)" if it.get("log") else ""
-            return f"{name} from {it['low']:.6g} to {it['high']:.6g}{log}"
-    choices = [formatting.shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
+            domain = parameter[kind]
+            log = " (log)" if domain.get("log") else ""
+            return f"{name} from {domain['low']:.6g} to {domain['high']:.6g}{log}"
+    choices = [formatting.shortened(as_text(value), LONGEST_TEXT) for value in parameter["choice"]]
     if len(choices) > MOST_CHOICES:
         return f"{name} among {len(choices)} values"
     return f"{name} ({', '.join(choices)})"
@@ -132,7 +134,7 @@ def _range(parameter: Mapping[str, Any]) -> str:
 
 def cost(view: SweepView) -> str:
     """What it cost."""
-    states = {it.lower(): view.count(it) for it in STATES}
+    states = {state.lower(): view.count(state) for state in STATES}
     sessions = formatting.counted(len(view.sessions), "session")
     restarted = f"; {formatting.counted(again, 'restart')}" if (again := restarts(view)) else ""
     return (
@@ -183,8 +185,8 @@ def heads(objective: Objective) -> tuple[str, ...]:
 def cells(row: Row) -> tuple[str, ...]:
     """Below them."""
     step = "-" if row.step is None else str(row.step)
-    said = parameters(row.params)
-    return str(row.trial), row.state, number(row.value), step, str(row.restarts), said
+    params = parameters(row.params)
+    return str(row.trial), row.state, number(row.value), step, str(row.restarts), params
 
 
 def trial_rows(view: SweepView, objective: Objective) -> tuple[Row, ...]:

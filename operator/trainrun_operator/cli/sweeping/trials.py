@@ -143,7 +143,7 @@ class LocalTrials:
     @property
     def working(self) -> list[LocalTrial]:
         """Those that have processes."""
-        return [it for it in self._trials.values() if it.task is not None]
+        return [trial for trial in self._trials.values() if trial.task is not None]
 
     def of(self, trial: TrialView) -> LocalTrial | None:
         """The run of this trial's opening."""
@@ -158,8 +158,8 @@ class LocalTrials:
             action = creation(trial, self.prepared.sweep.metadata.name)
             stored = StatusFile(self.prepared.place_of(action.name).status).read()
             if stored is not None:
-                known = self._add(action, stored.status)
-                known.suspend = not known.status.finished
+                found = self._add(action, stored.status)
+                found.suspend = not found.status.finished
 
     def check(self) -> None:
         """Raise what has ended the leading of a run: no verdict about it, and a run that is started
@@ -169,12 +169,12 @@ class LocalTrials:
 
     def seen(self) -> tuple[TrialRun, ...]:
         """All of them, as decisions see them."""
-        return tuple(it.seen() for it in self._trials.values())
+        return tuple(trial.seen() for trial in self._trials.values())
 
     def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
         """All trials by number, open ones as this machine knows them."""
-        known = ((self.of(it), trial_row(it, objective)) for it in view.trials.values())
-        return tuple(log if run is None else run.row(log) for run, log in known)
+        trials = ((self.of(trial), trial_row(trial, objective)) for trial in view.trials.values())
+        return tuple(log if run is None else run.row(log) for run, log in trials)
 
     # ---------------------------------------------------------------------------- actions
 
@@ -214,7 +214,7 @@ class LocalTrials:
 
     async def ended(self) -> None:
         """Returns once none has processes any more."""
-        tasks = [it.task for it in self._trials.values() if it.task is not None]
+        tasks = [trial.task for trial in self._trials.values() if trial.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(self, action: CreateTrial, status: TrainRunStatus) -> LocalTrial:
@@ -246,7 +246,7 @@ class LocalTrials:
         opened = trial.action.trial
         self.sink.emit(TrialStarted(trial=opened.number, params=opened.params, again=again))
         trial.task = asyncio.create_task(
-            trial.run.lead_on(self.server, say=lambda text: self._say(trial, text))
+            trial.run.lead_with(self.server, say=lambda text: self._say(trial, text))
         )
         trial.task.add_done_callback(lambda task: self._over(trial, task))
 
@@ -276,7 +276,7 @@ class LocalTrials:
         return True
 
     def _gpus(self, trial: LocalTrial) -> tuple[tuple[int, ...], ...]:
-        taken = {gpu for it in self.working for share in it.prepared.gpus for gpu in share}
+        taken = {gpu for other in self.working for share in other.prepared.gpus for gpu in share}
         shares = split_gpus(
             [gpu for gpu in gpus_here(os.environ) if gpu not in taken],
             workers=trial.prepared.run.spec.workers.replicas,

@@ -38,7 +38,7 @@ from trainrun_operator.cli.sweeping.trial_text import (
     heads,
     led,
     outcome,
-    outcome_told,
+    outcome_in_status,
     parameters,
     trial_row,
     trial_rows,
@@ -73,8 +73,8 @@ def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
         return NO
     row = trial_row(found.trial, sweep.objective)
-    told = value_at(sweep.objective, found.own.value, found.own.step)
-    lines = (f"trial {row.trial}: {told}", f"  {parameters(row.params, exact=True)}")
+    value = value_at(sweep.objective, found.own.value, found.own.step)
+    lines = (f"trial {row.trial}: {value}", f"  {parameters(row.params, exact=True)}")
     tell(lines, row.data, as_json=as_json)
     return SUCCEEDED
 
@@ -86,8 +86,10 @@ def show_can_restore(
     try:
         sweep = read_sweep(where, storage=storage, namespace=namespace)
         described = sweep.described if file is None else load_sweep(file)
-        held = sweep.view.sessions[0].spec
-        changed = [] if described is None else changed_fields(held, immutable_part(described.spec))
+        stored = sweep.view.sessions[0].spec
+        changed = (
+            [] if described is None else changed_fields(stored, immutable_part(described.spec))
+        )
     except UnknownSweep as error:
         click.echo(f"no: {error}")
         return NO
@@ -138,8 +140,8 @@ class _Standing:
 
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Print how a sweep fares."""
-    it = _standing(find_sweep(where, storage=storage, namespace=namespace))
-    tell(_lines(it), _status_json(it), as_json=as_json)
+    standing = _standing(find_sweep(where, storage=storage, namespace=namespace))
+    tell(_lines(standing), _status_json(standing), as_json=as_json)
 
 
 def _standing(found: FoundSweep) -> _Standing:
@@ -167,10 +169,10 @@ def _standing(found: FoundSweep) -> _Standing:
     )
 
 
-def _of_operator(said: TrainSweepStatus, log: TrainSweepStatus) -> TrainSweepStatus:
+def _of_operator(written: TrainSweepStatus, log: TrainSweepStatus) -> TrainSweepStatus:
     """What only the operator knows, and the rest from the log, which is a little newer."""
     return replace(
-        said,
+        written,
         asked=log.asked,
         trials=log.trials,
         best=log.best,
@@ -180,47 +182,48 @@ def _of_operator(said: TrainSweepStatus, log: TrainSweepStatus) -> TrainSweepSta
     )
 
 
-def _status_json(it: _Standing) -> dict[str, object]:
-    fields = json_object(it.status)
-    version = it.found.version
+def _status_json(standing: _Standing) -> dict[str, object]:
+    fields = json_object(standing.status)
+    version, budget, view = standing.found.version, standing.budget, standing.view
     if version is None:
         del fields["running"]  # which the log cannot tell
     return {
-        "sweep": it.found.folder.uri,
+        "sweep": standing.found.folder.uri,
         **({} if version is None else {"object": version.where}),
-        **({} if it.budget is None else {"budget": it.budget}),
-        **({} if it.view is None else {"sessions": len(it.view.sessions)}),
+        **({} if budget is None else {"budget": budget}),
+        **({} if view is None else {"sessions": len(view.sessions)}),
         "status": fields,
-        **({"remark": it.remark} if it.remark else {}),
+        **({"remark": standing.remark} if standing.remark else {}),
     }
 
 
-def _lines(it: _Standing) -> Iterator[str]:
-    status, version = led(it.status), it.found.version
-    name = it.found.folder.uri.rpartition("/")[2] if version is None else version.where
-    yield from facts(name, status, it.objective)
+def _lines(standing: _Standing) -> Iterator[str]:
+    status, version = led(standing.status), standing.found.version
+    name = standing.found.folder.uri.rpartition("/")[2] if version is None else version.where
+    yield from facts(name, status, standing.objective)
     if status.running:
         yield f"  running      {', '.join(map(str, status.running))}"
-    if it.view is not None:
-        yield f"  sessions     {len(it.view.sessions)}"
+    if standing.view is not None:
+        yield f"  sessions     {len(standing.view.sessions)}"
     head = "last ended"
-    for told in _ended(it):
-        yield f"  {head:<12} {told}"
+    for line in _ended(standing):
+        yield f"  {head:<12} {line}"
         head = ""
     for condition in status.conditions:
         if condition.type == "ClerkReady" and condition.status != "True":
             yield f"  no clerk     {condition.reason}: {condition.message}"
-    if it.remark:
-        yield f"  {it.remark}"
+    if standing.remark:
+        yield f"  {standing.remark}"
 
 
-def _ended(it: _Standing) -> Iterator[str]:
+def _ended(standing: _Standing) -> Iterator[str]:
     """The trials that have ended last, the newest first."""
-    if it.view is None:
-        for ended in reversed(it.status.last_ended[-LAST_ENDED:]):
-            yield f"trial {ended.trial} {ended.state}: {outcome_told(ended, it.objective)}"
+    objective, view = standing.objective, standing.view
+    if view is None:
+        for ended in reversed(standing.status.last_ended[-LAST_ENDED:]):
+            yield f"trial {ended.trial} {ended.state}: {outcome_in_status(ended, objective)}"
         return
-    found = [trial for trial in it.view.trials.values() if not trial.open]
+    found = [trial for trial in view.trials.values() if not trial.open]
     found.sort(key=lambda trial: trial.told_after)
     for trial in reversed(found[-LAST_ENDED:]):
-        yield f"trial {trial.number} {trial.state}: {outcome(trial, it.objective)}"
+        yield f"trial {trial.number} {trial.state}: {outcome(trial, objective)}"

@@ -78,14 +78,15 @@ def _write(program: OpenedProgram, key: str) -> list[Entry]:
     """Append the records behind whatever a driver has written meanwhile."""
     while True:
         history = program.history.read_on(program.keep)
-        chosen = [find_task(history, key)] if key else [it for it in history.calls if it.final]
+        failed = (task for task in history.calls if task.final)
+        chosen = [find_task(history, key)] if key else [*failed]
         if key and (chosen[0].given or not chosen[0].settled):
             why = "no task makes it" if chosen[0].given else f"it is {history.state(chosen[0])}"
             raise UnknownTasks(f"{shown(chosen[0])} ({key}) cannot be made again: {why}")
-        anew = {task.key for task in chosen}
+        again = {task.key for task in chosen}
         for task in history.calls:  # parents are begun before their children
-            if task.key not in anew and anew.intersection(task.parents):
-                anew.add(task.key)
+            if task.key not in again and again.intersection(task.parents):
+                again.add(task.key)
                 chosen += [task] if task.done or task.final else []
         records = tuple(record for task in chosen for record in _records(task))
         batch = Batch(session=BY_HAND, records=records, time=time.time())
@@ -102,22 +103,22 @@ def _records(task: Entry) -> tuple[Record, ...]:
 def verify(where: str | None, **place: str | None) -> int:
     """Read every object and compare its digest; returns 4 where one is missing or damaged."""
     program = find_program(where, **place)
-    known = {
+    expected = {
         name: (task, output.digest)
         for task in program.history.replayed.entries.values()
         for name, output in objects(task).items()
         if not output.inline and output.kept == "Store"
     }
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(READERS) as pool:
-        files = (Path(folder, name.replace("/", "-")) for name in known)
-        digests = pool.map(partial(digest_in, program.keep), known, files)
-        found = zip(known, digests, strict=True)
-        wrong = [(name, digest) for name, digest in found if digest != known[name][1]]
+        files = (Path(folder, name.replace("/", "-")) for name in expected)
+        digests = pool.map(partial(digest_in, program.keep), expected, files)
+        found = zip(expected, digests, strict=True)
+        wrong = [(name, digest) for name, digest in found if digest != expected[name][1]]
     for name, digest in wrong:
-        task, wanted = known[name]
+        task, wanted = expected[name]
         why = f"has sha256 {digest[:SHORT]} instead of {wanted[:SHORT]}" if digest else "is missing"
         click.echo(f"{row(task, program.history.state(task))}\n      {name}\n      {why}")
-    click.echo(f"objects read: {len(known)}, of which are missing or damaged: {len(wrong)}")
+    click.echo(f"objects read: {len(expected)}, of which are missing or damaged: {len(wrong)}")
     if wrong:
         click.echo("The program makes each again when it needs it, or on `trainrun tasks rebuild`.")
     return FOUND if wrong else SUCCEEDED
@@ -133,8 +134,8 @@ def collect(where: str | None, *, dry_run: bool, **place: str | None) -> None:
             f"{program.uri}: the program has not returned, so it may need every object; "
             "collect after it has"
         )
-    kept = {name for task in history.replayed.entries.values() for name in objects(task)}
-    dead = sorted(set(names) - kept)
+    needed = {name for task in history.replayed.entries.values() for name in objects(task)}
+    dead = sorted(set(names) - needed)
     freed = formatting.size(sum(size or 0 for size in program.keep.sizes(dead)))
     for name in dead if dry_run else ():
         click.echo(name)

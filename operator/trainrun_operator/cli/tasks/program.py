@@ -95,7 +95,8 @@ def shown(task: Entry) -> str:
 
 def objects(task: Entry) -> dict[str, Output]:
     """Its newest results by the names of their objects."""
-    return {object_name(task.key, task.made, n): it for n, it in enumerate(task.outputs)}
+    outputs = enumerate(task.outputs)
+    return {object_name(task.key, task.made, n): output for n, output in outputs}
 
 
 MOST_NAMED = 5

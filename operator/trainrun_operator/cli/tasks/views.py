@@ -41,7 +41,7 @@ def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -
         "Failed": _failed(history),
         "Slowest": _slowest(history, now),
     }
-    sections = (Section(title=title, blocks=tuple(it)) for title, it in blocks.items() if it)
+    sections = (Section(title=title, blocks=tuple(b)) for title, b in blocks.items() if b)
     document = Document(
         name=uri,
         headline=f"Tasks: {_counted(history)}",
@@ -54,17 +54,18 @@ def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -
 
 def _slowest(history: TaskHistory, now: float) -> list[Preformatted]:
     slowest = sorted(_timed(history, now), key=lambda timed: -timed[0])[:MOST_SLOW]
-    told = (
+    rows = (
         row(task, f"{formatting.long(seconds)}{', running' * (not task.done)}").lstrip()
         for seconds, task in slowest
     )
-    return [Preformatted(tuple(told))] if slowest else []
+    return [Preformatted(tuple(rows))] if slowest else []
 
 
 def _counted(history: TaskHistory) -> str:
     """`290 done, 8 running, 2 failed, 5 retries, 1 rebuilt`."""
     words = {"reconstructions": "rebuilt"}
-    return formatting.counts({words.get(it, it): count for it, count in history.counts.items()})
+    counts = history.counts.items()
+    return formatting.counts({words.get(state, state): count for state, count in counts})
 
 
 def _standing(history: TaskHistory, now: float) -> str:
@@ -77,7 +78,8 @@ def _standing(history: TaskHistory, now: float) -> str:
 
 def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
     """With the time that the function took, or has taken so far."""
-    began = {it.key: time for time, it in history.records if it.kind == "Dispatched"}
+    records = history.records
+    began = {record.key: time for time, record in records if record.kind == "Dispatched"}
     for task in history.calls:
         if history.state(task) == "running":
             yield max(0.0, now - began[task.key]), task
@@ -87,8 +89,9 @@ def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
 
 def in_story(history: TaskHistory) -> Section:
     """For the story of a run: counts, what failed, what was rebuilt and why."""
-    again = [it for _, it in history.records if it.kind == "Rebuild"]
-    named = ((shown(history.replayed.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
+    again = [record for _, record in history.records if record.kind == "Rebuild"]
+    entries = history.replayed.entries
+    named = ((shown(entries[record.key]), record.why) for record in again[-MOST_FAILED:])
     rebuilt = [TextLine(f"{name} was made again: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
         rebuilt.append(TextLine(f"and {len(again) - MOST_FAILED} before these", deeper=True))
@@ -98,9 +101,9 @@ def in_story(history: TaskHistory) -> Section:
 def _failed(history: TaskHistory) -> list[TextLine]:
     """What the newest have failed with: the messages name call, key, try and remedy."""
     failed = [task.final for task in reversed(history.calls) if task.final is not None]
-    told = [formatting.shortened(it.message, 400) for it in failed[:MOST_FAILED]]
-    lines = [TextLine(text, "bad", deeper=True) for text in told]
-    if more := len(failed) - len(told):
+    messages = [formatting.shortened(final.message, 400) for final in failed[:MOST_FAILED]]
+    lines = [TextLine(text, "bad", deeper=True) for text in messages]
+    if more := len(failed) - len(messages):
         lines.append(TextLine(f"and {more} more: --json lists all", deeper=True))
     return lines
 
@@ -173,7 +176,7 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
     parents = [history.replayed.entries.get(key, Entry(key)) for key in task.parents]
     if parents:
         yield "  takes"
-    yield from (row(it, history.state(it)) for it in parents[:MOST_PARENTS])
+    yield from (row(parent, history.state(parent)) for parent in parents[:MOST_PARENTS])
     if len(parents) > MOST_PARENTS:
         yield f"    and {len(parents) - MOST_PARENTS} more"
     yield "  life"
@@ -193,7 +196,8 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
         )
         yield f"    {'in the log' if output.inline else in_store}"
     if task.final is not None:
-        yield from (f"  | {formatting.printable(it)}" for it in task.final.traceback.splitlines())
+        lines = task.final.traceback.splitlines()
+        yield from (f"  | {formatting.printable(line)}" for line in lines)
     if history.state(task) in ("failed", "cancelled"):
         again = " ".join(filter(None, (program.words, task.key[:SHORT])))
         yield f"To run it again with fresh retries: trainrun tasks rebuild {again}"
@@ -210,14 +214,20 @@ def records_of(task: Entry, history: TaskHistory) -> Iterator[tuple[float, log.R
 
 def life_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
     """One object."""
-    told = [{"time": time, **wire.encode(record)} for time, record in records_of(task, history)]
+    records = records_of(task, history)
+    encoded = [{"time": time, **wire.encode(record)} for time, record in records]
     return {
         "version": 1,
         **task_object(task, history),
         "parents": task.parents,
-        "history": [{k: v for k, v in it.items() if k not in LARGE} for it in told],
+        "history": [{k: v for k, v in fields.items() if k not in LARGE} for fields in encoded],
         "outputs": {
-            name: {"kind": it.kind, "size": it.size, "sha256": it.digest, "inLog": bool(it.inline)}
-            for name, it in objects(task).items()
+            name: {
+                "kind": output.kind,
+                "size": output.size,
+                "sha256": output.digest,
+                "inLog": bool(output.inline),
+            }
+            for name, output in objects(task).items()
         },
     }

@@ -104,13 +104,13 @@ class DriverLock:
     def _live(self) -> None:
         while not self._released.wait(BEAT):
             with suppress(OSError):
-                self._show_life()
+                self._beat()
 
-    def _show_life(self) -> None:
+    def _beat(self) -> None:
         if not self._path.exists() or not os.path.samestat(
             self._path.stat(), os.fstat(self._file.fileno())
         ):
-            old, self._file = self._file, self._anew()
+            old, self._file = self._file, self._recreate()
             old.close()
         with suppress(BlockingIOError):  # who has made it anew sees us, and goes
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,7 +118,7 @@ class DriverLock:
             self._me = replace(self._me, beat=self._me.beat + 1)
             _write(self._file, self._me)
 
-    def _anew(self) -> TextIO:
+    def _recreate(self) -> TextIO:
         """The file, locked and written before anybody sees it; or what is there instead of it."""
         made = self._path.with_suffix(".anew")
         file = _open(made)
@@ -146,7 +146,7 @@ def acquire(
     Raises AlreadyLed while another process holds it. Where the last holder was on another machine,
     it is watched for `patience` seconds before it counts as dead.
     """
-    known = not path.exists() and _was_led(path, nodes)
+    was_led = not path.exists() and _was_led(path, nodes)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The descriptor is not inherited by agents: a living agent must not keep a dead leader's lock.
     file = _open(path)
@@ -157,7 +157,7 @@ def acquire(
         if elsewhere:
             _log.warning("%s may still lead run %s: watching it for %g s", before, run, patience)
         # It lives, and may be that of the folder which this one was copied from.
-        doubt = known or (before is not None and before.alive)
+        doubt = was_led or (before is not None and before.alive)
         _watch(path, before, seconds=patience if elsewhere else DOUBT if doubt else 0.0)
     except (BlockingIOError, _Alive):
         holder = _read(file)

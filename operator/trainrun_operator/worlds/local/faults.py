@@ -143,7 +143,8 @@ class FaultPlan:
     @property
     def steps(self) -> tuple[int, ...]:
         """Those that agents tell at once."""
-        return tuple(sorted({it.fault.step for it in self.pending if it.fault.after is None}))
+        faults = (planned.fault for planned in self.pending)
+        return tuple(sorted({fault.step for fault in faults if fault.after is None}))
 
     def kills_of(self, slot: int) -> tuple[KillFault, ...]:
         """The kills that this slot's agent carries out when their rank reports."""

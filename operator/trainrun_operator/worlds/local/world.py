@@ -132,8 +132,8 @@ class LocalWorld:
     @property
     def storage_trouble(self) -> str:
         """Why nothing can be saved now; empty where it can, as far as is known."""
-        said = (it.away for it in self._workers.values() if not it.ended)
-        return self._unwritable or next(filter(None, said), "")
+        reasons = (worker.away for worker in self._workers.values() if not worker.ended)
+        return self._unwritable or next(filter(None, reasons), "")
 
     def take_over(self) -> int:
         """End what an earlier leader has left; returns the number of processes ended.
@@ -168,7 +168,7 @@ class LocalWorld:
         worker = self._workers.get(state.worker)
         if worker is None:
             return  # deleted since it was last observed
-        away = (it.message for it in state.problems if it.type == STORE_AWAY)
+        away = (problem.message for problem in state.problems if problem.type == STORE_AWAY)
         worker.away, worker.trains = next(away, ""), state.phase == "Running"
         for planned, delay in self.faults.reached(state):
             if delay:
@@ -294,12 +294,12 @@ def done_again(status: TrainRunStatus) -> str:
     """What it costs, as far as the status knows: the store may have a newer commit."""
     record, reached = status.start_record, status.progress.step
     point = record.resume_point if record is not None else None
-    saved = [it.step for it in (status.checkpoint, point) if it is not None]
+    saved = [checkpoint.step for checkpoint in (status.checkpoint, point) if checkpoint is not None]
     since = f"steps after {max(saved)}, the newest one known" if saved else "steps, none known"
     if status.runs_tasks:
         return "tasks that had not ended are run again"
-    known = "" if reached is None else f" (step {reached} was the last one heard of)"
-    return f"{since} to be committed, are done again{known}"
+    newest = "" if reached is None else f" (step {reached} was the last one heard of)"
+    return f"{since} to be committed, are done again{newest}"
 
 
 def _clear(folder: Path, *, keep: tuple[str, ...] = (OUTPUT_FILE,)) -> None:
