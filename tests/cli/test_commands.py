@@ -342,7 +342,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> 
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe")
     assert call("run", str(binary)).output == (
-        f"error: {binary}: is no text in UTF-8 (invalid start byte)\n"
+        f"error: {binary}: is not UTF-8 text (invalid start byte)\n"
     )
 
 
@@ -381,5 +381,5 @@ def test_an_output_that_cannot_be_written_is_told_in_a_line(
         words = (*words, str(finished.folder / "trainrun.yaml"))
     command = ["bash", "-c", f'"$@" {where}', "bash", sys.executable, "-m", "trainrun_operator.cli"]
     done = subprocess.run([*command, *words], stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr == f"error: the output cannot be written: {why}\n"
+    assert done.stderr == f"error: cannot write the output: {why}\n"
     assert done.returncode == 1

@@ -102,7 +102,7 @@ def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(
     sweep = ClusterSweep(bed, args=("--steps=60",), budget={"trials": 2}, maxConcurrent=1)
     assert sweep.wait_for_trial("Running") == "search-00000"
     paused = called("sweep", "pause", where, "0")
-    assert paused == f"{where}: trial 0 is paused; the operator takes it up\n"
+    assert paused == f"{where}: trial 0 is paused; the operator applies this now\n"
     sweep.wait("the next one runs", lambda s: s.get("running") == [1])
     assert sweep.trials()["search-00000"]["spec"]["suspend"] is True
 

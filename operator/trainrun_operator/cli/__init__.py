@@ -1,7 +1,7 @@
 """The `trainrun` command.
 
-Layer: cli. Hardly anything is imported up front; each command imports what it needs when it is
-called, so that `trainrun --help` and completion are fast.
+Layer: cli. Each command imports what it needs when it is called, so that `trainrun --help` and
+completion are fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainrun_operator.cli.ctrl_c import leave_at_once
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
-"""What an output fails with that takes no more; other files are named by their errors."""
+"""Errors of an output that cannot be written; an error of another file has a filename."""
 
 
 def main() -> None:
@@ -32,26 +32,26 @@ def main() -> None:
     except OSError as error:
         if error.errno not in OUTPUT_ERRORS or error.filename is not None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what waits there goes nowhere
-        _print_error(f"error: the output cannot be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what is still buffered
+        _print_error(f"error: cannot write the output: {error.strerror}")
         sys.exit(FAILED)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainrun"):
             raise
-        # The package alone is what a worker needs.
+        # Workers need only the package without extras.
         _print_error(
-            f"error: the `trainrun` command needs {error.name}, which is not installed; install "
-            "the extra with all that it needs: pip install 'trainrun[operator]'"
+            f"error: the `trainrun` command needs {error.name}, which is not installed; install it "
+            "with all other requirements: pip install 'trainrun[operator]'"
         )
         sys.exit(BAD_INPUT)
 
 
 def _open_closed() -> None:
-    """A stream that was closed (`>&-`) refuses what is written, and no file of ours takes its
-    place."""
+    """Replace closed streams (`>&-`): writing to them fails, and no file that we open later gets
+    their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDONLY)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free descriptor
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 

@@ -1,6 +1,6 @@
 """The command line: names, options, help texts.
 
-Layer: cli. Only click is imported here; what a command does is imported when it is called.
+Layer: cli. Only click is imported here; each command imports its own module when it is called.
 Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck, `no` or not rehearsed,
 4 something was found, 130 interrupted.
 """
@@ -23,8 +23,8 @@ from trainrun_operator.cli.task_commands import tasks
 
 
 class Commands(click.Group):
-    """Commands that Ctrl-C ends with 130 and no words, and that say why they cannot do what they
-    were asked for: a store that fails is no mistake in what was asked for."""
+    """Prints errors as `error: ...`: exit code 1 for a store that fails, 2 for bad input. Ctrl-C
+    exits with 130 and prints nothing."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Call the command."""
@@ -55,15 +55,18 @@ def trainrun() -> None:
     help='Inject a fault: "kill rank=2 step=30", "preempt rank=1 step=60 grace=20s", '
     '"node-loss rank=3 step=40", "hang rank=0 after=30s". May be repeated.',
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, the status last.")
-@click.option("--plain", is_flag=True, help="Plain lines, even on a terminal.")
-@click.option("--no-color", is_flag=True, help="No colors (also: NO_COLOR in the environment).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line, the status last."
+)
+@click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
+@click.option("--no-color", is_flag=True, help="Use no colors (also: NO_COLOR in the environment).")
 @click.option("-v", "--verbose", is_flag=True, help="Also show what the run waits for.")
 def run(*, no_color: bool, **options: Any) -> None:
     """Run the TrainRun or TrainSweep in FILE on this machine, or continue it.
 
-    Workers are processes of this machine instead of pods; everything else is as in a cluster.
-    Ctrl-C saves a checkpoint and stops, so that the same command continues; twice stops at once.
+    Workers are processes on this machine instead of pods; everything else works as in a cluster.
+    Ctrl-C saves a checkpoint and stops; the same command continues from it. Ctrl-C twice stops at
+    once.
     """
     from trainrun_operator.cli.leading import RunOptions
     from trainrun_operator.cli.run import run_locally
@@ -75,11 +78,11 @@ def run(*, no_color: bool, **options: Any) -> None:
 @trainrun.command()
 @click.argument("where", metavar="NAME|FILE|URI")
 @placed
-@click.option("--json", "as_json", is_flag=True, help="The whole status as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole status as JSON.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show the run of a YAML file, or the runs in a storage URI, as this machine knows them.
 
-    NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig. Of a TrainSweep it is
+    NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig. For a TrainSweep use
     `trainrun sweep status`.
     """
     from trainrun_operator.cli.status import show_status
@@ -92,23 +95,23 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 @click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 @placed
 @GENERATION
-@click.option("--json", "to_json", is_flag=True, help="One JSON object per run.")
+@click.option("--json", "to_json", is_flag=True, help="Print one JSON object per run.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write it as one page that needs nothing else, instead of printing it.",
+    help="Write one self-contained page instead of printing.",
 )
 def explain(where: str, **options: Any) -> None:
-    """Tell what became of a run: attempts, incidents, what they cost, and what to change.
+    """Explain what happened in a run: attempts, incidents, what they cost, and what to change.
 
-    Reads the run's storage alone where the cluster is gone or the TrainRun deleted: its folder, or
-    <storage URI>/<run name>. NAME (or NAMESPACE/NAME) is a TrainRun or a TrainSweep in the cluster
-    of your kubeconfig; where both have it, the TrainRun. The storage is read with your own
+    If the cluster is gone or the TrainRun deleted, give the run's folder or <storage URI>/<run
+    name>: the storage alone is enough. NAME (or NAMESPACE/NAME) is a TrainRun or a TrainSweep in
+    the cluster of your kubeconfig; if both exist, the TrainRun. The storage is read with your own
     credentials.
 
-    Of a TrainSweep, its name, its file or its folder, it tells the search: what it cost, which
-    trials failed and why, the best one, and what to do next.
+    For the name, file or folder of a TrainSweep it explains the search: what it cost, which trials
+    failed and why, the best one, and what to do next.
     """
     from trainrun_operator.cli.explain import ExplainOptions
     from trainrun_operator.cli.explain import explain as explain_runs
@@ -121,30 +124,30 @@ def explain(where: str, **options: Any) -> None:
 @click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 @placed
 @GENERATION
-@click.option("-f", "--follow", is_flag=True, help="Go on, through restarts, until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the run through restarts until it ends.")
 @click.option(
     "--rank",
     "ranks",
     multiple=True,
     type=click.IntRange(min=0),
     metavar="R",
-    help="Only this rank. May be repeated.",
+    help="Show only this rank. May be repeated.",
 )
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show only this attempt.")
 @click.option(
     "--tail",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only the last N lines of each rank in each attempt; with -f, of those that are there.",
+    help="Show only the last N lines of each rank in each attempt; with -f, of the existing lines.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **options: Any) -> None:
-    """Show what the processes of a run have printed, with attempt and rank in front.
+    """Show what the processes of a run printed, each line with its attempt and rank.
 
-    Attempts that are over are read from the run's storage, so the cluster may be gone or the
-    TrainRun deleted: the last 2000 lines of each process, 200 where the run has succeeded. What is
-    missing, as of a worker that was lost with its node, is named. What looks like a secret is left
-    out.
+    Ended attempts are read from the run's storage, so this works after the cluster is gone or the
+    TrainRun deleted: the last 2000 lines of each process, 200 after the run succeeded. Missing
+    lines are reported, such as those of a worker lost with its node. What looks like a secret is
+    left out.
     """
     from trainrun_operator.cli.log_lines.line import Wanted
     from trainrun_operator.cli.logs import logs as show_logs
@@ -162,42 +165,42 @@ def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **opt
     "until",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How far each run goes. Default: to the third checkpoint, or the fifth of a script that "
-    "reports only where it saves, or to fewer where that takes more than a share of the time.",
+    help="Stop each run at this step. Default: at the third checkpoint, or the fifth for a script "
+    "that reports only where it saves; earlier if that takes more than a share of the time.",
 )
 @click.option(
     "--within",
     metavar="TIME",
-    help="How long all of it may take, such as 90s or 20m. Default: 5m, with --cluster 15m.",
+    help="Time limit for the whole drill, such as 90s or 20m. Default: 5m, with --cluster 15m.",
 )
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Also what tests TrainRun: damage, a store that is away, a second failure, a lost node, a "
-    "hang.",
+    help="Also inject faults that test TrainRun itself: a damaged checkpoint, an unreachable "
+    "store, a second failure, a lost node, a hang.",
 )
 @click.option(
     "--cluster",
     is_flag=True,
-    help="As TrainRuns of their own in the cluster of your kubeconfig, which are removed again: "
-    "workers are deleted, at once and with notice.",
+    help="Run the drill in the cluster of your kubeconfig, as TrainRuns of its own that it removes "
+    "afterwards: workers are deleted, at once and with notice.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also one static page with the curves over each other.",
+    help="Also write one static page with the curves drawn over each other.",
 )
 def drill(**options: Any) -> None:
-    """Rehearse what becomes of the TrainRun in FILE when something breaks.
+    """Rehearse how the TrainRun in FILE recovers when something breaks.
 
-    Two undisturbed runs on this machine are compared with others in which something breaks: a rank
-    is killed after a checkpoint, while it saves, before the first checkpoint, in mid-epoch and at
-    the end, and a worker gets a notice. All in temporary storage, under another name, trackers
-    offline. Exit code: 0 all is well, 4 something was found, 3 nothing was found but not everything
-    was rehearsed, 1 the script fails without any fault.
+    Compares two undisturbed runs on this machine with runs in which something breaks: a rank is
+    killed after a checkpoint, while it saves, before the first checkpoint, in mid-epoch and at the
+    end, and a worker gets a notice. All runs use temporary storage, another name, and offline
+    trackers. Exit codes: 0 all is well, 4 something was found, 3 nothing was found but not
+    everything was rehearsed, 1 the script fails without any fault.
     """
     from trainrun_operator.cli.drill import DrillOptions
     from trainrun_operator.cli.drill import drill as hold_drill
@@ -208,12 +211,12 @@ def drill(**options: Any) -> None:
 
 @trainrun.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--storage", metavar="URI", help="Where the run's checkpoints go.")
+@click.option("--storage", metavar="URI", help="Where to store the run's checkpoints.")
 def convert(file: Path, *, storage: str | None) -> None:
     """Write the TrainRun for the PyTorchJob, TrainJob or JobSet in FILE.
 
-    The YAML goes to stdout. What could not be carried over, and what was written that the job does
-    not say, goes to stderr, a line each. The exit code is 1 where it has to be changed to run.
+    Prints the YAML to stdout. Prints to stderr, a line each, what it left out and what it added
+    that the job does not say. Exits with 1 if you must edit the YAML before it can run.
     """
     from trainrun_operator.cli.convert import convert as convert_file
 

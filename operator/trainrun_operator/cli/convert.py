@@ -1,6 +1,6 @@
-"""`trainrun convert`: the file of another operator's job, as a TrainRun.
+"""`trainrun convert`: write a TrainRun for another operator's job.
 
-Layer: cli. The YAML goes to stdout; a line for everything that needs its user goes to stderr.
+Layer: cli. Prints the YAML to stdout, and to stderr a line for everything the user should check.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from trainrun_operator.cli.preparation import read_file
 
 
 class Converted(NamedTuple):
-    """A TrainRun."""
+    """A TrainRun made from a job."""
 
     document: dict[str, Any]
     notes: list[str]
-    """What was written that the job does not say, and what was not carried over."""
+    """What was added that the job does not say, and what was left out."""
     problems: list[str]
-    """What has to be changed before it can run."""
+    """What the user must change before it can run."""
 
 
 def convert(file: Path, *, storage: str | None) -> int:
-    """Write the TrainRun; returns 0, or 1 where it has to be changed to run. Raises InvalidSpec."""
+    """Write the TrainRun; returns 0, or 1 if it must be changed to run. Raises InvalidSpec."""
     converted = conversion(read_file(file), source=str(file), storage=storage)
     click.echo(yaml.safe_dump(converted.document, sort_keys=False), nl=False)
     for note in converted.notes:
@@ -52,29 +52,32 @@ def convert(file: Path, *, storage: str | None) -> int:
 
 
 def conversion(text: str, *, source: str, storage: str | None) -> Converted:
-    """The TrainRun for the job that `text` holds. Raises InvalidSpec."""
+    """The TrainRun for the job in `text`. Raises InvalidSpec."""
     named = ", ".join(" ".join(kind.head) for kind in KINDS)
     jobs = [kind.head[1] for kind in KINDS]
     document = read_document(text, source=source, kind="job", kinds=jobs)
     head = (document.pop("apiVersion", None), document.pop("kind", None))
     kind = next((kind for kind in KINDS if kind.head == head), None)
     if kind is None:
-        raise InvalidSpec(f"{source}: {head[0]} {head[1]} cannot be converted; {named} can")
+        raise InvalidSpec(
+            f"{source}: cannot convert {head[0]} {head[1]}; convert one of these: {named}"
+        )
     document.pop("status", None)
     others = [str(other) for other in kinds_in(text) if other not in jobs]
     notes = [
-        f"{other} of the same file: not in the TrainRun; apply it as before" for other in others
+        f"the {other} in this file is not part of the TrainRun; apply it as before"
+        for other in others
     ]
     fields = Fields(document)
     try:
         metadata = metadata_of(fields, notes)
         gang = kind.gang_of(fields, notes)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InvalidSpec(f"{source}: this is no valid {head[1]}: {error}") from error
+        raise InvalidSpec(f"{source}: not a valid {head[1]}: {error}") from error
     except InvalidSpec as error:
         raise InvalidSpec(f"{source}: {error}") from error
     trainrun = document_of(metadata, gang, notes, storage=storage)
-    left = [f"{path}: not carried over: {reason(path, kind.settled)}" for path in fields.left()]
+    left = [f"{path} was left out: {reason(path, kind.settled)}" for path in fields.left()]
     return Converted(trainrun, [*notes, *left], _problems(trainrun))
 
 
@@ -88,8 +91,8 @@ def _problems(trainrun: dict[str, Any]) -> list[str]:
     template = trainrun["spec"]["workers"]["template"]
     if launcher := hidden_launcher(template):
         problem = (
-            f"the container's shell starts {launcher}, once per process: let the command itself "
-            "begin with torchrun or python, and put the rest into the image or an init container"
+            f"the container's shell starts {launcher} once per process; let the command itself "
+            "begin with torchrun or python, and move the rest into the image or an init container"
         )
         return [problem]
     words = run.spec.workers.template.spec.training.words

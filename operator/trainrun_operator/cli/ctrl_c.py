@@ -1,7 +1,7 @@
-"""Ctrl-C while a command is loaded: it leaves at once, without a word.
+"""Ctrl-C: while a command loads it exits silently; in a loop it first asks to stop, then stops.
 
-Layer: cli, leaf. An exception in the midst of imports could end in a traceback, or in nothing where
-Python must ignore it. Where SIGINT is ignored (`nohup`, a script's job in the background), it stays
+Layer: cli, leaf. A KeyboardInterrupt during imports could print a traceback, or be swallowed where
+Python must ignore exceptions. If SIGINT is ignored (`nohup`, a script's background job), it stays
 ignored.
 """
 
@@ -20,13 +20,13 @@ CHECK_EVERY = 1.0
 
 
 def leave_at_once() -> None:
-    """From now on; nothing has been started yet that would have to be ended."""
+    """Exit at once on Ctrl-C from now on: nothing has been started yet that must be ended."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
 
 def loaded() -> None:
-    """From now on Ctrl-C is a KeyboardInterrupt, so that what is open gets closed."""
+    """Raise KeyboardInterrupt on Ctrl-C from now on, so that open files and connections close."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,12 +38,11 @@ def on_interrupt(
     patience: float = 0.0,
     hopeless: Callable[[], bool] = lambda: False,
 ) -> None:
-    """In the loop that runs, call the first one once when somebody wants us to end, and `at_once`
-    with each Ctrl-C after that, and where it is `hopeless` `patience` seconds later or at any time
-    after that.
+    """In the running loop, call `interrupted` once at the first SIGINT, SIGTERM or SIGHUP.
 
-    SIGHUP and SIGTERM do not come alone (a terminal that closes, systemd, `timeout`): several of
-    them ask for one thing.
+    Call `at_once` at each later Ctrl-C, and as soon as `hopeless` returns true: it is checked
+    `patience` seconds after the first signal, then every CHECK_EVERY seconds. A later SIGHUP or
+    SIGTERM does nothing: closed terminals, systemd and `timeout` send several for one request.
     """
     loop = asyncio.get_running_loop()
     asked = False
@@ -64,7 +63,7 @@ def on_interrupt(
             at_once()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Ignored at our start: somebody wants it so (nohup, a job in the background).
+        # A signal that was ignored when we started stays ignored (nohup, a background job).
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, on_signal, number)
 

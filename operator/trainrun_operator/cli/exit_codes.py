@@ -9,12 +9,12 @@ SUCCEEDED = 0
 FAILED = 1
 BAD_INPUT = 2
 FAULT_NEVER_STRUCK = 3
-"""The run succeeded, but not under what `--fault` was to show."""
+"""The run succeeded, but a `--fault` never struck."""
 NEVER_MET = 3
-"""The run succeeded, but its processes may each have trained alone."""
+"""The run succeeded, but its ranks never met: each may have trained alone."""
 NO = 3
-"""`trainrun checkpoints --can-resume`, `trainrun sweep can-restore`: it would not; `trainrun sweep
-best`: there is none."""
+"""`trainrun checkpoints --can-resume`, `trainrun sweep can-restore`: no; `trainrun sweep best`:
+there is none."""
 NOT_REHEARSED = 3
 """`trainrun drill`: nothing was found, but not everything was rehearsed."""
 FOUND = 4

@@ -1,5 +1,4 @@
-"""What is common to whatever `trainrun run` leads: its command line; input is checked first, nobody
-else leads it.
+"""What runs and sweeps share in `trainrun run`: options, input checks, the driver lock.
 
 Layer: cli.
 """
@@ -24,7 +23,7 @@ from trainrun_operator.worlds.local.place import RunPlace, remedy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """As it was given."""
+    """Options of the command line."""
 
     file: Path
     replicas: int | None = None
@@ -37,17 +36,17 @@ class RunOptions:
 
     @property
     def drawn(self) -> bool:
-        """It is shown in place."""
+        """Whether to redraw in place."""
         return _terminal() and not self.plain
 
     @property
     def colored(self) -> bool:
-        """It has colors."""
+        """Whether to use colors."""
         return self.color and _terminal() and "NO_COLOR" not in os.environ
 
     @property
     def command(self) -> str:
-        """What goes on with it."""
+        """The command that continues the run."""
         words = ["trainrun", "run", str(self.file)]
         if self.replicas is not None:
             words += ["--replicas", str(self.replicas)]
@@ -57,20 +56,20 @@ class RunOptions:
 
 
 def _terminal() -> bool:
-    # A dumb terminal (an editor's, a CI's) can neither be drawn on nor shows colors.
+    # A dumb terminal (an editor's, a CI's) can neither redraw nor show colors.
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Prepared(Protocol):
-    """What can be led."""
+    """A run or sweep that can be started."""
 
     @property
     def name(self) -> str:
-        """Its folder in its storage."""
+        """The name of its folder in the storage."""
 
     @property
     def place(self) -> RunPlace:
-        """Where its lock is."""
+        """Its folder on this machine, which holds the driver lock."""
 
 
 P = TypeVar("P", bound=Prepared)
@@ -79,8 +78,8 @@ P = TypeVar("P", bound=Prepared)
 def lead_alone(
     prepare: Callable[[RunOptions], P], lead: Callable[[P, RunOptions], int], options: RunOptions
 ) -> int:
-    """Lead what these options name, unless another process does; returns the exit code. `prepare`
-    reads and checks everything. Raises TrainRunError."""
+    """Take the driver lock and lead; returns the exit code. `prepare` reads and checks everything.
+    Raises TrainRunError, also if another process holds the lock."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with non_blocking(_missing if options.as_json else left_out):
         folder = None

@@ -1,13 +1,12 @@
-"""The run as it goes, for logs, pipes and programs: as plain lines, as JSON, and at its end what
-each rank did when.
+"""`trainrun run` for logs, pipes and programs: plain lines, JSON, and a timeline of the ranks.
 
-Layer: cli. Plain: one line per event, the workers' output as it comes, and how far the training is
-at most every few seconds. JSON, one object per line; the last one is the final status:
+Layer: cli. Plain: one line per event, the workers' output, and the training's progress at most
+every PROGRESS_EVERY seconds. JSON, one object per line; the last one is the final status:
 `{"event": "history", "time", "type", "reason", "message"}`,
-`{"event": "state", "time", "reason", "message", "phase", "step", ...}` whenever one changes,
-`{"event": "recovery", "time", "attempt", "seconds", "stages", "warm"}` with the first step after
+`{"event": "state", "time", "reason", "message", "phase", "step", ...}` when one of them changes,
+`{"event": "recovery", "time", "attempt", "seconds", "stages", "warm"}` at the first step after
 an incident of `attempt`, `{"event": "output", "worker", "line"}`, `{"event": "missing", "lines"}`
-in the place of as many of these, which came faster than they were read,
+in place of that many output lines that were skipped because the reader was too slow,
 `{"event": "status", "exitCode", "status"}`.
 """
 
@@ -29,14 +28,14 @@ from trainrun_operator.runtime.line_writers import Lines, source_of
 from trainrun_operator.runtime.run_events import Output, PassEnded, RunEvent, RunNews
 
 PROGRESS_EVERY = 5.0
-"""Seconds between two lines about the progress."""
+"""Seconds between two progress lines."""
 
 TRAINS = ("Running", "Preempting", "Finishing")
 """Phases in which steps are made."""
 
 
 class PlainLines:
-    """Writes news."""
+    """Writes news as plain lines."""
 
     def __init__(self, lines: Lines, *, color: bool, verbose: bool) -> None:
         self._lines = lines
@@ -48,7 +47,7 @@ class PlainLines:
         self._last_message = ""
 
     def emit(self, news: RunNews) -> None:
-        """Write the lines that this news deserves."""
+        """Write the lines for this news, if any."""
         match news:
             case RunEvent(event=event):
                 warning = event.type == "Warning"
@@ -72,7 +71,7 @@ class PlainLines:
         if self._verbose and news.plan.message != self._last_message:
             self._last_message = news.plan.message
             self._say(news.plan.reason, news.plan.message, color="blue")
-        # While the next attempt is prepared the status still shows how far the last one was.
+        # While the next attempt is prepared, the status still shows the step of the last one.
         if status.phase in TRAINS and formatting.step_of(status) not in (
             formatting.NO_STEP,
             self._step,
@@ -94,16 +93,16 @@ class PlainLines:
 
 
 class JsonLines:
-    """Writes news."""
+    """Writes news as JSON, one object per line."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._state: dict[str, Any] = {}
         self._recovered: int | None = None
-        """The attempt whose recovery was told last, or whose end had been recovered from before."""
+        """The newest attempt whose recovery was written, or had happened before we started."""
 
     def emit(self, news: RunNews) -> None:
-        """Write one object."""
+        """Write the objects for this news, if any."""
         match news:
             case RunEvent(time=moment, event=event):
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
@@ -119,7 +118,7 @@ class JsonLines:
                     self._write({"event": "state", "time": news.time.isoformat(), **state})
 
     def finish(self, status: TrainRunStatus, *, exit_code: int) -> None:
-        """The last line."""
+        """Write the last line: exit code and final status."""
         data = json_object(status)
         self._write({"event": "status", "exitCode": exit_code, "status": data})
 
@@ -170,14 +169,14 @@ SIGNS: dict[RankState, str] = {
     "leaving": "!",
     "dead": "x",
 }
-"""When several states fall into one column the most telling one is drawn: the last one here."""
+"""In ascending urgency: if several states fall into one column, the most urgent one is drawn."""
 URGENCY = {state: place for place, state in enumerate(SIGNS)}
 
-LEGEND = "s starting   = training   ! told to leave   x lost   · waiting   ✓ done"
+LEGEND = "s starting   = training   ! leaving   x lost   · waiting   ✓ done"
 
 
 def ranks_of(seen: PassEnded, *, per_worker: int) -> Iterator[tuple[int, RankState, int | None]]:
-    """Each rank that has a worker: what it does, and its step."""
+    """(rank, state, step) of each rank that has a worker; step is None if it reported none."""
     by_creation = sorted(seen.workers, key=lambda worker: worker.created_for)
     newest = {worker.slot: worker for worker in by_creation}
     for slot, worker in sorted(newest.items()):
@@ -206,7 +205,7 @@ class Timeline:
         self._ranks: list[list[_Change]] = [[] for _ in range(replicas * per_worker)]
 
     def emit(self, news: RunNews) -> None:
-        """Note every change of a rank's state."""
+        """Record changes of ranks' states."""
         if not isinstance(news, PassEnded):
             return
         now = self._clock() - self._began
@@ -218,7 +217,7 @@ class Timeline:
                 changes.append(_Change(now, state))
 
     def rows(self, *, width: int) -> Iterator[str]:
-        """For each rank what it did, in `width` characters for the whole time."""
+        """One row per rank: its states over the whole time, in `width` characters."""
         end = max(self._clock() - self._began, 0.001)
         for changes in self._ranks:
             yield _row(changes, end, width)
@@ -240,7 +239,7 @@ def _row(changes: list[_Change], end: float, width: int) -> str:
         first = min(int(change.at / column), width - 1)
         last = max(first, min(int(until / column), width - 1))
         for cell in range(first, last + 1):
-            # A state that only touches its last column leaves that to its successor.
+            # A state that only begins to fill its last column leaves that column to the next one.
             touched = cell == last and last > first and i + 1 < len(changes)
             if not touched and URGENCY[change.state] >= URGENCY[cells[cell]]:
                 cells[cell] = change.state

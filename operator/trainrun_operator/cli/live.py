@@ -1,7 +1,7 @@
-"""What goes on, redrawn in place: for a terminal. Here a run; a sweep in `cli/sweeping/table.py`.
+"""The live view of a run on a terminal; that of a sweep is in `cli/sweeping/table.py`.
 
-Layer: cli. Drawn at most twice a second and only after news, so that it takes no time from the
-training.
+Layer: cli. Redrawn at most twice a second and only after news, so that it does not slow the
+training down.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ REDRAW_AFTER = 0.5
 
 
 def console_to_draw_on(*, color: bool) -> Console:
-    """The terminal; from now on lines of the log go above the view, not through it."""
+    """The terminal. From now on log lines appear above the view, not inside it."""
     console = Console(no_color=not color)
     logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)
     return console
 
 
 class Redrawn(ABC):
-    """Draws itself soon after it was told to; a context manager."""
+    """A view that redraws itself in place; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,25 +66,25 @@ class Redrawn(ABC):
 
     @property
     def _elapsed(self) -> str:
-        """How long it has been shown: `3:07`."""
+        """Time since it was created, in minutes and seconds: `3:07`."""
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         return f"{minutes}:{seconds:02}"
 
     def _draw_soon(self, after: float = REDRAW_AFTER) -> None:
-        """Unless it is going to be drawn anyway."""
+        """Schedule a redraw in `after` seconds, unless one is scheduled."""
         if self._redraw is None:
             self._redraw = asyncio.get_running_loop().call_later(after, self._draw)
 
     def _draw(self) -> None:
         self._redraw = None
         if is_behind():
-            self._draw_soon()  # nobody has seen the last one yet
+            self._draw_soon()  # the terminal has not shown the last drawing yet
             return
         self._live.update(self.render(), refresh=True)
 
 
 COUNTDOWN = 1.0
-"""Seconds between two drawings while a backoff lasts, in which nothing happens."""
+"""Seconds between two drawings during a backoff, when there is no news."""
 
 MOST_RANKS, MOST_EVENTS, MOST_OUTPUT = 16, 5, 8
 """Lines of each part."""
@@ -94,7 +94,7 @@ STATE_STYLES = {"training": "green", "dead": "red", "leaving": "yellow", "done":
 
 
 class LiveView(Redrawn):
-    """Shows news in place."""
+    """Shows a run: its status, ranks, newest events and output."""
 
     def __init__(self, console: Console, *, name: str, timeline: Timeline, per_worker: int) -> None:
         super().__init__(console)
@@ -106,12 +106,12 @@ class LiveView(Redrawn):
         self._output: deque[str] = deque(maxlen=MOST_OUTPUT)
 
     def emit(self, news: RunNews) -> None:
-        """Take note and draw soon."""
+        """Remember the news and redraw soon."""
         self.remember(news)
         self._draw_soon()
 
     def remember(self, news: RunNews) -> None:
-        """Take note."""
+        """Remember the news."""
         match news:
             case RunEvent():
                 self._events.append((time.monotonic() - self._began, news))
@@ -139,7 +139,7 @@ class LiveView(Redrawn):
         ranks = self._ranks()
         above = [self._head(status), *self._facts(status), blank]
         below = [blank, *self._history(), blank]
-        # What does not fit is cut off at the bottom, where the newest line stands.
+        # Rich cuts off the bottom, where the newest line is: drop older lines instead.
         room = max(0, self._console.height - len(above) - ranks.row_count - len(below) - 1)
         output = list(self._output)[-room:] if room else []
         lines = (Text(f"  {line}", style="dim", no_wrap=True) for line in output)

@@ -1,4 +1,4 @@
-"""A local run put together: world, agents, server, reconciler; started, interrupted, ended.
+"""Leads one local run: creates world, agent server and reconciler, handles signals, ends the run.
 
 Layer: cli, the composition root of the local world.
 """
@@ -36,13 +36,13 @@ LOOPBACK = "127.0.0.1"
 
 
 class LocalServer(AgentServer):
-    """Where the agents of this machine's runs call; a context manager."""
+    """The server for the agents of this machine's runs; a context manager."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
         super().__init__(authenticate=shared_token(self.token))
         self.url = ""
-        """Known once it is entered."""
+        """Set on entry."""
 
     async def __aenter__(self) -> LocalServer:
         port = await self.start(LOOPBACK)
@@ -55,7 +55,7 @@ class LocalServer(AgentServer):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LocalRun:
-    """One `trainrun run` from the moment everything is known to be in order."""
+    """One `trainrun run`, once its input has been checked."""
 
     prepared: Preparation
     stored: StoredRun
@@ -63,14 +63,14 @@ class LocalRun:
     on_heartbeat: Callable[[AgentState], None] = lambda _state: None
     """Called with every heartbeat."""
     save_on_interrupt: bool = True
-    """Else the first Ctrl-C stops the run at once, as the second one does."""
+    """False: the first Ctrl-C stops the run at once, as the second one does."""
 
     def __post_init__(self) -> None:
         self.interrupted = False
-        """Somebody wants it to end."""
+        """A signal asked it to stop."""
         self._suspended = self._deposed = self._alone = False
         self._refused = ""
-        """Why the spec keeps it from going on."""
+        """Why the edited spec cannot be run."""
         self._stopped = asyncio.Event()
         self._world: LocalWorld | None = None
         self._faults = FaultPlan(
@@ -81,32 +81,32 @@ class LocalRun:
 
     @property
     def never_struck(self) -> list[Fault]:
-        """Faults of the command line whose moment has not come."""
+        """Faults of the command line that have not struck."""
         return [planned.fault for planned in self._faults.pending]
 
     @property
     def storage_trouble(self) -> str:
-        """Why nothing can be saved now; empty where it can, as far as is known."""
+        """Why nothing can be saved now; empty while no problem is known."""
         return self._world.storage_trouble if self._world is not None else ""
 
     def end(self) -> None:
-        """End it now, without another checkpoint; all that was reported is stored."""
+        """End it now, without another checkpoint; reported checkpoints are still stored."""
         if self._world is not None:
             self._world.suspend(save=False)
 
     def abandon(self) -> None:
-        """Kill whatever runs; what is not stored by now is lost."""
+        """Kill all processes; what is not stored yet is lost."""
         self._stopped.set()
 
     def _is_over(self, seen: Seen, plan: Plan) -> bool:
-        # The file was read once, so that nobody can put it right while this waits.
+        # The file was read only once, so waiting for the user to correct it would be pointless.
         if self._alone and plan.reason == "InvalidTemplate":
             self._refused = (
-                f"spec.{plan.message}. The run cannot go on: take the edit of spec.workers back "
-                "(replicas, command), or give a new run another storage.runName"
+                f"spec.{plan.message}. The run cannot continue: undo the edit of spec.workers "
+                "(replicas, command), or start a new run with another storage.runName"
             )
             return True
-        # The verdict (or the suspension) stands in the status and no worker is left.
+        # The status says Complete, Failed or Suspended, and no worker is left.
         status = seen.observation.status
         suspended = seen.config.suspend and status.is_true("Suspended")
         alive = any(worker.phase != "Ended" for worker in seen.observation.workers)
@@ -123,8 +123,10 @@ class LocalRun:
             self._world.suspend()
 
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
-        """Lead the run until it is over or stopped; returns its last status. Raises InvalidSpec
-        where what was edited keeps it from going on, and AlreadyLed."""
+        """Lead the run until it is over or stopped; returns its last status.
+
+        Raises InvalidSpec if an edit makes it impossible to continue, and AlreadyLed.
+        """
         self._alone = True
         on_interrupt(
             lambda: self._interrupt(say),
@@ -139,7 +141,7 @@ class LocalRun:
         return status
 
     async def lead_with(self, server: LocalServer, *, say: Callable[[str], None]) -> TrainRunStatus:
-        """The same on a server that other runs may share; signals are the caller's."""
+        """As `lead`, on a server that other runs may share; the caller handles signals."""
         wakeup = Wakeup()
         world = self._world = self._make_world(server, wakeup)
         if self._suspended:
@@ -157,7 +159,7 @@ class LocalRun:
         )
         left = world.take_over()
         if left:
-            say(f"ended {left} processes that an earlier `trainrun run` had left behind")
+            say(f"killed {left} leftover processes of an earlier `trainrun run`")
         try:
             await self._until_over(reconciler)
         finally:
@@ -165,8 +167,8 @@ class LocalRun:
             server.remove(agents.run_uid)
         if self._deposed:
             raise AlreadyLed(
-                f"another process has taken over run {self.prepared.name} and leads it now: this "
-                "one was silent for too long and stops now"
+                f"another process has taken over run {self.prepared.name} because this one was "
+                "silent for too long; this one stops now"
             )
         if world.status.finished:
             world.tidy_up()
@@ -205,7 +207,7 @@ class LocalRun:
     # ------------------------------------------------------------------------- composition
 
     def _make_world(self, server: LocalServer, wakeup: Wakeup) -> LocalWorld:
-        # Output is kept whatever happens to a worker; its staged files would only take room.
+        # A failed worker's output is kept anyway; its staged files would only take up space.
         found = config_of(self.prepared.run)
         config = replace(found, uid=self.stored.uid, retain_failed_workers=0)
         return LocalWorld(

@@ -1,7 +1,7 @@
-"""`trainrun logs`: what the processes of a run have printed, attempt by attempt, and print now.
+"""`trainrun logs`: show the output of a run's processes, attempt by attempt, or follow it.
 
-Layer: cli. From the workers while they are there, else from the run's storage; with the user's own
-credentials.
+Layer: cli. Reads from the workers while they exist, else from the run's storage; with the user's
+own credentials.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def logs(
     as_json: bool,
     **place: str | None,
 ) -> None:
-    """Print the lines of the run of `find_run`."""
+    """Print the lines of the run that `find_run` finds for `where`."""
     printer = Printer(as_json=as_json)
     source = find_run(where, **place)
     state = source.known_state()
@@ -45,8 +45,8 @@ def logs(
         return
     elif state is None and not where.endswith(FILES):
         raise UnknownRun(
-            f"{source.storage}/{source.name} is a storage, where lines come when an attempt has "
-            "ended: to follow a run give its YAML file, or its name in the cluster"
+            f"{source.storage}/{source.name} gets its lines only when an attempt ends; to follow "
+            "the run, give its YAML file or its name in the cluster"
         )
     else:
         items = _follow_local(source, wanted)
@@ -55,11 +55,11 @@ def logs(
 
 
 def _over(state: RunState) -> bool:
-    """Finished, and nobody leads it (again)."""
+    """Finished, and no process leads it again."""
     return state.status.finished and state.leader is None
 
 
-# ------------------------------------------------------------------------------ what there is
+# ----------------------------------------------------------------------------- existing lines
 
 
 def _history(
@@ -75,7 +75,7 @@ def _history(
         if state is None:
             raise
         run = None
-        click.echo(f"the storage cannot be read: {error}", err=True)
+        click.echo(f"cannot read the storage: {error}", err=True)
     own = generation is None or state is None
     history = History(
         run=run,
@@ -95,11 +95,11 @@ def _history(
         attempts = max((*claimed, *slots), default=0)
         _check_wanted(wanted, state, attempts=attempts, size=history.size)
     if not some:
-        click.echo("no such lines are there", err=True)
+        click.echo("no lines match", err=True)
 
 
 def _check_wanted(wanted: Wanted, state: RunState | None, *, attempts: int, size: int) -> None:
-    """Raises UnknownRun for an attempt or ranks that the run has not."""
+    """Raises UnknownRun for an attempt or a rank that the run does not have."""
     record = state.status.start_record if state is not None else None
     if record is not None:
         attempts, size = max(attempts, record.attempt), max(size, record.world_size)
@@ -122,16 +122,16 @@ def _of_pods(source: ClusterSource, wanted: Wanted) -> Iterable[Line]:
     try:
         return list(ClusterLines(source=source, wanted=wanted).history())
     except TrainRunError as error:
-        click.echo(f"the pods' logs cannot be read: {error}", err=True)
+        click.echo(f"cannot read the pods' logs: {error}", err=True)
         return ()
 
 
-# -------------------------------------------------------------------------------- what comes
+# ----------------------------------------------------------------------------- following
 
 
 def _follow_local(source: Source, wanted: Wanted) -> Iterator[LogItem]:
     if not source.place.status.exists():
-        click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
+        click.echo(f"waiting for run {source.name} to start on this machine", err=True)
 
     def over() -> bool:
         state = source.known_state()

@@ -1,9 +1,10 @@
-"""Everything that is checked and put together before a local run starts anything; and what is found
-of it: nothing, something to continue, or a finished run.
+"""Checks a local run's input before anything starts, and opens its status file: new, to be
+continued, or finished.
 
-Layer: cli. All bad input is found here, before a process is started or a file is written. The
-storage alone says what is good; the status file beside it remembers budgets and incidents. Where
-somebody removed the run from a file storage, the file is out of date and dropped.
+Layer: cli. All bad input is found here, before a process starts or a file is written. The storage
+alone decides which checkpoints are good; the status file next to it remembers budgets and
+incidents. If the run's folder was removed from a file storage, the status file is stale and
+dropped.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Preparation:
     program: Program
     processes_per_worker: int
     gpus: tuple[tuple[int, ...], ...]
-    """For each slot."""
+    """Indices of the GPUs of each slot."""
     faults: tuple[Fault, ...]
     notes: tuple[str, ...]
-    """What of the file has no meaning on this machine."""
+    """Parts of the file that this machine ignores, one sentence each."""
     metrics_interval: float = 30.0
-    """Seconds between two pieces of metrics in the storage."""
+    """Seconds between two metrics objects in the storage."""
 
 
 def prepare(options: RunOptions) -> Preparation:
@@ -64,8 +65,7 @@ def prepare(options: RunOptions) -> Preparation:
 def preparation_of(
     run: TrainRun, *, file: Path, faults: tuple[str, ...] = (), varying: Collection[str] = ()
 ) -> Preparation:
-    """Check a run that was read from this file; `varying` as for `program_of`. Raises
-    InvalidSpec."""
+    """Check a run that was read from `file`; `varying` as for `program_of`. Raises InvalidSpec."""
     name = run.run_name
     workers = run.spec.workers
     launching = launching_of(workers)
@@ -83,9 +83,9 @@ def preparation_of(
     gpus = split_gpus(here, workers=workers.replicas, per_worker=program.gpus_per_worker)
     notes = (*program.notes, *filter(None, [launching.note]))
     if program.gpus_per_worker and not here:
-        notes += ("this machine has no GPU: the template's GPU request is ignored",)
+        notes += ("this machine has no GPU, so the template's GPU request is ignored",)
     if run.spec.storage.credentials_secret_ref is not None:
-        notes += ("storage.credentialsSecretRef is ignored: this machine's environment has them",)
+        notes += ("storage.credentialsSecretRef is ignored: credentials come from the environment",)
     return Preparation(
         run=run,
         name=name,
@@ -105,8 +105,8 @@ def load_file(
     storage: str | None = None,
     overrides: Mapping[str, object] = NOTHING,
 ) -> TrainRun:
-    """The TrainRun in this file with the command line's changes, and with `overrides`, which are
-    values by path: `{"spec.suspend": False}`. Raises InvalidSpec."""
+    """The TrainRun in this file, with the command line's changes and with `overrides`, values by
+    path: `{"spec.suspend": False}`. Raises InvalidSpec."""
     text = read_file(file)
     changes = dict(overrides)
     if replicas is not None:
@@ -117,36 +117,36 @@ def load_file(
 
 
 def read_file(file: Path) -> str:
-    """Its text, with its own line breaks. Raises InvalidSpec."""
+    """The file's text, line breaks unchanged. Raises InvalidSpec."""
     try:
         return file.read_bytes().decode()
     except OSError as error:
         raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidSpec(f"{file}: is no text in UTF-8 ({error.reason})") from error
+        raise InvalidSpec(f"{file}: is not UTF-8 text ({error.reason})") from error
 
 
 def holds_sweep(file: Path) -> bool:
-    """Whether a TrainSweep is in this file; what else it may be is for its reader to say."""
+    """Whether this file holds a TrainSweep; False also if it cannot be read."""
     try:
-        # The word alone: the models of sweeps take 30 ms that other commands do not need.
+        # Only the kind is read: importing the sweep models takes 30 ms.
         return "TrainSweep" in kinds_in(read_file(file))
     except InvalidSpec:
         return False
 
 
 def storage_uri(text: str) -> str:
-    """A URI as it is; anything else is a folder of this machine."""
+    """`text` if it is a URI; anything else is a folder, as a file:// URI."""
     return text if "://" in text else Path(text).resolve().as_uri()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A run that is to be led, or that is over."""
+    """A run with its status file: to be led, or finished."""
 
     stored: StoredRun
     remark: str = ""
-    """What the user should know before it goes on."""
+    """What to print before it continues; empty: nothing."""
 
 
 def open_run(prepared: Preparation) -> Opened:
@@ -163,7 +163,7 @@ def open_run(prepared: Preparation) -> Opened:
     if stored.status.is_true("Complete"):
         if prepared.run.spec.storage.on_existing != "StartFresh":
             return Opened(stored=stored)
-        # Another TrainRun of this file, as after deleting and applying it in a cluster.
+        # A new TrainRun from this file, as after deleting and applying it in a cluster.
         file.path.unlink()
         return Opened(stored=file.create(spec), remark=_fresh_start_remark(stored.status))
     if stored.spec != spec:
@@ -171,8 +171,8 @@ def open_run(prepared: Preparation) -> Opened:
     why = raised(stored.status, config_of(prepared.run), generation=stored.generation)
     remark = _remark(stored.status, why=why)
     if stored.status.is_true("Failed") and not why:
-        # Budgets and history are those of the run that failed. The numbering goes on, and what is
-        # known to be committed stays known: a store that shows nothing of it is not a new one.
+        # Budgets and history belong to the run that failed and start again. Attempt numbers
+        # continue, and the committed checkpoint stays recorded: a store that lacks it is not new.
         old = stored.status
         fresh = TrainRunStatus(
             attempt=old.attempt,
@@ -193,8 +193,9 @@ def _run_folder(prepared: Preparation) -> Path | None:
 
 
 def _fresh_start_remark(status: TrainRunStatus) -> str:
-    saved = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
-    return f"the run has succeeded before{saved}. A new one begins from nothing (onExisting)"
+    last = status.checkpoint
+    saved = f"; its checkpoints stay, the last one is {last.uri}" if last else ""
+    return f"the run succeeded before{saved}. A new one starts from nothing (onExisting)"
 
 
 def _remark(status: TrainRunStatus, *, why: str) -> str:
@@ -203,7 +204,7 @@ def _remark(status: TrainRunStatus, *, why: str) -> str:
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
         if why:
-            how = f"with what it has used of its budgets, since {why}"
+            how = f"with the budgets already used, because {why}"
         return f"the run failed before ({failed.reason}); it continues{point} {how}"
     if status.attempt == 0:
         return ""
@@ -211,9 +212,9 @@ def _remark(status: TrainRunStatus, *, why: str) -> str:
 
 
 def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:
-    """What to say about a run that has succeeded before."""
+    """The message for a run that succeeded before."""
     saved = f"; its last checkpoint is {status.checkpoint.uri}" if status.checkpoint else ""
     return (
-        f"run {prepared.name} has succeeded already (step {formatting.step_of(status)}{saved}). To "
+        f"run {prepared.name} has already succeeded (step {formatting.step_of(status)}{saved}). To "
         "train again set storage.onExisting: StartFresh, or use another storage.runName or storage"
     )

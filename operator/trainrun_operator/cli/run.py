@@ -1,4 +1,4 @@
-"""`trainrun run`: exit codes, who is told what, and what is said before and after.
+"""`trainrun run`: what it prints before, during and after the run, and its exit codes.
 
 Layer: cli.
 """
@@ -36,7 +36,7 @@ from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.place import StoredRun
 
 Say = Callable[[str], None]
-"""Tells the user something that is no event of the run."""
+"""Prints a message that is not an event of the run."""
 
 
 def run_locally(options: RunOptions) -> int:
@@ -56,7 +56,7 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
     opened = open_run(prepared)
     if opened.stored.status.is_true("Complete"):
         say(finished_message(prepared, opened.stored.status))
-        code = _end(opened.stored.status, prepared.faults, because="the run was over before")
+        code = _end(opened.stored.status, prepared.faults, because="the run had already succeeded")
         if options.as_json:
             JsonLines(lines_of_stdout()).finish(opened.stored.status, exit_code=code)
         return code
@@ -97,7 +97,7 @@ def _run_for_people(
 def _lead_live(
     prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
 ) -> tuple[LocalRun, TrainRunStatus]:
-    # 30 ms that other outputs do not need.
+    # Imported only here: it takes 30 ms.
     from trainrun_operator.cli.live import LiveView, console_to_draw_on  # noqa: PLC0415
 
     per_worker = prepared.processes_per_worker
@@ -118,13 +118,13 @@ def _report(
 
 
 def _how_to_continue(prepared: Preparation, options: RunOptions) -> str:
-    # The same command alone would only find the run suspended again.
+    # The same command alone would find spec.suspend still true.
     first = f"spec.suspend: false in {options.file}, then " if prepared.run.spec.suspend else ""
     return first + options.command
 
 
 def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str = "") -> int:
-    """The exit code; says which faults it was that have not struck."""
+    """The exit code; prints an error for each fault that never struck."""
     for fault in never_struck:
         why = because or _why_not(fault, status)
         click.echo(f'error: --fault "{fault}" never struck: {why}', err=True)
@@ -134,16 +134,16 @@ def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str 
         return FAULT_NEVER_STRUCK if never_struck else SUCCEEDED
     if status.is_true("Failed"):
         return FAILED
-    # Suspended by the file, or stopped by somebody: unfinished either way.
+    # Suspended by the file, or interrupted: unfinished either way.
     return INTERRUPTED
 
 
 def _why_not(fault: Fault, status: TrainRunStatus) -> str:
     step = status.progress.step
     if fault.after is not None:
-        return f"rank {fault.rank} did not run when it was due"
+        return f"rank {fault.rank} was not running when it was due; use an earlier time"
     if step is None:
-        return "no rank reported a step; write after=30s in place of step="
+        return "no rank reported a step; use after=30s instead of step="
     if step < fault.step:
         return f"no rank reported step {fault.step}; the last one was {step}"
-    return f"rank {fault.rank} did not run when it was due; name a step before {step}"
+    return f"rank {fault.rank} was not running when it was due; use a step before {step}"

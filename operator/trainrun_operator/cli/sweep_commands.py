@@ -1,6 +1,6 @@
 """`trainrun sweep` and its verbs: names, options, help texts.
 
-Layer: cli. Only click is imported here; what a command does is imported when it is called.
+Layer: cli. Only click is imported here; each command imports its own module when it is called.
 """
 # ruff: noqa: PLC0415 - the late imports are the point of this module
 
@@ -25,20 +25,20 @@ TRIALS = click.argument("trials", metavar="[TRIAL]...", type=click.IntRange(min=
 BEFORE_DAMAGE = click.option(
     "--before-damage",
     is_flag=True,
-    help="Of a log with a record that is missing or damaged: what stands before it.",
+    help="If a record of the log is missing or damaged, read only the records before it.",
 )
 CHANGE_AS_JSON = click.option(
-    "--json", "as_json", is_flag=True, help="What was changed as one JSON object."
+    "--json", "as_json", is_flag=True, help="Print what was changed as one JSON object."
 )
 
 
 def of_log(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is given where the log of a sweep is, and reads it."""
+    """A command that reads the log of a sweep."""
     return WHERE(placed(BEFORE_DAMAGE(command)))
 
 
 def steered(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that changes the sweep of this name."""
+    """A command that changes a sweep in the cluster."""
     return STEERED(NAMESPACE(CHANGE_AS_JSON(command)))
 
 
@@ -51,22 +51,21 @@ def _read(where: str, **place: Any) -> ReadSweep:
 
 @click.group()
 def sweep() -> None:
-    """Look at a TrainSweep, and pause, stop or resume its trials.
+    """Show a TrainSweep, and pause, stop or resume its trials.
 
-    What it has come to is read from its storage, also where the machine or cluster that led it is
-    gone: the sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. NAME (or
-    NAMESPACE/NAME) is a TrainSweep in the cluster of your kubeconfig. With your own credentials.
-    What it is to do stands in its YAML file, or in the TrainSweep of the cluster, which a sweep
-    that runs follows.
+    Results are read from the sweep's storage with your own credentials, so this works after the
+    machine or cluster is gone: give the sweep's YAML file, or its folder <storage URI>/<sweep
+    name>. NAME (or NAMESPACE/NAME) is a TrainSweep in the cluster of your kubeconfig. To change
+    what a sweep does, edit its YAML file or its TrainSweep: a running sweep follows it.
     """
 
 
 @sweep.command()
 @WHERE
 @placed
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
-    """Show how the sweep fares: trials by state, the best one, the last that ended."""
+    """Show the sweep's progress: trials by state, the best one, the last that ended."""
     from trainrun_operator.cli.sweeping.views import show_status
 
     loaded()
@@ -75,7 +74,7 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 
 @sweep.command()
 @of_log
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per trial.")
 def trials(where: str, *, as_json: bool, **place: Any) -> None:
     """Show every trial: its parameters, its value, and how it ended."""
     from trainrun_operator.cli.sweeping.views import show_trials
@@ -85,9 +84,9 @@ def trials(where: str, *, as_json: bool, **place: Any) -> None:
 
 @sweep.command()
 @of_log
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def best(where: str, *, as_json: bool, **place: Any) -> None:
-    """Show the best trial so far and its parameters; exit with 3 where there is none."""
+    """Show the best trial so far and its parameters; exit with 3 if there is none."""
     from trainrun_operator.cli.sweeping.views import show_best
 
     sys.exit(show_best(_read(where, **place), as_json=as_json))
@@ -100,13 +99,13 @@ def best(where: str, *, as_json: bool, **place: Any) -> None:
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: <sweep name>.html in this folder.",
+    help="Where to write the page. Default: <sweep name>.html in this folder.",
 )
 def plot(where: str, *, output: Path | None, **place: Any) -> None:
-    """Draw the sweep as one page of HTML: values, learning curves, parameters.
+    """Draw the sweep as one HTML page: values, learning curves, parameters.
 
-    By Optuna and plotly: pip install "trainrun[plot]". The page needs no network. It is written
-    anew each time, also while the sweep runs.
+    Needs Optuna and plotly: pip install "trainrun[plot]". The page needs no network. Each call
+    overwrites it; the sweep may still be running.
     """
     from trainrun_operator.cli.sweeping.export import plot as draw
 
@@ -119,16 +118,16 @@ def plot(where: str, *, output: Path | None, **place: Any) -> None:
     "--optuna",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A journal of Optuna, for optuna-dashboard and optuna.load_study.",
+    help="Write an Optuna journal, for optuna-dashboard and optuna.load_study.",
 )
 @click.option(
     "--csv",
     metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="A table with a row for each trial; - writes it to stdout.",
+    help="Write a table with a row for each trial; - is stdout.",
 )
 def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -> None:
-    """Write the trials for other tools: --optuna or --csv, into a new file."""
+    """Write the trials for other tools into a new file: --optuna or --csv."""
     from trainrun_operator.cli.sweeping.export import export_csv, export_optuna
 
     if optuna is not None and csv is None:
@@ -144,11 +143,11 @@ def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -
 @click.argument("record", type=click.IntRange(min=1))
 @placed
 def leave_out(where: str, record: int, **options: Any) -> None:
-    """Go on without a damaged record of the log that only held points of curves.
+    """Skip a damaged record of the log that held only points of curves.
 
-    RECORD is the number of the object that the message names. What is left of it is kept beside it.
-    Values that stood in it are lost to curves and early stopping, unless their trials report them
-    again; trials, parameters and ends are not touched.
+    RECORD is the number in the error message. The damaged object is kept under another name. Its
+    values are missing in curves and early stopping unless their trials report them again; trials,
+    parameters and results do not change.
     """
     from trainrun_operator.cli.sweeping.views import leave_record_out
 
@@ -163,13 +162,13 @@ def leave_out(where: str, record: int, **options: Any) -> None:
     "-f",
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Whether this file describes the same search.",
+    help="Also check that this file describes the same search.",
 )
 def can_restore(where: str, **options: Any) -> None:
-    """Say whether the sweep can be taken up again: exit with 0 for yes, 3 for no.
+    """Check whether the sweep can be continued: exit with 0 for yes, 3 for no.
 
-    A file, in place of the folder or with -f, must describe the search that was begun there, and so
-    must the TrainSweep NAME.
+    The file (given as FILE or with -f) or the TrainSweep NAME must describe the same search as the
+    log.
     """
     from trainrun_operator.cli.sweeping.views import show_can_restore
 
@@ -181,11 +180,11 @@ def can_restore(where: str, **options: Any) -> None:
 @steered
 @TRIALS
 def pause(where: str, **options: Any) -> None:
-    """Save trials and let them wait; without a number: the whole sweep.
+    """Save trials and pause them; without a number: the whole sweep.
 
-    Changes pausedTrials, or suspend, in the TrainSweep of the cluster. A sweep that runs takes it
-    up within two seconds, and starts other trials in the place of these. A sweep's file is yours to
-    change: given a file, the command says what to write there and exits with 2.
+    Changes pausedTrials, or suspend, in the TrainSweep of the cluster. A running sweep applies it
+    within two seconds and starts other trials instead. A file is not changed: the command prints
+    what to write into it and exits with 2.
     """
     from trainrun_operator.cli.sweeping.pause_resume import paused, steer
 
@@ -197,10 +196,10 @@ def pause(where: str, **options: Any) -> None:
 @steered
 @click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
 def stop(where: str, **options: Any) -> None:
-    """End trials for good; they keep the value that they have.
+    """End trials for good; they keep their last value.
 
-    Changes stoppedTrials in the TrainSweep of the cluster. A sweep that runs takes it up within two
-    seconds. Given a sweep's file, the command says what to write there and exits with 2.
+    Changes stoppedTrials in the TrainSweep of the cluster. A running sweep applies it within two
+    seconds. A file is not changed: the command prints what to write into it and exits with 2.
     """
     from trainrun_operator.cli.sweeping.pause_resume import steer, stopped
 
@@ -212,10 +211,10 @@ def stop(where: str, **options: Any) -> None:
 @steered
 @TRIALS
 def resume(where: str, **options: Any) -> None:
-    """Let paused trials go on from what they have saved; without a number: the whole sweep.
+    """Resume paused trials from their checkpoints; without a number: the whole sweep.
 
-    Changes pausedTrials, and suspend, in the TrainSweep of the cluster. A sweep that runs takes it
-    up within two seconds. Given a sweep's file, the command says what to write there and exits
+    Changes pausedTrials, and suspend, in the TrainSweep of the cluster. A running sweep applies it
+    within two seconds. A file is not changed: the command prints what to write into it and exits
     with 2.
     """
     from trainrun_operator.cli.sweeping.pause_resume import resumed, steer

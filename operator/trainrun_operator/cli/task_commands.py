@@ -1,6 +1,6 @@
 """`trainrun tasks` and its verbs: names, options, help texts.
 
-Layer: cli. Only click is imported here; what a command does is imported when it is called.
+Layer: cli. Only click is imported here; each command imports its own module when it is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainrun_operator.cli.ctrl_c import loaded
 
 WHERE = click.argument("where", metavar="[FILE|FOLDER|URI|NAME]", required=False)
 WORDS = click.argument("words", metavar="[FILE|FOLDER|URI|NAME] KEY", nargs=-1, required=True)
-JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def _commands() -> ModuleType:
@@ -29,12 +29,12 @@ def _commands() -> ModuleType:
 @click.group(cls=ListUnlessNamed, invoke_without_command=True)
 @click.pass_context
 def tasks(context: click.Context) -> None:
-    """Look at a program of tasks, and have tasks run again.
+    """Show a program of tasks, and run tasks again.
 
-    `trainrun tasks` alone is `trainrun tasks list`. FILE is the program (prepare.py) that was
-    started in this folder, or the YAML file of a run; left out, it is the only program that was
-    started here. NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig. The
-    storage is read with your own credentials.
+    `trainrun tasks` alone is `trainrun tasks list`. FILE is a program (prepare.py) started in this
+    folder, or the YAML file of a run; by default the only program started here. NAME (or
+    NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig. The storage is read with your
+    own credentials.
     """
     if context.invoked_subcommand is None:
         context.invoke(list_)
@@ -47,8 +47,8 @@ def tasks(context: click.Context) -> None:
 def list_(where: str | None = None, **options: Any) -> None:
     """Count tasks by state, and show which failed and why.
 
-    Also the slowest, and done ones whose module has changed since. A call that no worker has taken
-    yet stands in no log; of a run it is counted as waiting.
+    Also shows the slowest tasks, and done tasks whose module changed since. The log does not hold
+    calls that no worker has taken yet; for a run they count as waiting.
     """
     _commands().show(where, **options)
 
@@ -64,10 +64,10 @@ def _named(words: tuple[str, ...]) -> tuple[str | None, str]:
 @placed
 @JSON
 def explain(words: tuple[str, ...], **options: Any) -> None:
-    """Tell the life of one task.
+    """Explain what happened to one task.
 
-    Its tries and what ended them, its rebuilds, where its results are, and what to do. KEY is its
-    key or the first characters of it.
+    Shows its tries and what ended them, its rebuilds, where its results are, and what to do. KEY is
+    its key or the first characters of it.
     """
     where, key = _named(words)
     _commands().explain(where, key=key, **options)
@@ -75,14 +75,14 @@ def explain(words: tuple[str, ...], **options: Any) -> None:
 
 @tasks.command()
 @click.argument("words", metavar="[FILE|FOLDER|URI|NAME] [KEY]", nargs=-1)
-@click.option("--failed", is_flag=True, help="All that have failed, instead of one KEY.")
+@click.option("--failed", is_flag=True, help="Run all failed tasks again, instead of one KEY.")
 @placed
 def rebuild(words: tuple[str, ...], *, failed: bool, **options: Any) -> None:
-    """Have a task run again.
+    """Run a task again.
 
-    One that has failed or was cancelled gets fresh budgets. The results of a done one are declared
-    lost, and those of the tasks that took them. A program that runs takes this up with the next
-    entry in its log, another one when you start it.
+    A failed or cancelled task gets fresh budgets. The results of a done task are declared lost, and
+    so are those of the tasks that took them. A running program does this with the next entry in its
+    log, any other when you start it.
     """
     if (len(words) > 1 and failed) or (not words and not failed):
         raise click.UsageError("give a KEY or --failed")
@@ -96,8 +96,8 @@ def rebuild(words: tuple[str, ...], *, failed: bool, **options: Any) -> None:
 def verify(where: str | None, **options: Any) -> None:
     """Read every result and compare its digest.
 
-    Exits with 4 where one is missing or damaged. Results that are in the log, or on a node alone,
-    are left out.
+    Exits with 4 if one is missing or damaged. Does not check results that are in the log or only on
+    a node.
     """
     sys.exit(_commands().verify(where, **options))
 
@@ -105,11 +105,11 @@ def verify(where: str | None, **options: Any) -> None:
 @tasks.command()
 @WHERE
 @placed
-@click.option("--dry-run", is_flag=True, help="Only name them.")
+@click.option("--dry-run", is_flag=True, help="Only list them.")
 def gc(where: str | None, **options: Any) -> None:
     """Delete objects that no task needs.
 
-    Those of results that were replaced, and what tries have left behind that came to nothing. Only
-    of a program that has returned. The newest results of each task stay.
+    These are replaced results, and leftovers of tries that did not finish. The program must have
+    returned. The newest results of each task stay.
     """
     _commands().collect(where, **options)

@@ -114,7 +114,7 @@ def test_a_file_is_never_written_over(file: Path, tmp_path: Path, option: str) -
     there.write_text("mine")
     refused = ask("export", file, option, there)
     assert refused.exit_code == 2
-    said = f"error: {option} {there}: there is such a file already; name another one, or remove it"
+    said = f"error: {option} {there}: the file exists; choose another name, or remove it"
     assert refused.output.splitlines() == [said]
     assert there.read_text() == "mine"
     nowhere = ask("export", file, option, tmp_path / "no" / "file")

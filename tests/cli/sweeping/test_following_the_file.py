@@ -52,7 +52,7 @@ def test_a_paused_trial_is_saved_and_waits_and_goes_on_from_there(slow: Sweeps) 
     stopped = stop(slow, driver)
     assert stopped.code == 130, stopped.err
     assert stopped.status["reason"] == "Suspended"
-    *paused, last = [line.partition(" is taken up: ")[2] for line in stopped.err.splitlines()]
+    *paused, last = [line.partition(" changed; applying ")[2] for line in stopped.err.splitlines()]
     # One number in the place of another is told as `pausedTrials[0]`.
     assert {name.partition("[")[0] for name in paused} == {"pausedTrials"}
     assert last == "suspend"
@@ -83,7 +83,7 @@ def test_a_raised_budget_and_a_new_run_are_taken_up_while_it_runs(sweeps: Sweeps
     sweeps.file()
     ended = sweeps.end(driver)
     assert ended.code == 0, ended.err
-    assert "is taken up: budget.trials, maxConcurrent, run.workers.template.spec" in ended.err
+    assert "changed; applying budget.trials, maxConcurrent, run.workers.template.spec" in ended.err
     assert [trial.step for trial in sweeps.trials()] == [60, 7, 7], "new trials are as it says now"
 
 
@@ -133,8 +133,8 @@ def test_a_file_that_is_wrong_changes_nothing_and_is_complained_of_once(slow: Sw
     assert stopped.code == 130
     *complaints, taken_up = stopped.err.splitlines()
     assert len(complaints) == 6, stopped.err
-    assert all("trainrun: the sweep goes on as before: /" in line for line in complaints)
-    assert taken_up.endswith("is taken up: suspend")
+    assert all("trainrun: the sweep continues unchanged: /" in line for line in complaints)
+    assert taken_up.endswith("changed; applying suspend")
     assert len(slow.begun()) == 1, "the trial was not disturbed"
 
 
@@ -154,9 +154,9 @@ def test_more_trials_at_a_time_than_there_are_gpus_for_are_refused_while_it_runs
     driver = slow.start(text=text(1, 1))
     slow.wait_for_starts(1)
     slow.save(text(1, 3))
-    slow.wait_for(driver, "at most 2 trials can work at the same time")
+    slow.wait_for(driver, "at most 2 trials can run at the same time")
     slow.save(text(2, 1))
-    slow.wait_for(driver, "each trial has 1 GPUs and would have 2")
+    slow.wait_for(driver, "GPUs per trial cannot change from 1 to 2")
     slow.save(text(1, 2))
     slow.wait_for_starts(2)
     assert stop(slow, driver).code == 130

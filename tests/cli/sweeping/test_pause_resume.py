@@ -32,8 +32,8 @@ def file(sweeps: Sweeps) -> Path:
         (("resume", 3), "spec.pausedTrials: [1] into it (trial 3 is not paused)"),
         (("stop", 3, 3), "spec.pausedTrials: [1], spec.stoppedTrials: [3] into it (trial 3 is "),
         (("stop", 0, 2), "spec.stoppedTrials: [0, 2] into it (trials 0, 2 are stopped for good)"),
-        (("pause",), "spec.suspend: true into it (all trials are to be saved and wait)"),
-        (("resume",), "spec.pausedTrials: [] into it (all trials may go on)"),
+        (("pause",), "spec.suspend: true into it (all trials save and wait)"),
+        (("resume",), "spec.pausedTrials: [] into it (all trials may continue)"),
     ],
 )
 def test_a_file_is_its_users_who_is_told_what_to_write(
@@ -45,7 +45,7 @@ def test_a_file_is_its_users_who_is_told_what_to_write(
         told_so = ask(verb, file, *trials, *options)
         assert told_so.exit_code == 2
         assert told_so.output.count("\n") == 1
-        said = f"error: {file}: a file is changed by its user alone: write {fields}"
+        said = f"error: {file}: this command does not edit files. Write {fields}"
         assert told_so.output.startswith(said)
         assert told_so.output.endswith("a sweep that runs takes that up within two seconds\n")
     assert file.read_bytes() == before
@@ -54,9 +54,7 @@ def test_a_file_is_its_users_who_is_told_what_to_write(
 def test_what_a_file_says_already_or_cannot_say_is_told(file: Path, sweeps: Sweeps) -> None:
     already = ask("pause", file, 1)
     assert already.exit_code == 2
-    assert already.output == (
-        f"error: {file}: nothing has to be changed in it: trial 1 is paused\n"
-    )
+    assert already.output == (f"error: {file}: nothing to change: trial 1 is paused\n")
     sweeps.spec |= {"stoppedTrials": [2]}
     for verb, said in (("pause", "paused"), ("resume", "resumed")):
         refused = ask(verb, sweeps.file(), 2)

@@ -139,7 +139,7 @@ def test_without_plotly_it_is_refused_with_what_to_install(sweeps: Sweeps, tmp_p
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "error: sweep plot needs Optuna and plotly, which cannot be loaded here (not here): "
+        "error: sweep plot needs Optuna and plotly, which cannot be imported (not here): "
         'pip install "trainrun[plot]"\n'
     )
     assert not (tmp_path / "lr.html").exists()
@@ -151,7 +151,7 @@ def test_stopped_trials_count_and_those_without_a_number_do_not(session: SweepSe
     assert set(found) == set(HEADS)
     assert len(found[CURVES]) == 2, "a trial that has errored is in none"
     assert found[HISTORY][0]["x"] == [0, 1, 5]
-    assert "3 trials without a number, or still open, left out." in sections(html)[HISTORY]
+    assert "Leaves out 3 trials without a value or still open." in sections(html)[HISTORY]
 
 
 def test_no_text_of_a_sweep_is_a_script_or_a_secret(session: SweepSession) -> None:
@@ -209,7 +209,7 @@ def test_many_trials_make_a_page_of_bounded_size_that_says_what_it_leaves_out(
     assert len(found[HISTORY][0]["x"]) == 400
     assert {"Trial0", "Trial399"} < {it["name"] for it in found[CURVES]}, "the best one is there"
     notes = sections(html)
-    assert "100 trials of 400 are drawn, evenly chosen by their numbers" in notes[CURVES]
+    assert "Shows 100 trials of 400, evenly chosen by their numbers" in notes[CURVES]
     assert "300 trials of 400 are drawn" in notes[PARALLEL]
 
 
@@ -230,6 +230,6 @@ def test_contours_are_of_the_most_important_parameters(sweeps: Sweeps) -> None:
 
 
 def test_the_page_says_that_a_sweep_is_over_and_why(session: SweepSession) -> None:
-    assert "Not over yet" in drawn(session, asked(0))
+    assert "Its log has no end yet." in drawn(session, asked(0))
     end = End("Failed", reason="TooManyErrors", message="3 trials errored")
     assert "Failed: 3 trials errored" in drawn(session, asked(0), end)

@@ -41,15 +41,15 @@ def test_pausing_changes_that_field_alone(cluster: ClusterSweeps) -> None:
     paused = ask("pause", "lr", 1, "-n", cluster.objects.namespace)
     assert paused.exit_code == 0, paused.output
     assert paused.output == (
-        f"{cluster.where}: trial 1 is paused; no operator leads the sweep yet, the first one that "
-        "does goes by it\n"
+        f"{cluster.where}: trial 1 is paused; no operator leads the sweep yet; the first one that "
+        "does will apply this\n"
     )
     after = cluster.raw()
     assert after["spec"] == {**before["spec"], "pausedTrials": [1]}
     (mine,) = [it for it in after["metadata"]["managedFields"] if it["manager"] == "trainrun"]
     assert list(mine["fieldsV1"]["f:spec"]) == ["f:pausedTrials"]
     again = ask("pause", cluster.where, 1)
-    assert again.output == f"{cluster.where}: nothing had to be changed: trial 1 is paused\n"
+    assert again.output == f"{cluster.where}: nothing to change: trial 1 is paused\n"
     assert cluster.raw()["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 
 
@@ -57,7 +57,8 @@ def test_a_paused_trial_is_resumed_or_stopped_for_good(cluster: ClusterSweeps) -
     cluster.says(phase="Running", reason="TrialsAtWork")
     ask("pause", cluster.where, 1, 2, 3)
     resumed = ask("resume", cluster.where, 2)
-    assert resumed.output == f"{cluster.where}: trial 2 is not paused; the operator takes it up\n"
+    now = "the operator applies this now"
+    assert resumed.output == f"{cluster.where}: trial 2 is not paused; {now}\n"
     assert cluster.lists() == (False, [1, 3], None)
     assert "trial 3 is stopped for good" in ask("stop", cluster.where, 3).output
     assert cluster.lists() == (False, [1], [3])
@@ -69,14 +70,14 @@ def test_a_paused_trial_is_resumed_or_stopped_for_good(cluster: ClusterSweeps) -
 
 
 def test_without_a_number_the_whole_sweep_waits_and_goes_on(cluster: ClusterSweeps) -> None:
-    assert "all trials are to be saved and wait" in ask("pause", cluster.where).output
+    assert "all trials save and wait" in ask("pause", cluster.where).output
     ask("pause", cluster.where, 1)
     noted = ask("resume", cluster.where, 1)
     command = f"`trainrun sweep resume {cluster.where}`"
-    assert f"note: spec.suspend is true: no trial goes on before {command}" in noted.output
+    assert f"note: spec.suspend is true: no trial continues until {command}" in noted.output
     ask("pause", cluster.where, 1)
     assert cluster.lists() == (True, [1], None)
-    assert "all trials may go on" in ask("resume", cluster.where).output
+    assert "all trials may continue" in ask("resume", cluster.where).output
     assert cluster.lists() == (False, [], None)
 
 
@@ -84,12 +85,12 @@ def test_trials_that_have_ended_or_do_not_exist_are_told_of(cluster: ClusterSwee
     stopped = ask("stop", cluster.where, 0, 4)
     assert stopped.output.splitlines()[:2] == [
         "note: trial 0 has ended (Succeeded)",
-        "note: trial 4 has not begun yet",
+        "note: trial 4 has not started yet",
     ]
     assert cluster.lists()[2] == [4]
     refused = ask("pause", cluster.where, 1, 5)
     assert refused.exit_code == 2
-    assert "there is no trial 5: the budget is 5 trials, which are counted from 0" in refused.output
+    assert "there is no trial 5: the budget is 5 trials, numbered from 0" in refused.output
     assert cluster.lists()[1] is None
 
 
@@ -111,10 +112,10 @@ def test_without_the_keys_of_the_storage_the_operators_words_count(cluster: Clus
     known = ask("pause", cluster.where, 0, 1)
     assert known.output.splitlines() == [
         "note: trial 0 has ended (Diverged)",
-        f"{cluster.where}: trial 1 is paused; the operator takes it up",
+        f"{cluster.where}: trial 1 is paused; the operator applies this now",
     ]
     unknown = ask("pause", cluster.where, 3)
-    assert "whether these trials are open is not known, the log cannot be read" in unknown.output
+    assert "these trials may have ended: the log cannot be read" in unknown.output
     assert cluster.lists()[1] == [1, 3]
 
 

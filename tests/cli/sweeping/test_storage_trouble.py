@@ -13,7 +13,8 @@ def test_a_disk_that_is_full_for_minutes_is_told_once_and_not_with_every_try() -
 
     said = [trouble.news(text, settled=False) for text in (FULL, "", FULL, "", FULL)]
 
-    assert said == [f"the sweep waits for its storage, trials go on: {FULL}", "", "", "", ""]
+    waits = f"the sweep is waiting for its storage while trials continue: {FULL}"
+    assert said == [waits, "", "", "", ""]
 
 
 def test_another_trouble_and_the_same_one_after_it_was_over_are_told() -> None:

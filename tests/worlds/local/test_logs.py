@@ -33,7 +33,7 @@ def test_a_follower_sees_every_line_of_a_run_that_loses_a_rank_and_a_node(runs: 
     runs.spec = {"failurePolicy": {"maxFailures": 5}}
     follower = logs(runs, "-f", "--json")
     assert follower.stderr is not None
-    assert follower.stderr.readline() == "waiting for run tiny to be started on this machine\n"
+    assert follower.stderr.readline() == "waiting for run tiny to start on this machine\n"
     faults = ("--fault", "kill rank=1 step=8", "--fault", "node-loss rank=2 step=16")
     ended = runs.run(*faults)
     assert ended.code == 0, ended.stdout

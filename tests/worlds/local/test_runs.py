@@ -205,7 +205,7 @@ def test_a_fault_that_never_struck_is_named_and_ends_with_3(runs: LocalRuns) -> 
     again = runs.run("--fault", "kill rank=1 step=5")
     assert again.code == 3
     assert again.status["phase"] == "Succeeded"
-    assert again.err.endswith('"kill rank=1 step=5" never struck: the run was over before\n')
+    assert again.err.endswith('"kill rank=1 step=5" never struck: the run had already succeeded\n')
 
 
 def test_a_fault_that_never_struck_does_not_hide_that_the_run_failed(runs: LocalRuns) -> None:
@@ -286,7 +286,7 @@ def test_a_finished_run_says_so(runs: LocalRuns) -> None:
     assert runs.run().code == 0
     again = runs.run(json_lines=False)
     assert again.code == 0
-    assert "run tiny has succeeded already (step 20; its last checkpoint is file://" in again.out
+    assert "run tiny has already succeeded (step 20; its last checkpoint is file://" in again.out
     assert runs.begins() == [0]
 
 

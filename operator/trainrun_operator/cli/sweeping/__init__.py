@@ -1,3 +1,3 @@
-"""`trainrun run` of a TrainSweep: this machine is operator, clerk and cluster in one process."""
+"""`trainrun run` of a TrainSweep, as operator, clerk and cluster in one; and `trainrun sweep`."""
 
 from __future__ import annotations

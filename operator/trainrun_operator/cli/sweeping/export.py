@@ -1,7 +1,6 @@
-"""`trainrun sweep export|plot`: the trials of a sweep for other tools, and as one page to open in a
-browser, to send, to keep.
+"""`trainrun sweep export|plot`: write a sweep's trials for other tools, or as one HTML page.
 
-Layer: cli. Reads the log alone; a page is written anew, other files never over one.
+Layer: cli. Reads only the log. Overwrites an existing page, but never another file.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ OWN = ("number", "state", "reason", "value", "step", "restarts")
 
 
 def export_optuna(sweep: ReadSweep, file: Path) -> None:
-    """Write a journal of Optuna. Raises InvalidSpec."""
+    """Write an Optuna journal. Raises InvalidSpec."""
     try:
         from trainrun._samplers.optuna_study import write_journal  # noqa: PLC0415 - a second or two
     except ImportError as error:
@@ -58,15 +57,15 @@ def _writing(option: str, file: Path) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise InvalidSpec(
-            f"{option} {file}: there is such a file already; name another one, or remove it"
+            f"{option} {file}: the file exists; choose another name, or remove it"
         ) from error
     except OSError as error:
         raise InvalidSpec(f"{option} {file}: cannot be written: {error.strerror}") from error
 
 
 def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
-    """A row for each trial; the value as `sweep trials` tells it, and nothing where there is
-    none. Floats are exact."""
+    """A row for each trial; the value as in `sweep trials`, empty if there is none. Floats are
+    exact."""
     searched = [parameter.name for parameter in sweep.space]
     fixed = [name for trial in sweep.view.trials.values() for name in trial.params]
     names = list(dict.fromkeys([*searched, *fixed]))
@@ -80,7 +79,7 @@ def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
 
 
 def _column(name: str) -> str:
-    """A parameter's own name, unless a column before has it."""
+    """A parameter's column: its name, with a prefix if another column has that name."""
     return f"params.{name}" if name in OWN else name
 
 
@@ -90,7 +89,7 @@ def plot(sweep: ReadSweep, *, output: Path | None) -> None:
         from trainrun_operator.cli.sweeping.plot_page import page  # noqa: PLC0415 - a second or two
     except ImportError as error:
         raise InvalidSpec(
-            f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "
+            f"sweep plot needs Optuna and plotly, which cannot be imported ({error}): "
             'pip install "trainrun[plot]"'
         ) from error
     file = Path(f"{sweep.folder.run_name}.html") if output is None else output

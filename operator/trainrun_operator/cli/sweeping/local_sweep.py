@@ -1,8 +1,7 @@
-"""`trainrun run` of a TrainSweep: put together, started, interrupted, ended; exit codes, and who is
-told what.
+"""`trainrun run` of a TrainSweep: creates its parts, handles signals, prints, returns exit codes.
 
 Layer: cli, the composition root of the local world's sweeps. The process is operator and clerk in
-one: what `runtime/sweep_leader.py` orders stands in the log when the order returns.
+one: an order of `runtime/sweep_leader.py` is in the log when it returns.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _run_for_people(prepared: SweepPreparation, options: RunOptions) -> TrainSwe
         lines = lines_of_stdout()
         sink = SweepLines(lines, objective=objective, color=color, verbose=verbose)
         return _run(prepared, options, sink)
-    # 30 ms that other outputs do not need.
+    # Imported only here: it takes 30 ms.
     from trainrun_operator.cli.live import console_to_draw_on  # noqa: PLC0415
     from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415
 
@@ -100,17 +99,16 @@ def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepEventSink) 
 
 
 def _exit_code(status: TrainSweepStatus) -> int:
-    # Suspended by the file, or stopped by somebody: unfinished either way.
+    # Suspended by the file, or interrupted: unfinished either way.
     return {"Succeeded": SUCCEEDED, "Failed": FAILED}.get(status.phase, INTERRUPTED)
 
 
 READ_EVERY = 1.0
-"""Seconds between two looks at what trials at work have stored, and at the sweep's file."""
+"""Seconds between two reads of running trials' metrics and of the sweep's file."""
 
 
 class LocalSweep:
-    """One `trainrun run` of a sweep from the moment everything is known to be in order; a
-    SweepWorld."""
+    """One `trainrun run` of a sweep, once its input has been checked; a SweepWorld."""
 
     def __init__(
         self, prepared: SweepPreparation, *, uid: str, sink: SweepEventSink, file: WatchedFile
@@ -123,7 +121,7 @@ class LocalSweep:
         self._log: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._carried_out: Targets | None = None
         self._reported: SweepView | None = None
-        """What was told of so far; None: nothing."""
+        """The log up to which ends were reported; None: nothing was reported."""
         self._wakeup = Wakeup()
         self._server = LocalServer()
         self._trials = LocalTrials(
@@ -131,18 +129,18 @@ class LocalSweep:
         )
         self._interrupted = self._abandoned = False
         self._changed = False
-        """The pass that is made has changed something, or found the file changed."""
+        """The current pass changed something, or found the file changed."""
         self._at_work = False
-        """So it was for the pass that is made: what they report last is read by a later one."""
+        """Trials ran when the current pass began: a later pass reads their last reports."""
         self._trouble = StorageTrouble()
         self._settled = False
-        """The log was brought to what was wanted last."""
+        """The log has reached the newest targets."""
         self.status = TrainSweepStatus()
 
     async def lead(self) -> TrainSweepStatus:
         """Lead the sweep until it is over or stopped; returns its last status.
 
-        Raises SweepLogDamaged, and TrainRunError where a trial cannot be started.
+        Raises SweepLogDamaged, and TrainRunError if a trial cannot be started.
         """
         on_interrupt(
             self._interrupt,
@@ -158,7 +156,7 @@ class LocalSweep:
                 self._trials.abandon()
                 await self._trials.ended()
         if self._interrupted:
-            message = "stopped by its user; open trials go on from what they have saved"
+            message = "stopped by the user; open trials continue from their checkpoints"
             self.status = replace(self.status, reason="Interrupted", message=message)
         return self.status
 
@@ -166,7 +164,7 @@ class LocalSweep:
 
     @asynccontextmanager
     async def look(self) -> AsyncIterator[SweepSeen]:
-        """What the log and the folders of the runs say."""
+        """The state in the log and in the folders of the runs."""
         self._changed = await self._look_at_file()
         if isinstance(self._log, SweepView):
             self._trials.find(self._log)
@@ -185,10 +183,10 @@ class LocalSweep:
         )
 
     async def write(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
-        """We hold the lock, so that nobody else acts: what a status is for in a cluster."""
+        """Nothing: in a cluster the status fences off other leaders, here the lock does."""
 
     def tell(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
-        """By the table of all trials."""
+        """Emit the status and the table of all trials."""
         self.status = status
         rows = self._trials.rows(self._work.view, seen.config.search.objective)
         self._sink.emit(SweepObserved(status=status, rows=rows))
@@ -200,19 +198,19 @@ class LocalSweep:
         self._changed |= await self._settle()
 
     async def apply(self, _seen: SweepSeen, action: TrialAction) -> str:
-        """Nothing is refused. Raises TrainRunError, OSError."""
+        """Carry out an action; never refuses one. Raises TrainRunError, OSError."""
         match action:
             case CreateTrial() | SuspendTrial(suspend=False) if self._interrupted:
-                pass  # its user has wanted to stop since it was decided
+                pass  # the user has interrupted the sweep since this was decided
             case _:
                 self._changed |= self._trials.apply(action)
         return ""
 
     def rest(self, _plan: SweepPlan) -> bool:
-        """It is left where nothing will change until its file does."""
+        """Whether to leave the sweep: nothing will change until its file does."""
         trials = self._trials
         if self._abandoned and not trials.working:
-            return True  # what they have reported last is read by whoever goes on
+            return True  # the next `trainrun run` reads their last reports
         if self._changed:
             self._wakeup.now()
             return False
@@ -227,30 +225,30 @@ class LocalSweep:
         return False
 
     def failed(self, error: Exception) -> None:
-        """Its user sees to it, and starts it again."""
+        """Raise: the user must correct the problem and start the sweep again."""
         raise error
 
     # --------------------------------------------------------------------------- its parts
 
     async def _look_at_file(self) -> bool:
-        """Go by what the file says now; whether that is something else."""
+        """Apply the file as it is now; returns whether it changed anything."""
         found = await asyncio.to_thread(self._file.look)
         if self._interrupted:
-            return False  # what its user wants now is to stop
+            return False  # the user has asked to stop
         match found:
             case Change(prepared=prepared, fields=fields):
                 self._prepared, self._config = prepared, prepared.config(self._config.uid)
                 self._trials.prepared = prepared
-                self._sink.say(f"{prepared.file} was changed and is taken up: {', '.join(fields)}")
+                self._sink.say(f"{prepared.file} changed; applying {', '.join(fields)}")
                 return True
             case str(why):
-                self._sink.say(f"the sweep goes on as before: {why}")
+                self._sink.say(f"the sweep continues unchanged: {why}")
                 return False
             case None:
                 return False
 
     async def _settle(self) -> bool:
-        """Bring the log to what is wanted; whether anything has come of it."""
+        """Bring the log to the targets; returns whether that changed anything."""
         before = (self._work.view.position, self._cleared)
         try:
             await asyncio.to_thread(self._work.do)
@@ -269,8 +267,8 @@ class LocalSweep:
         return () if self._carried_out is None else self._carried_out.cleared
 
     def _report_ended(self) -> None:
-        """Tell of trials that have ended, but for those that had before, and of parameters that
-        the sampler did not choose."""
+        """Report trials that ended since the last report, and parameters that the sampler did not
+        choose."""
         before, self._reported = self._reported, self._work.view
         if before is None:
             return
@@ -289,7 +287,7 @@ class LocalSweep:
     def _interrupt(self) -> None:
         self._interrupted = True
         self._config = replace(self._config, suspend=True)
-        self._trials.suspend()  # also where nobody knows what stands in the log
+        self._trials.suspend()  # also if the log cannot be read
         self._wakeup.now()
         self._sink.say("saving all trials and stopping; press Ctrl-C again to stop at once")
 
@@ -306,20 +304,20 @@ class LocalSweep:
 
 
 class StorageTrouble:
-    """Between two words of the same trouble lies a time in which the log was brought up to date.
+    """Decides when to report a problem of the storage: once, and again after the log was settled.
 
-    A full disk can be read: a log that was read and not written yet is no sign that all is well.
+    Reading the log does not settle it: a full disk can still be read.
     """
 
     def __init__(self) -> None:
         self._reported = ""
 
     def news(self, trouble: str, *, settled: bool) -> str:
-        """What to say now, or nothing; `trouble` is empty where nothing stands in the way, and
-        `settled` tells that the log was brought to what is wanted."""
+        """The message to print now, or ""; `trouble` is "" if there is no problem, and `settled`
+        says that the log has reached its targets."""
         if not trouble and not settled:
             return ""
         before, self._reported = self._reported, trouble
         if trouble in ("", before):
             return ""
-        return f"the sweep waits for its storage, trials go on: {trouble}"
+        return f"the sweep is waiting for its storage while trials continue: {trouble}"

@@ -1,9 +1,9 @@
-"""`trainrun sweep pause|stop|resume`: what a sweep is to do with its trials, said in the TrainSweep
-of the cluster; for a file it is told what to write there.
+"""`trainrun sweep pause|stop|resume`: edit a TrainSweep's spec in the cluster; for a file, print
+what to write into it.
 
-Layer: cli. The spec is the truth, as for `kubectl apply`: the sweep itself is not talked to. A file
-is its user's, so nothing is written into it; an object is changed with the user's own rights, over
-the version that the change follows from: two users do not undo each other's changes.
+Layer: cli. Only the spec is changed, as with `kubectl apply`; the sweep itself is not contacted.
+Files are never written. An object is changed with the user's own rights, over the version that the
+change was computed from, so that two users do not undo each other's changes.
 """
 
 from __future__ import annotations
@@ -33,62 +33,62 @@ if TYPE_CHECKING:
 FieldValue = bool | tuple[int, ...]
 
 STEERED = {"suspend", "paused_trials", "stopped_trials"}
-"""The fields of the spec that orders change."""
+"""The spec's fields that these commands change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrials:
-    """What is known of trials."""
+    """Trials by number, from the log or the status."""
 
     trials: Mapping[int, TrialView]
     trouble: str = ""
-    """Why not all that have begun are among them."""
+    """Why some started trials are missing; empty: none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is wanted of a sweep."""
+    """What the user asks of a sweep."""
 
     where: str
     """The sweep, as the command line takes it."""
     sweep: TrainSweep
-    """As it is described now."""
+    """Its current description."""
     trials: tuple[int, ...]
-    """Each once; none: the whole sweep."""
+    """Without duplicates; empty: the whole sweep."""
     known: KnownTrials
 
     @property
     def open(self) -> tuple[int, ...]:
-        """Those that have not ended, or are not known yet."""
+        """Its trials that have not ended, as far as known."""
         known = self.known.trials
         return tuple(n for n in self.trials if n not in known or known[n].open)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEdit:
-    """What follows from an order."""
+    """The edit of the spec that carries out an order."""
 
     changed: dict[str, FieldValue]
-    """Fields below `spec`."""
+    """New values of fields below `spec`."""
     outcome: str
-    """What holds then."""
+    """The state after the edit, as text."""
     notes: tuple[str, ...] = ()
 
 
 Follow = Callable[[Order], SweepEdit]
-"""Pausing, stopping or resuming."""
+"""`paused`, `stopped` or `resumed`."""
 
 
 def edit_of(follow: Follow, order: Order) -> SweepEdit:
-    """What is to be written, without what is so already, and all that is to be said. Raises
-    InvalidSpec for a trial that does not exist, or cannot be in that state."""
+    """The edit with only the fields that change, and with all notes. Raises InvalidSpec for a trial
+    that does not exist, or cannot get into that state."""
     _check_budget(order)
     edit = needed(follow, order)
     return replace(edit, notes=(*_notes(order), *edit.notes))
 
 
 def needed(follow: Follow, order: Order) -> SweepEdit:
-    """The same from the spec alone."""
+    """As `edit_of`, from the spec alone."""
     edit = follow(order)
     now = order.sweep.spec.model_dump(by_alias=True, include=STEERED)
     changed = {field: to for field, to in edit.changed.items() if to != now[field]}
@@ -96,17 +96,17 @@ def needed(follow: Follow, order: Order) -> SweepEdit:
 
 
 def paused(order: Order) -> SweepEdit:
-    """Saved, and waiting."""
+    """Save the trials and let them wait."""
     spec = order.sweep.spec
     if not order.trials:
-        return SweepEdit(changed={"suspend": True}, outcome="all trials are to be saved and wait")
+        return SweepEdit(changed={"suspend": True}, outcome="all trials save and wait")
     _refuse_stopped(order, "paused")
     wanted = (*spec.paused_trials, *(n for n in order.open if n not in spec.paused_trials))
     return SweepEdit(changed={"pausedTrials": wanted}, outcome=_outcome(order.open, "paused"))
 
 
 def stopped(order: Order) -> SweepEdit:
-    """Ended for good."""
+    """End the trials for good."""
     spec = order.sweep.spec
     wanted = (*spec.stopped_trials, *(n for n in order.open if n not in spec.stopped_trials))
     changed: dict[str, FieldValue] = {
@@ -117,14 +117,14 @@ def stopped(order: Order) -> SweepEdit:
 
 
 def resumed(order: Order) -> SweepEdit:
-    """Not paused any more."""
+    """Let paused trials continue."""
     spec = order.sweep.spec
     if not order.trials:
         changed: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
-        return SweepEdit(changed=changed, outcome="all trials may go on")
+        return SweepEdit(changed=changed, outcome="all trials may continue")
     _refuse_stopped(order, "resumed")
     left = tuple(n for n in spec.paused_trials if n not in order.trials)
-    waits = f"spec.suspend is true: no trial goes on before `trainrun sweep resume {order.where}`"
+    waits = f"spec.suspend is true: no trial continues until `trainrun sweep resume {order.where}`"
     return SweepEdit(
         changed={"pausedTrials": left},
         outcome=_outcome(order.trials, "not paused"),
@@ -153,7 +153,7 @@ def _check_budget(order: Order) -> None:
     beyond = [n for n in order.trials if n >= most and n not in order.known.trials]
     if beyond:
         raise InvalidSpec(
-            f"there is no {_named(beyond)}: the budget is {most} trials, which are counted from 0"
+            f"there is no {_named(beyond)}: the budget is {most} trials, numbered from 0"
         )
 
 
@@ -167,19 +167,19 @@ def _notes(order: Order) -> Iterator[str]:
         if trial is not None and not trial.open:
             yield f"trial {number} has ended ({trial.state})"
         elif trial is None and not known.trouble:
-            yield f"trial {number} has not begun yet"
+            yield f"trial {number} has not started yet"
 
 
 def steer(
     follow: Follow, where: str, *, trials: tuple[int, ...], namespace: str | None, as_json: bool
 ) -> None:
-    """Change the TrainSweep of this name, and say so; no trials: all of it. Raises InvalidSpec, and
-    what a cluster answers."""
+    """Change the TrainSweep of this name and print the result; no trials: the whole sweep. Raises
+    InvalidSpec, and errors of the cluster."""
     trials = tuple(dict.fromkeys(trials))
     name = cluster_name(where, namespace)
     if name is None:
         _refuse_file(follow, where, trials)
-    # aiohttp and the client library: half a second that files need not wait.
+    # Imported only here: aiohttp and the client library take half a second.
     from trainrun_operator.worlds.kubernetes.user_client import change_sweep  # noqa: PLC0415
 
     steering = _PauseResumePatch(follow=follow, trials=trials)
@@ -190,16 +190,16 @@ def steer(
 
 @dataclass(slots=True, kw_only=True)
 class _PauseResumePatch:
-    """For one version after the other, where others write as well."""
+    """Computes the edit, again for each new version if others write at the same time."""
 
     follow: Follow
     trials: tuple[int, ...]
     known: KnownTrials | None = None
-    """Read once: whole seconds, in which others would write again."""
+    """Read once: reading takes seconds, and others would write again meanwhile."""
     where: str = ""
     edit: SweepEdit = SweepEdit(changed={}, outcome="")
     follows: str = ""
-    """Who goes by it."""
+    """Who applies the edit, for the message."""
 
     def fields(self, version: SweepVersion) -> Mapping[str, object]:
         if self.known is None:
@@ -216,23 +216,23 @@ class _PauseResumePatch:
             yield f"{self.where}: {edit.outcome}; {self.follows}"
         else:
             because = f": {edit.outcome}" if edit.outcome else ""
-            yield f"{self.where}: nothing had to be changed{because}"
+            yield f"{self.where}: nothing to change{because}"
 
 
 def _read_trials(version: SweepVersion) -> KnownTrials:
-    """The trials of the log; where it cannot be read those that the operator tells of, and why: the
-    spec can be changed all the same."""
+    """The trials of the log. If it cannot be read, those in the status and the reason: the spec can
+    still be changed."""
     sweep = version.sweep
     try:
         view = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
     except TrainRunError as error:
-        trouble = f"whether these trials are open is not known, the log cannot be read: {error}"
+        trouble = f"these trials may have ended: the log cannot be read: {error}"
         return KnownTrials(trials=_trials_in_status(version.status), trouble=trouble)
     return KnownTrials(trials=view.trials)
 
 
 def _trials_in_status(status: TrainSweepStatus) -> dict[int, TrialView]:
-    """What the operator says of trials: it tells of a few."""
+    """The few trials that the operator's status lists."""
     running = {number: TrialView(number, {}) for number in status.running}
     ended = {
         end.trial: TrialView(end.trial, {}, state=cast("TrialState", end.state), reason=end.reason)
@@ -243,24 +243,24 @@ def _trials_in_status(status: TrainSweepStatus) -> dict[int, TrialView]:
 
 def _who_follows(version: SweepVersion) -> str:
     if version.status.holder:
-        return "the operator takes it up"
-    return "no operator leads the sweep yet, the first one that does goes by it"
+        return "the operator applies this now"
+    return "no operator leads the sweep yet; the first one that does will apply this"
 
 
 def _refuse_file(follow: Follow, where: str, trials: tuple[int, ...]) -> NoReturn:
-    """Say what to write into the file. Raises InvalidSpec, whatever it holds."""
+    """Raises InvalidSpec that says what to write into the file."""
     file = Path(where)
     if file.is_dir() or "://" in where:
         raise InvalidSpec(
-            f"{where} is a folder, which tells what a sweep has come to: what it is to do stands "
-            "in its YAML file, or in the TrainSweep of a cluster"
+            f"{where} is a results folder. To change what a sweep does, name its YAML file or its "
+            "TrainSweep in the cluster"
         )
     order = Order(where=where, sweep=load_sweep(file), trials=trials, known=KnownTrials(trials={}))
     edit = needed(follow, order)
     if not edit.changed:
-        raise InvalidSpec(f"{where}: nothing has to be changed in it: {edit.outcome}")
+        raise InvalidSpec(f"{where}: nothing to change: {edit.outcome}")
     fields = ", ".join(f"spec.{key}: {json.dumps(value)}" for key, value in edit.changed.items())
     raise InvalidSpec(
-        f"{where}: a file is changed by its user alone: write {fields} into it ({edit.outcome}); a "
-        "sweep that runs takes that up within two seconds"
+        f"{where}: this command does not edit files. Write {fields} into it ({edit.outcome}); a "
+        "running sweep applies that within two seconds"
     )

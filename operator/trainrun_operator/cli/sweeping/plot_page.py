@@ -1,7 +1,7 @@
-"""A sweep as one page of Optuna's pictures, drawn by plotly.
+"""A sweep as one HTML page of Optuna's pictures, drawn by plotly.
 
-Layer: cli; pure. The page holds plotly's script and fetches nothing. Bounded whatever the sweep
-holds. What looks like a secret is left out.
+Layer: cli; pure. The page contains plotly's script and fetches nothing. Its size is bounded however
+large the sweep is. What looks like a secret is left out.
 """
 
 from __future__ import annotations
@@ -44,57 +44,57 @@ MOST_CURVES = 100
 MOST_LINES = 300
 MOST_IN_CONTOURS = 100
 MOST_IN_SLICES = 1000
-"""Trials. The ground of a contour grows with their square."""
+"""Trials in each picture. The grid of a contour grows with their square."""
 MOST_POINTS = 300
-"""Of one curve."""
+"""Points of one curve."""
 MOST_CONTOURS = 4
-"""Parameters, the most important ones: there is a picture of each with each other one."""
+"""Parameters in the contours, the most important ones: each pair has a picture."""
 
-NOT_YET = "no trial has ended with a number"
+NOT_YET = "no trial has ended with a value"
 STYLE = (
     "body{margin:0 auto;max-width:70rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}"
     "h1{margin:0;font-size:1.5rem}h2{font-size:1.15rem;margin:1.6rem 0 0}p{margin:.3rem 0}"
     "p{overflow-wrap:anywhere}.dim{color:#57606a;font-size:.875rem}.picture{overflow-x:auto}"
 )
-# plotly's script compiles some of its code, and makes files to save of pictures.
+# plotly's script compiles code (unsafe-eval), and saves pictures as files (data:, blob:).
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:"
 )
 CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
-"""No button that sends a picture to plotly's servers."""
+"""Without the button that sends a picture to plotly's servers."""
 CONTOUR_HEIGHT = 900
-"""Pixels, where there are more than two parameters."""
+"""Pixels, if there are more than two parameters."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What pictures are of."""
+    """The sweep and its trials as the pictures show them."""
 
     sweep: ReadSweep
     trials: tuple[FrozenTrial, ...]
     """By number."""
     best: int | None
-    """Number of the trial that is ahead."""
+    """Number of the best trial."""
 
     @property
     def valued(self) -> list[int]:
-        """The trials that have ended with a number."""
+        """Numbers of the trials that ended with a value."""
         return [at for at, trial in enumerate(self.trials) if trial.state == TrialState.COMPLETE]
 
     @property
     def curves(self) -> list[int]:
-        """The trials that have reported a number."""
+        """Numbers of the trials that reported a value."""
         return [at for at, trial in enumerate(self.trials) if trial.intermediate_values]
 
     def varied(self) -> list[str]:
-        """The parameters that have two values among the valued trials, as they were declared."""
+        """Parameters with two or more values among the valued trials, in declared order."""
         valued = [self.trials[at].params for at in self.valued]
         names = (parameter.name for parameter in self.sweep.space)
         return [name for name in names if len({p[name] for p in valued if name in p}) > 1]
 
     def study(self, numbers: Iterable[int]) -> optuna.Study:
-        """These trials, under their own numbers: all others are there as if they had failed."""
+        """A study of these trials. The others are in it as failed ones, to keep the numbers."""
         study = optuna.create_study(direction=self.sweep.objective.goal)
         study.set_metric_names([self.sweep.objective.metric])
         failed, shown = create_trial(state=TrialState.FAIL), set(numbers)
@@ -103,13 +103,13 @@ class Drawn:
         return study
 
     def some(self, numbers: list[int], most: int) -> tuple[optuna.Study, str]:
-        """So many of them, evenly chosen, the best one among them, and what is to be said of it."""
+        """A study of at most `most` of them, evenly chosen, and the best one; and a note on it."""
         if len(numbers) <= most:
             return self.study(numbers), ""
         chosen = {numbers[at * len(numbers) // most] for at in range(most)}
         note = (
-            f"{counted(most, 'trial')} of {len(numbers):,} are drawn, evenly chosen by their "
-            "numbers, and the best one."
+            f"Shows {counted(most, 'trial')} of {len(numbers):,}, evenly chosen by their numbers, "
+            "and the best one."
         )
         leading = (at for at in numbers if at == self.best)
         return self.study(chosen.union(leading)), note
@@ -118,7 +118,7 @@ class Drawn:
 def page(sweep: ReadSweep) -> str:
     """The whole page."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
+        warnings.simplefilter("ignore")  # experimental parts of Optuna warn at each call
         sections = "".join(_pictures(_drawn(sweep)))
     body, script = f"\n{''.join(_head(sweep))}{sections}", f"<script>{get_plotlyjs()}</script>"
     title = f"Sweep {sweep.folder.run_name}"
@@ -135,7 +135,7 @@ def _drawn(sweep: ReadSweep) -> Drawn:
 
 
 def _trial(trial: TrialView, sweep: ReadSweep) -> FrozenTrial:
-    """One that was stopped counts with the number that it had, as it does for the best trial."""
+    """The trial for Optuna. A stopped trial counts with its last value, as for the best trial."""
     result = frozen(trial, sweep.space, _options)
     counts = trial.state in ("Succeeded", "Stopped") and trial.value is not None
     if counts and math.isfinite(trial.value or 0.0):
@@ -149,7 +149,7 @@ def _trial(trial: TrialView, sweep: ReadSweep) -> FrozenTrial:
 
 
 def _options(domain: OneOf) -> tuple[Scalar, ...]:
-    """Without what looks like a secret, unless two of them would be one."""
+    """The options with secrets masked; numbered ones if masking made two of them equal."""
     options = texts(domain)
     shown = tuple(masked(option) if isinstance(option, str) else option for option in options)
     if len({*shown}) == len(shown):
@@ -162,7 +162,7 @@ def _pictures(drawn: Drawn) -> Iterator[str]:
     whole = drawn.study(valued)
     no_value = "" if valued else NOT_YET
     left = len(drawn.trials) - len(valued)
-    note = f"{counted(left, 'trial')} without a number, or still open, left out." if left else ""
+    note = f"Leaves out {counted(left, 'trial')} without a value or still open." if left else ""
     yield _picture(
         "Optimization history",
         lambda: plot_optimization_history(whole, target_name=metric),
@@ -174,19 +174,19 @@ def _pictures(drawn: Drawn) -> Iterator[str]:
     yield _picture(
         "Intermediate values",
         lambda: plot_intermediate_values(curves).update_yaxes(title=metric),
-        lacking="" if drawn.curves else "no trial has reported a number",
+        lacking="" if drawn.curves else "no trial has reported a value",
         note=note,
     )
 
     values = {drawn.trials[at].value for at in valued}
-    alike = "" if len(values) > 1 else "all trials have ended with the same number"
+    alike = "" if len(values) > 1 else "all trials have ended with the same value"
     lacking = no_value or alike or ("" if varied else "no parameter has two values")
     yield _picture(
         "Parameter importances",
         lambda: plot_param_importances(whole, evaluator=PedAnovaImportanceEvaluator()),
         lacking=lacking,
-        note="By PED-ANOVA: how much a parameter tells the best tenth of the trials from the "
-        "others. Few trials tell little.",
+        note="By PED-ANOVA: how well a parameter separates the best tenth of the trials from the "
+        "others. Unreliable for few trials.",
     )
 
     some, note = drawn.some(valued, MOST_IN_SLICES)
@@ -218,8 +218,7 @@ def _pictures(drawn: Drawn) -> Iterator[str]:
 
 
 def _first(names: list[str], study: optuna.Study, *, ranked: bool) -> list[str]:
-    """Of these parameters the most important ones; the first ones where none can be told from the
-    others."""
+    """The most important of these parameters; the first ones if they cannot be ranked."""
     if ranked and len(names) > MOST_CONTOURS:
         found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         names = sorted(names, key=lambda name: -found.get(name, 0.0))
@@ -227,14 +226,14 @@ def _first(names: list[str], study: optuna.Study, *, ranked: bool) -> list[str]:
 
 
 def _contour(study: optuna.Study, names: list[str], metric: str) -> Figure:
-    """Two parameters have one picture, more of them as many as a table of them has cells."""
+    """One picture for two parameters, a grid of pictures for more."""
     figure = plot_contour(study, params=names, target_name=metric)
     return figure.update_layout(height=CONTOUR_HEIGHT) if len(names) > 2 else figure
 
 
 def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> str:
-    """A section of the page; `lacking` is why it has no picture. Numbers that a library cannot draw
-    leave out that picture alone."""
+    """A section of the page; `lacking` is why it has no picture. A picture that a library cannot
+    draw is left out with a note."""
     drawn = ""
     try:
         if lacking:
@@ -253,7 +252,7 @@ def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) 
 
 
 def _head(sweep: ReadSweep) -> Iterator[str]:
-    verdict = "Not over yet, as far as its log tells."
+    verdict = "Its log has no end yet."
     if sweep.view.end is not None:
         end = sweep.view.end.record
         verdict = f"{end.verdict}: {first_line(end.message) or end.reason}"

@@ -1,9 +1,8 @@
-"""Everything that is checked and put together before a local sweep starts anything, and what is
-taken up of its file while it is led.
+"""Checks a local sweep's input before anything starts, and watches its file for edits.
 
-Layer: cli. All bad input is found here, before a process is started or a file is written. A file
-that changes is what `kubectl apply` is in a cluster. Invariant: one that cannot be taken up as a
-whole changes nothing, and what is wrong with it is told once.
+Layer: cli. All bad input is found here, before a process starts or a file is written. Editing the
+file is what `kubectl apply` is in a cluster. Invariant: an edit is applied as a whole or not at
+all, and its problem is reported once.
 """
 
 from __future__ import annotations
@@ -50,31 +49,31 @@ class SweepPreparation:
     file: Path
     sweep: TrainSweep
     place: RunPlace
-    """Where it keeps what is not in its storage; each trial has a place of its own below."""
+    """Its folder on this machine; each trial has one of its own."""
     notes: tuple[str, ...]
-    """What of the file has no meaning on this machine."""
+    """Parts of the file that this machine ignores, one sentence each."""
     store: ObjectStore
     gpus_per_trial: int = 0
-    """Of this machine's; 0 where it has none."""
+    """GPUs of this machine; 0 if it has none."""
 
     @property
     def name(self) -> str:
-        """The sweep's folder in its storage."""
+        """The name of the sweep's folder in its storage."""
         return self.sweep.sweep_name
 
     @property
     def folder(self) -> RunStore:
-        """The sweep's folder."""
+        """The sweep's folder in its storage."""
         return RunStore(self.store, self.name)
 
     def make_places(self) -> None:
-        """The folders that the trials' places are made in. Raises OSError."""
+        """Create the folder for the trials' places. Raises OSError."""
         _places(self.sweep).mkdir(parents=True, exist_ok=True)
 
     def uid(self) -> str:
-        """The id that tells its sessions from those of other TrainSweeps. It is drawn the first
-        time, and kept in a file beside the lock, which we hold. Raises OSError, and InvalidSpec for
-        a file of another form."""
+        """The id that tells its sessions from those of other TrainSweeps: drawn once, and stored in
+        a file next to the lock, which we hold. Raises OSError, and InvalidSpec if the file cannot
+        be read."""
         path = self.place.folder / "sweep.json"
         try:
             return str(json.loads(path.read_text())["uid"])
@@ -86,18 +85,17 @@ class SweepPreparation:
             return drawn
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidSpec(
-                f"{path}: cannot be read ({error!r}). The trials do not depend on it: move it "
-                "away, and the sweep is taken up again as on another machine"
+                f"{path}: cannot be read ({error!r}). The trials do not depend on it: move it away "
+                "and run the command again, and the sweep continues as on another machine"
             ) from error
 
     def config(self, uid: str) -> SweepConfig:
-        """What decisions go by."""
+        """What decisions are based on."""
         return replace(sweep_config(self.sweep), uid=uid)
 
     def trial(self, action: CreateTrial, *, of_all: bool = False) -> Preparation:
-        """An opening as a run of this machine; `of_all`: what its parameters decide is not looked
-        for on this machine. Raises InvalidSpec, with `of_all` for what is wrong with every
-        trial."""
+        """An opening as a run of this machine; `of_all`: do not check files that depend on its
+        parameters. Raises InvalidSpec, with `of_all` only for what is wrong with every trial."""
         run = trial_run(self.sweep, action)
         varying = self._varying if of_all else ()
         try:
@@ -109,19 +107,19 @@ class SweepPreparation:
 
     @property
     def _varying(self) -> set[str]:
-        """The variables that are others for each trial."""
+        """The variables whose values differ between trials."""
         space = {variable_of(parameter.name) for parameter in self.sweep.spec.space}
         return {variables.TRIAL, variables.PARAMS, *space}
 
     def place_of(self, name: str) -> RunPlace:
-        """Of the run of this name, not of its folder: a later opening is another TrainRun there."""
+        """The place of the run with this name: each opening of a trial is another TrainRun."""
         return RunPlace(folder=_places(self.sweep) / name)
 
 
 def prepare_sweep(options: RunOptions) -> SweepPreparation:
     """Read and check everything. Raises InvalidSpec."""
     if options.faults:
-        raise InvalidSpec("--fault is for a TrainRun: the trials of a TrainSweep share no step")
+        raise InvalidSpec("--fault needs a TrainRun: the trials of a TrainSweep share no step")
     file = options.file
     sweep = load_sweep(file, storage=options.storage, replicas=options.replicas)
     suggest_of(sweep.spec.sampler.name, where=f"{file}: spec.sampler.name")
@@ -140,7 +138,7 @@ def prepare_sweep(options: RunOptions) -> SweepPreparation:
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:
-    """What is wrong with the program shows before any trial has been asked for."""
+    """A trial to check the program with, before any trial is asked for. Raises InvalidSpec."""
     config = prepared.config("")
     params = {**ask(config.search, 0), **dict(config.search.fixed)}
     name = f"{prepared.sweep.metadata.name}-00000"
@@ -155,8 +153,8 @@ def _gpus_per_trial(
     if here and each * spec.max_concurrent > len(here):
         raise InvalidSpec(
             f"{prepared.file}: spec.maxConcurrent: {spec.max_concurrent} trials with {each} GPUs "
-            f"each need {each * spec.max_concurrent}, this machine offers {len(here)}; at most "
-            f"{len(here) // each} trials can work at the same time"
+            f"each need {each * spec.max_concurrent}, this machine has {len(here)}; at most "
+            f"{len(here) // each} trials can run at the same time"
         )
     return each if here else 0
 
@@ -167,28 +165,28 @@ def _places(sweep: TrainSweep) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The file says something else, and may."""
+    """A valid edit of the file."""
 
     prepared: SweepPreparation
     fields: tuple[str, ...]
-    """Below `spec`."""
+    """Changed fields, below `spec`."""
 
 
 class WatchedFile:
     """The file that a sweep was prepared from."""
 
     def __init__(self, prepared: SweepPreparation, read: Callable[[], SweepPreparation]) -> None:
-        """`read` prepares it again as at the start; it may raise TrainRunError and OSError."""
+        """`read` prepares the sweep again from the file; may raise TrainRunError and OSError."""
         self._in_force = prepared
         self._read = read
-        # Read once more at the first look: it may have changed since it was prepared.
+        # Equal to no stamp: the first look reads the file, which may have changed since.
         self._last_stamp: tuple[int, ...] | None = ()
         self._reported = ""
 
     def look(self) -> Change | str | None:
-        """What is new since the last look; in one line why it cannot be taken up. Reads the file
-        only where it was written meanwhile."""
-        # Taken before the file is read: what is written during that is seen the next time.
+        """The change since the last look, or in one line why it cannot be applied, or None. Reads
+        the file only if it was written since."""
+        # Taken before reading: the next look sees what is written during the reading.
         stamp = _stamp(self._in_force.file)
         if stamp == self._last_stamp:
             return None
@@ -216,7 +214,7 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 def _check(old: SweepPreparation, new: SweepPreparation) -> None:
-    """Refuse what no running sweep can take up. Raises InvalidSpec."""
+    """Raises InvalidSpec for an edit that a running sweep cannot apply."""
     before, after = old.sweep.spec, new.sweep.spec
     fixed = [field for field in differences(before, after) if _of_storage(field)]
     fixed += changed_fields(immutable_part(before), immutable_part(after))
@@ -224,20 +222,19 @@ def _check(old: SweepPreparation, new: SweepPreparation) -> None:
         fixed.insert(0, "metadata.name")
     if fixed:
         raise InvalidSpec(
-            f"{new.file}: {', '.join(fixed)} cannot change: take that back, or give another search "
-            "a file and a name of its own"
+            f"{new.file}: {', '.join(fixed)} cannot change. Undo the edit, or give the new search "
+            "its own file and name"
         )
     if after.resume.token < before.resume.token:
         raise InvalidSpec(
-            f"{new.file}: spec.resume.token: {after.resume.token} is less than "
-            f"{before.resume.token}, which it was before; it can only grow"
+            f"{new.file}: spec.resume.token: {after.resume.token} is less than the old value "
+            f"{before.resume.token}; it can only grow"
         )
     if old.gpus_per_trial != new.gpus_per_trial:
-        # Trials of both kinds would share the GPUs, and one of them would find too few.
+        # Trials of both kinds would share the GPUs, and some would not get enough.
         raise InvalidSpec(
-            f"{new.file}: spec.run: each trial has {old.gpus_per_trial} GPUs and would have "
-            f"{new.gpus_per_trial}, which cannot change while trials work: stop the sweep with "
-            "Ctrl-C and run it again"
+            f"{new.file}: spec.run: GPUs per trial cannot change from {old.gpus_per_trial} to "
+            f"{new.gpus_per_trial} while trials run: stop the sweep with Ctrl-C and run it again"
         )
 
 
