@@ -73,22 +73,23 @@ def test_a_pytorchjobs_master_and_workers_are_one_gang() -> None:
 
 def test_what_a_pytorchjob_has_besides_is_listed_with_its_reason() -> None:
     assert converted(JOBS / "pytorchjob.yaml").stderr.splitlines() == [
-        "note: metadata.labels[kueue.x-k8s.io/queue-name]: Kueue queues no TrainRuns",
+        "note: metadata.labels[kueue.x-k8s.io/queue-name] was left out: Kueue does not queue "
+        "TrainRuns",
         "note: containers[1].name: pytorch was renamed to worker, the name of the container that "
         "trains",
-        "note: the command's shell: left out, so that it begins with torchrun",
-        "note: storage.uri: s3://my-bucket/runs was written; write where this run's checkpoints "
-        "go, and storage.credentialsSecretRef where a Secret says how to get there",
-        "note: spec.runPolicy.cleanPodPolicy: not carried over: pods of ended workers stay as "
-        "retainFailedWorkers says",
-        "note: spec.runPolicy.schedulingPolicy.minAvailable: not carried over: all workers are "
-        "placed or none; schedulerName goes into the pod template",
-        "note: spec.elasticPolicy.minReplicas: not carried over: a gang has one size",
-        "note: spec.elasticPolicy.rdzvBackend: not carried over: rendezvous is TrainRun's",
-        "note: spec.pytorchReplicaSpecs.Master.restartPolicy: not carried over: TrainRun restarts "
-        "processes and replaces pods, within failurePolicy",
-        "note: spec.pytorchReplicaSpecs.Worker.restartPolicy: not carried over: TrainRun restarts "
-        "processes and replaces pods, within failurePolicy",
+        "note: the command's shell was left out, so that the command begins with torchrun",
+        "note: storage.uri: s3://my-bucket/runs is a placeholder; write where to store this run's "
+        "checkpoints, and storage.credentialsSecretRef if a Secret holds the credentials",
+        "note: spec.runPolicy.cleanPodPolicy was left out: retainFailedWorkers decides which pods "
+        "of ended workers stay",
+        "note: spec.runPolicy.schedulingPolicy.minAvailable was left out: all workers are placed "
+        "or none; write schedulerName into the pod template",
+        "note: spec.elasticPolicy.minReplicas was left out: a gang has a fixed size",
+        "note: spec.elasticPolicy.rdzvBackend was left out: TrainRun does the rendezvous",
+        "note: spec.pytorchReplicaSpecs.Master.restartPolicy was left out: TrainRun restarts "
+        "processes and replaces pods, as failurePolicy allows",
+        "note: spec.pytorchReplicaSpecs.Worker.restartPolicy was left out: TrainRun restarts "
+        "processes and replaces pods, as failurePolicy allows",
     ]
 
 
@@ -99,8 +100,8 @@ def test_a_master_that_differs_from_the_workers_is_told(tmp_path: Path) -> None:
     (training,) = spec_of(result)["workers"]["template"]["spec"]["containers"]
     assert training["image"] == "other"
     assert (
-        "note: spec.pytorchReplicaSpecs.Master.template: the Workers' was taken, which differs "
-        "from it\n" in result.stderr
+        "note: spec.pytorchReplicaSpecs.Master.template was left out: the Workers' template "
+        "differs and is used for all\n" in result.stderr
     )
 
 
@@ -141,7 +142,7 @@ def test_what_a_trainjob_takes_from_its_runtime_has_to_be_written_first(tmp_path
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == (
-        f"error: {path}: spec.trainer.image is missing: the job takes it from its runtime; write "
+        f"error: {path}: spec.trainer.image is missing: the job gets it from its runtime; write "
         "it into the file first\n"
     )
 
@@ -153,10 +154,10 @@ def test_all_pods_of_a_jobset_are_one_gang() -> None:
     assert spec["failurePolicy"] == {"maxFailures": 2}
     assert "restartPolicy" not in spec["workers"]["template"]["spec"]
     assert (
-        "note: metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: write affinity"
-        in result.stderr
+        "note: metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology] was left out; "
+        "write affinity" in result.stderr
     )
-    assert "note: spec.failurePolicy.rules: not carried over: TrainRun restarts" in result.stderr
+    assert "note: spec.failurePolicy.rules was left out: TrainRun restarts" in result.stderr
     assert "note: spec.replicatedJobs[0].template.spec.backoffLimit: TrainRun" in result.stderr
 
 
@@ -269,7 +270,7 @@ def test_a_gang_has_as_many_workers_as_a_job_has_pods_at_a_time(tmp_path: Path) 
     assert spec_of(many)["workers"]["replicas"] == 4
     assert (
         "note: spec.replicatedJobs[0].template.spec.completions: 5: all workers of a gang run at "
-        "once, and only 2 of these do\n" in many.stderr
+        "once, so only 2 of these become workers\n" in many.stderr
     )
 
 
@@ -281,7 +282,7 @@ def test_a_job_is_found_among_the_documents_of_its_file(tmp_path: Path) -> None:
     result = converted(path)
     assert result.exit_code == 0
     assert spec_of(result) == spec_of(converted(JOBS / "pytorchjob.yaml"))
-    assert "note: ConfigMap of the same file: not in the TrainRun; apply it as" in result.stderr
+    assert "note: the ConfigMap in this file is not part of the TrainRun; apply" in result.stderr
     path.write_text("---\n".join((JOBS / f"{name}.yaml").read_text() for name in KINDS))
     assert "the file holds 3 jobs; put each into a file of its own" in converted(path).stderr
 
@@ -315,14 +316,17 @@ def test_what_only_the_jobs_operator_fills_has_to_be_changed(
         ("resources:", f"env: [{env}]\n              resources:"),
     )
     result = converted(path)
-    told = f"to be changed: {named}: its operator fills it, and here nothing does" in result.stderr
+    told = f"to be changed: {named}: only the job's operator sets this" in result.stderr
     assert told == bool(named)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("apiVersion: batch/v1\nkind: Job\n", "batch/v1 Job cannot be converted; kubeflow.org/v1"),
+        (
+            "apiVersion: batch/v1\nkind: Job\n",
+            "cannot convert batch/v1 Job; convert one of these: kubeflow.org/v1",
+        ),
         ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n", "metadata.name is missing"),
         (
             "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {}}",
@@ -331,12 +335,12 @@ def test_what_only_the_jobs_operator_fills_has_to_be_changed(
         (
             "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
             "{pytorchReplicaSpecs: {Worker: {replicas: many, template: {}}}}}",
-            "this is no valid PyTorchJob: invalid literal for int()",
+            "not a valid PyTorchJob: invalid literal for int()",
         ),
         (
             "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
             "{pytorchReplicaSpecs: {Worker: {replicas: .inf, template: {}}}}}",
-            "this is no valid PyTorchJob: cannot convert float infinity to integer",
+            "not a valid PyTorchJob: cannot convert float infinity to integer",
         ),
         (
             "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "

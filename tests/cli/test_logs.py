@@ -58,10 +58,10 @@ def test_a_folder_alone_shows_lines_by_attempt_and_time_and_what_is_missing(run:
     result = call(run.uri)
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
-        "[attempt 1 llama-0-1] -- 7 earlier lines of rank 0 were not kept: the last 2 are --",
+        "[attempt 1 llama-0-1] -- 7 earlier lines of rank 0 were not kept, only the last 2 --",
         "[attempt 1 rank 0] begin",
         "[attempt 1 rank 0] bad batch ",
-        "[attempt 1] -- nothing is stored of slot 1 (rank 1): its worker was lost before it could "
+        "[attempt 1] -- nothing is stored for slot 1 (rank 1): its worker was lost before it could "
         "store its last lines --",
         "[attempt 2 rank 0] begin",
         "[attempt 2 rank 1] begin",
@@ -102,13 +102,13 @@ def test_what_is_stored_in_a_hundred_thousand_lists_is_damaged(run: RunStore) ->
     result = call(run.uri, "--attempt", "3")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
-        "[attempt 3] -- what slot 0 has stored cannot be read --",
+        "[attempt 3] -- the stored lines of slot 0 cannot be read --",
     ]
 
 
 def test_some_ranks_one_attempt_and_the_last_lines_can_be_asked_for(run: RunStore) -> None:
     assert call(run.uri, "--rank", "1").output.splitlines() == [
-        "[attempt 1] -- nothing is stored of slot 1 (rank 1): its worker was lost before it could "
+        "[attempt 1] -- nothing is stored for slot 1 (rank 1): its worker was lost before it could "
         "store its last lines --",
         "[attempt 2 rank 1] begin",
         "[attempt 2 rank 1] done token=***",
@@ -147,7 +147,7 @@ def test_as_json_each_line_is_an_object(run: RunStore) -> None:
 def test_what_cannot_be_read_costs_only_itself(run: RunStore) -> None:
     run.store.put(run.key(layout.log_key(2, 0)), b"rubbish")
     output = call(run.uri, "--attempt", "2").output
-    assert "[attempt 2] -- what slot 0 has stored cannot be read --" in output
+    assert "[attempt 2] -- the stored lines of slot 0 cannot be read --" in output
     assert "[attempt 2 rank 1] begin" in output
 
 
@@ -157,8 +157,9 @@ def test_attempts_whose_lines_were_deleted_and_those_that_stored_nothing_are_nam
     run.write_once(layout.attempt_key(23), AttemptRecord(attempt=23, uid="u"))
     run.delete([layout.log_key(1, 0), layout.log_key(2, 0), layout.log_key(2, 1)])
     output = call(run.uri).output
-    assert "the lines of attempts 1 to 2 were deleted: the newest 20 attempts keep theirs" in output
-    assert "[attempt 23] -- nothing is stored of it" in output
+    deleted = "the lines of attempts 1 to 2 were deleted: only the newest 20 attempts keep theirs"
+    assert deleted in output
+    assert "[attempt 23] -- nothing is stored" in output
     assert "deleted" not in call(run.uri, "--attempt", "23").output
 
 

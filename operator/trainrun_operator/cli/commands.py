@@ -105,9 +105,9 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 def explain(where: str, **options: Any) -> None:
     """Explain what happened in a run: attempts, incidents, what they cost, and what to change.
 
-    If the cluster is gone or the TrainRun deleted, give the run's folder or <storage URI>/<run
-    name>: the storage alone is enough. NAME (or NAMESPACE/NAME) is a TrainRun or a TrainSweep in
-    the cluster of your kubeconfig; if both exist, the TrainRun. The storage is read with your own
+    If the cluster or the TrainRun was deleted, give the run's folder or <storage URI>/<run name>:
+    the storage alone is enough. NAME (or NAMESPACE/NAME) is a TrainRun or a TrainSweep in the
+    cluster of your kubeconfig; if both exist, the TrainRun. The storage is read with your own
     credentials.
 
     For the name, file or folder of a TrainSweep it explains the search: what it cost, which trials
@@ -144,10 +144,9 @@ def explain(where: str, **options: Any) -> None:
 def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **options: Any) -> None:
     """Show what the processes of a run printed, each line with its attempt and rank.
 
-    Ended attempts are read from the run's storage, so this works after the cluster is gone or the
-    TrainRun deleted: the last 2000 lines of each process, 200 after the run succeeded. Missing
-    lines are reported, such as those of a worker lost with its node. What looks like a secret is
-    left out.
+    Ended attempts are read from the run's storage, also after the cluster or the TrainRun was
+    deleted: the last 2000 lines of each process, 200 after the run succeeded. Missing lines are
+    reported, such as those of a worker lost with its node. What looks like a secret is left out.
     """
     from trainrun_operator.cli.log_lines.line import Wanted
     from trainrun_operator.cli.logs import logs as show_logs

@@ -159,7 +159,8 @@ def open_run(prepared: Preparation) -> Opened:
     folder = _run_folder(prepared)
     if folder is not None and stored.status.attempt > 0 and not folder.exists():
         file.path.unlink()
-        return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
+        remark = f"{folder} no longer exists; starting from nothing"
+        return Opened(stored=file.create(spec), remark=remark)
     if stored.status.is_true("Complete"):
         if prepared.run.spec.storage.on_existing != "StartFresh":
             return Opened(stored=stored)

@@ -53,8 +53,8 @@ def _read(where: str, **place: Any) -> ReadSweep:
 def sweep() -> None:
     """Show a TrainSweep, and pause, stop or resume its trials.
 
-    Results are read from the sweep's storage with your own credentials, so this works after the
-    machine or cluster is gone: give the sweep's YAML file, or its folder <storage URI>/<sweep
+    Results are read from the sweep's storage with your own credentials, also after the machine or
+    cluster that led it was deleted: give the sweep's YAML file, or its folder <storage URI>/<sweep
     name>. NAME (or NAMESPACE/NAME) is a TrainSweep in the cluster of your kubeconfig. To change
     what a sweep does, edit its YAML file or its TrainSweep: a running sweep follows it.
     """

@@ -282,8 +282,8 @@ def test_followed_from_before_there_is_a_pod_through_breaks_and_restarts(cluster
         "[attempt 2 rank 0] two",
     ]
     assert sorted(line for line in lines if "rank 0]" not in line) == [
-        "[attempt 1 llama-1-1] -- the output of rank 1 ends here: the worker was lost, and what it "
-        "had not sent is missing --",
+        "[attempt 1 llama-1-1] -- the output of rank 1 ends here: the worker was lost, and lines "
+        "that it had not sent are missing --",
         "[attempt 1 rank 1] one",
         "[attempt 2 rank 1] two",
     ]

@@ -38,8 +38,8 @@ def test_a_worker_that_never_told_how_its_processes_ended_was_lost() -> None:
     assert missing == Gap(
         attempt=3,
         worker="llama-1-1",
-        text="the output of rank 2 ends here: the worker was lost, and what it had not sent is "
-        "missing",
+        text="the output of rank 2 ends here: the worker was lost, and lines that it had not sent "
+        "are missing",
     )
     assert list(output.lost(3)) == [], "said once"
 

@@ -122,7 +122,7 @@ def test_the_status_needs_no_keys_of_the_storage(cluster: ClusterSweeps) -> None
     for refused in (sweep("trials", cluster.where), call("explain", cluster.where)):
         assert refused.exit_code == 1
         assert refused.output.count("\n") == 1
-        assert f"`trainrun sweep status {cluster.where}` needs none)" in refused.output
+        assert f"`trainrun sweep status {cluster.where}` needs no credentials)" in refused.output
 
 
 def test_a_sweep_that_cannot_begin_says_what_it_waits_for(cluster: ClusterSweeps) -> None:
@@ -143,7 +143,7 @@ def test_a_sweep_that_cannot_begin_says_what_it_waits_for(cluster: ClusterSweeps
     ]
     refused = sweep("best", cluster.where)
     assert refused.exit_code == 2
-    assert f"there is no log yet; `trainrun sweep status {cluster.where}` tells" in refused.output
+    assert f"there is no log yet; `trainrun sweep status {cluster.where}` shows" in refused.output
 
 
 def test_a_search_is_explained_by_its_name(cluster: ClusterSweeps) -> None:

@@ -332,7 +332,7 @@ def test_a_script_that_is_deleted_while_the_sweep_runs_ends_it_once(sweeps: Swee
 
 @pytest.mark.slow
 def test_a_fault_on_demand_is_refused(sweeps: Sweeps) -> None:
-    assert "--fault is for a TrainRun" in refusal(sweeps.run("--fault", "kill rank=0 step=3"))
+    assert "--fault needs a TrainRun" in refusal(sweeps.run("--fault", "kill rank=0 step=3"))
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_a_damaged_record_of_points_is_left_out_on_demand(sweeps: Sweeps) -> Non
     done = ask("leave-out", file, "3")
     assert done.exit_code == 0
     assert done.output.splitlines() == [
-        f"record 3 is left out; what is left of it is kept as {record.as_uri()}.damaged",
+        f"record 3 is left out; the damaged object is kept as {record.as_uri()}.damaged",
         "the log can be read again",
     ]
     assert ask("trials", file).exit_code == 0

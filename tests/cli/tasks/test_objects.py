@@ -17,13 +17,13 @@ def two_objects(log: WrittenLog) -> None:
 def test_objects_that_are_missing_or_damaged_are_found(log: WrittenLog) -> None:
     two_objects(log)
     well = call("verify").output
-    assert well == "objects read: 2, of which are missing or damaged: 0\n"
+    assert well == "objects read: 2, missing or damaged: 0\n"
     log.upload(f"{key('a')}-1/0", b"t0kens")
     log.keep.delete([f"{key('b')}-1/0"])
     text = " ".join(call("verify", code=4).output.split())
     assert f"{key('a')[:12]} tokenize('a') done {key('a')}-1/0 has sha256 " in text
     assert f"{key('b')}-1/0 is missing" in text
-    assert "objects read: 2, of which are missing or damaged: 2 The program makes each" in text
+    assert "objects read: 2, missing or damaged: 2 The program rebuilds each" in text
 
 
 def test_what_no_task_needs_is_deleted_once_the_program_has_returned(log: WrittenLog) -> None:
@@ -40,4 +40,4 @@ def test_what_no_task_needs_is_deleted_once_the_program_has_returned(log: Writte
     assert len(log.keep.names()) == 4
     assert call("gc").output == "2 of 4 objects deleted (10 B)\n"
     assert sorted(log.keep.names()) == sorted([f"{key('a')}-2/0", f"{key('b')}-1/0"])
-    assert "objects read: 2, of which are missing or damaged: 0" in call("verify").output
+    assert "objects read: 2, missing or damaged: 0" in call("verify").output

@@ -42,7 +42,7 @@ def test_the_story_of_a_run_tells_what_failed_and_what_was_made_again(tmp_path: 
     assert (
         "Tasks, 1 waiting, 1 failed, 1 rebuilt:\n"
         "    tokenize('b') failed on try 1 of 1: killed by SIGSEGV\n"
-        "    tokenize('a') was made again: its object was deleted\n"
+        "    tokenize('a') was rebuilt: its object was deleted\n"
     ) in result.output
     told = CliRunner().invoke(trainrun, ["explain", str(folder), "--json"])
     assert json.loads(told.output)["tasks"]["reconstructions"] == 1

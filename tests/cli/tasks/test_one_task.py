@@ -12,7 +12,7 @@ from trainrun.tasks.records import Cancelled, Changed, Given, Output, Over, Rebu
 from trainrun.tasks.task_storage import from_bytes
 from trainrun_operator.cli.tasks.views import SENTENCES
 
-WHY = "asked for by `trainrun tasks rebuild`"
+WHY = "requested by `trainrun tasks rebuild`"
 
 
 def test_the_life_of_a_task_that_was_retried_and_rebuilt(log: WrittenLog) -> None:
@@ -38,7 +38,7 @@ def test_the_life_of_a_task_that_was_retried_and_rebuilt(log: WrittenLog) -> Non
     assert "try 3 on worker 1" in words
     assert "done in 7 s" in words
     assert "as generation 2: its object was deleted" in words
-    assert "result 0 has another content than before" in words
+    assert "the content of result 0 has changed" in words
     assert f"{log.keep.uri}/objects/{key('a')}-3/0" in words
     assert "rebuild" not in text.splitlines()[-1]
     told = json.loads(call("explain", "prepare.py", key("a"), "--json").output)
@@ -84,7 +84,8 @@ def test_a_failed_task_is_reset_and_a_done_one_rebuilt(log: WrittenLog) -> None:
     log.start("done")
     log.finish("done")
     text = " ".join(call("rebuild", key("failed")).output.split())
-    assert "They run again when you start the program. One that runs now takes this up" in text
+    again = "They run again when you start the program. A running program starts them again"
+    assert again in text
     call("rebuild", "prepare.py", key("cancelled"))
     call("rebuild", key("done"))
     written = [from_bytes(data) for data in log.keep.read(log.position)]
@@ -116,7 +117,8 @@ def test_what_took_the_results_of_a_done_task_runs_again_with_it(log: WrittenLog
 
 def test_all_failed_ones_are_reset_at_once(log: WrittenLog) -> None:
     log.begin()
-    assert call("rebuild", "--failed").output == "No task has failed, so none runs again.\n"
+    nothing = "No task has failed, so there is nothing to run.\n"
+    assert call("rebuild", "--failed").output == nothing
     for name in "ab":
         log.start(name)
         log.fail(name, final=True)
@@ -133,7 +135,8 @@ def test_what_needs_no_rebuild_or_can_have_none_is_refused(log: WrittenLog, what
     log.start("running")
     log.write(Given(key=key("put"), output=Output(digest="d", size=1, inline="gASVBA==")))
     error = call("rebuild", key(what), code=2).stderr
-    assert {"running": "it is running", "put": "no task makes it"}[what] in error
+    reasons = {"running": "it is running", "put": "it is a value of put(), not a task"}
+    assert reasons[what] in error
 
 
 def test_a_batch_that_a_driver_writes_meanwhile_comes_first(

@@ -108,7 +108,7 @@ def test_two_codes_in_the_log_are_enough_where_the_file_is_not_here(log: Written
 
 
 def test_a_folder_without_a_program_says_what_to_name(tmp_path: Path, log: WrittenLog) -> None:
-    assert "programs of tasks that were started here: []; name one" in call(code=2).stderr
+    assert "programs of tasks started in this folder: []; name one" in call(code=2).stderr
     log.begin()
     (tmp_path / ".trainrun/tasks/export").mkdir()
     assert "['export', 'prepare']; name one" in call(code=2).stderr

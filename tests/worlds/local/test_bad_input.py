@@ -61,7 +61,7 @@ def test_a_storage_of_an_unknown_kind(runs: LocalRuns) -> None:
 def test_a_fault_that_is_none(runs: LocalRuns) -> None:
     message = refused(runs, "--fault", "explode rank=1")
     assert message.startswith(
-        "--fault \"explode rank=1\": 'explode' is no fault; use kill, preempt"
+        "--fault \"explode rank=1\": 'explode' is not a fault; use kill, preempt"
     )
 
 
@@ -104,4 +104,4 @@ def test_a_storage_without_locks_is_told_so(
     result = CliRunner().invoke(trainrun, ["run", file, "--storage", str(runs.folder / "nfs")])
     assert result.exit_code == 2
     assert "No locks available: the file system of " in result.output
-    assert "has no locks (flock); use a storage on another one" in result.output
+    assert "lacks locks (flock); use a storage on another one" in result.output

@@ -49,9 +49,9 @@ def test_a_run_whose_driver_was_killed_says_which_steps_are_done_again(runs: Loc
     driver.kill()
     (incident,) = runs.run().incidents
     said = re.fullmatch(
-        r"the process that ran `trainrun run` ended; steps(?: after (\d+), the newest one known|, "
-        r"none known) to be committed, are done again"
-        r"(?: \(step \d+ was the last one heard of\))?",
+        r"the process that ran `trainrun run` ended; (?:steps after (\d+), the newest known "
+        r"commit, are repeated|all steps are repeated, since no commit is known)"
+        r"(?: \(last reported step: \d+\))?",
         incident["message"],
     )
     assert said is not None, incident["message"]

@@ -31,17 +31,17 @@ def test_a_fault_is_read(text: str, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no fault; use kill, preempt, node-loss, hang"),
-        ("kil rank=2 step=3", "'kil' is no fault; use kill, preempt, node-loss, hang"),
-        ("kill rank=2 step=3 at=dawn", "at=dawn is no moment of a step: use report, save, load"),
-        ("kill rank=2", "step= is missing or no number"),
-        ("kill rank=x step=3", "rank=x is missing or no number"),
+        ("", "'' is not a fault; use kill, preempt, node-loss, hang"),
+        ("kil rank=2 step=3", "'kil' is not a fault; use kill, preempt, node-loss, hang"),
+        ("kill rank=2 step=3 at=dawn", "at=dawn is not valid; use report, save, load"),
+        ("kill rank=2", "step= needs a whole number"),
+        ("kill rank=x step=3", "rank=x needs a whole number"),
         ("kill rank=4 step=3", "there is no rank 4: ranks are 0 to 3"),
-        ("kill rank=2 step=3 grace=2s", "'grace=2s' is not understood; a kill takes step=..."),
-        ("kill rank 2", "'rank' is not understood; a kill takes step=..., rank=..., at=..."),
-        ("kill rank=1 after=1", "after=1 is no duration such as 20s or 1m"),
-        ("kill rank=1 after=1s step=3", "after= takes the place of step= and at=; give one of"),
-        ("preempt rank=1 step=1 grace=soon", "grace=soon is no duration such as 20s or 1m"),
+        ("kill rank=2 step=3 grace=2s", "'grace=2s' is not valid; kill takes step=..."),
+        ("kill rank 2", "'rank' is not valid; kill takes step=..., rank=..., at=..."),
+        ("kill rank=1 after=1", "after=1 is not a duration such as 20s or 1m"),
+        ("kill rank=1 after=1s step=3", "after= replaces step= and at=; give only one of"),
+        ("preempt rank=1 step=1 grace=soon", "grace=soon is not a duration such as 20s or 1m"),
     ],
 )
 def test_a_wrong_fault_names_the_word_that_is_wrong(text: str, message: str) -> None:

@@ -46,7 +46,7 @@ def test_the_container_named_worker_trains(tmp_path: Path) -> None:
     program = program_of(template, folder=tmp_path, environ=os.environ)
     assert program.command == ("true",)
     assert program.notes == (
-        "not used locally: volumes, the containers beside the one that trains",
+        "not used locally: volumes, containers other than the one that trains",
     )
 
 
@@ -81,9 +81,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         resources={"limits": {"nvidia.com/gpu": "one"}},
     )
     assert found == [
-        f"{WHERE}.env[0].valueFrom: KEY comes from the cluster, which is not there locally; remove "
-        "the entry (the shell's variables are passed on) or give it a value",
-        f"{WHERE}.envFrom: config maps and secrets are not there locally; remove it (the shell's "
+        f"{WHERE}.env[0].valueFrom: KEY is read from the cluster, which does not exist locally; "
+        "remove the entry (the shell's variables are passed on) or give it a value",
+        f"{WHERE}.envFrom: config maps and secrets do not exist locally; remove it (the shell's "
         "variables are passed on) or list the variables under env with values",
         f"{WHERE}.command: there is no script {tmp_path}/missing.py",
         f"{WHERE}.resources.limits[nvidia.com/gpu]: 'one' is not a number of GPUs",
@@ -92,8 +92,8 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert problems(tmp_path, command=["no-such-program"]) == [
-        f"{WHERE}.command: 'no-such-program' is no program on this machine (see PATH) that user "
-        f"{os.geteuid()} may execute"
+        f"{WHERE}.command: 'no-such-program' was not found on this machine (see PATH), or user "
+        f"{os.geteuid()} may not execute it"
     ]
 
 
@@ -110,7 +110,8 @@ def closed_venv(folder: Path) -> list[str]:
 def test_an_interpreter_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
     """It said that the storage's folder must be writable."""
     program, script = as_nobody(closed_venv, tmp_path)
-    assert program.startswith(f"{WHERE}.command: 'venv/bin/python' is no program on this machine")
+    missing = f"{WHERE}.command: 'venv/bin/python' was not found on this machine (see PATH), or"
+    assert program.startswith(missing)
     assert script == f"{WHERE}.command: there is no script {tmp_path}/venv/bin/train.py"
 
 
@@ -137,7 +138,7 @@ def test_gpus_are_split_among_the_workers() -> None:
 def test_too_few_gpus_are_an_error_that_says_what_would_fit() -> None:
     with pytest.raises(InvalidSpec) as raised:
         split_gpus([0, 1], workers=4, per_worker=1)
-    assert "4 workers with 1 each need 4 GPUs, this machine offers 2; use --replicas 2" in str(
+    assert "4 workers with 1 each need 4 GPUs, this machine has 2; use --replicas 2" in str(
         raised.value
     )
 

@@ -297,7 +297,7 @@ def test_a_finished_run_that_was_removed_from_its_storage_starts_again(runs: Loc
     shutil.rmtree(runs.storage / "tiny")
     again = runs.run()
     assert again.code == 0
-    assert "is gone: starting from nothing" in again.err
+    assert "no longer exists; starting from nothing" in again.err
     assert runs.begins() == [0, 0]
 
 

@@ -46,7 +46,7 @@ def test_a_write_over_a_version_that_was_not_read_is_refused(tmp_path: Path) -> 
     file.replace(first)
     with pytest.raises(StatusConflict) as raised:
         file.replace(first)
-    assert str(raised.value).endswith("version 1 was to be replaced, but version 2 is there")
+    assert str(raised.value).endswith("expected version 1, found version 2")
 
 
 def test_a_file_that_was_removed_is_written_anew(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_a_full_disk_is_named_with_what_to_do_and_the_status_stays_as_it_was(
     with pytest.raises(StatusUnwritable) as raised:
         file.replace(first)
     assert str(raised.value) == (
-        f"cannot write {file.path}: No space left on device; the run waits until its status can be "
-        f"written: make room in {tmp_path}"
+        f"cannot write {file.path}: No space left on device; the run waits until it can: "
+        f"make room in {tmp_path}"
     )
     assert file.read() == first
 

@@ -24,5 +24,5 @@ def test_one_sigterm_ends_a_run_whose_storage_is_gone_after_its_grace(runs: Loca
     assert GRACE <= time.monotonic() - begun < 60
     assert ended.code == 130
     assert "stopping without saving: cannot write" in ended.err
-    assert "are done again" in ended.err
+    assert "are repeated" in ended.err
     assert runs.our_processes() == []

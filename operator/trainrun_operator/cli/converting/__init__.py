@@ -1,1 +1,1 @@
-"""Jobs of other operators as TrainRuns: what each has, where it goes, and what is left over."""
+"""Converts other operators' jobs to TrainRuns, and lists the fields that have no counterpart."""

@@ -1,7 +1,6 @@
-"""What every kind of job comes down to: equal workers, their command, and how long they may go on
-failing. Every field of a job is either taken or listed: nothing gets lost silently.
+"""The gang that every kind of job is converted to: equal workers, their command, failure limits.
 
-Layer: cli, pure.
+Layer: cli, pure. Invariant: every field of a job is either converted or listed.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from trainrun_operator.api.resources import TRAINRUN
 Path = tuple[str, ...]
 
 MAX_FAILURES = 3
-"""Where the job does not say how often it may fail."""
+"""If the job does not say how often it may fail."""
 STORAGE = "s3://my-bucket/runs"
-"""Where nobody says where checkpoints go: no other kind of job knows."""
-RESTARTS = "TrainRun restarts processes and replaces pods, within failurePolicy"
-"""Why no restart policy is carried over."""
+"""Placeholder without --storage: jobs do not say where checkpoints are stored."""
+RESTARTS = "TrainRun restarts processes and replaces pods, as failurePolicy allows"
+"""Why restart policies are left out."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOBSETS = "alpha.jobset.sigs.k8s.io/"
 """Annotations by which a JobSet is placed."""
@@ -35,14 +34,14 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Fields:
-    """The fields of a resource that nobody has taken yet."""
+    """The fields of a resource that have not been taken yet."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """Keep a copy."""
         self._rest: dict[str, Any] = copy.deepcopy(dict(document))
 
     def take(self, path: str) -> Any:
-        """The value at `spec.like.this`, which is gone afterwards; None where there is none."""
+        """Remove and return the value at `spec.like.this`; None if there is none."""
         *parents, last = path.split(".")
         owner: Any = self._rest
         for key in parents:
@@ -50,7 +49,7 @@ class Fields:
         return owner.pop(last, None) if isinstance(owner, dict) else None
 
     def left(self) -> list[str]:
-        """Paths of what is still there; a list is one value, and what is empty says nothing."""
+        """Paths of the fields that are left; a list is one value, and empty values do not count."""
         return [".".join(path) for path in _leaves(self._rest, ())]
 
 
@@ -63,19 +62,19 @@ def _leaves(value: Any, path: Path) -> Iterator[Path]:
 
 
 def reason(path: str, settled: Mapping[str, str]) -> str:
-    """Why the field at `path` is not carried over; `settled`: by the beginnings of paths."""
+    """Why the field at `path` is left out; `settled` has reasons by path prefix."""
     found = (why for field, why in settled.items() if path.startswith(field))
     return next(found, "a TrainRun has no such field")
 
 
 def non_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what says nothing."""
+    """The fields with a value."""
     return {name: value for name, value in fields.items() if value}
 
 
 @dataclass(kw_only=True)
 class Gang:
-    """What becomes a TrainRun."""
+    """A job's fields for a TrainRun."""
 
     replicas: int
     template: dict[str, Any]
@@ -84,7 +83,7 @@ class Gang:
     deadline: int | None = None
     """Seconds that the job may take."""
     ttl: int | None = None
-    """Seconds after its end until it is deleted."""
+    """Seconds from its end to its deletion."""
     suspend: bool = False
 
 
@@ -92,35 +91,37 @@ def metadata_of(fields: Fields, notes: list[str]) -> dict[str, Any]:
     """Name, namespace, labels and annotations."""
     metadata = dict(fields.take("metadata") or {})
     if not metadata.get("name"):
-        raise InvalidSpec("metadata.name is missing; a run needs a name")
+        raise InvalidSpec("metadata.name is missing; give the run a name")
     for name in _WRITTEN_BY_OTHERS:
         metadata.pop(name, None)
     labels = dict(metadata.get("labels") or {})
     if labels.pop(QUEUE, None) is not None:
-        notes.append(f"metadata.labels[{QUEUE}]: Kueue queues no TrainRuns")
+        notes.append(f"metadata.labels[{QUEUE}] was left out: Kueue does not queue TrainRuns")
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(_LAST_APPLIED, None)
     for name in [name for name in annotations if name.startswith(JOBSETS)]:
         del annotations[name]
-        notes.append(f"metadata.annotations[{name}]: write affinity into workers.template")
+        notes.append(
+            f"metadata.annotations[{name}] was left out; write affinity into workers.template"
+        )
     return non_empty({**metadata, "labels": labels, "annotations": annotations})
 
 
 def document_of(
     metadata: Mapping[str, Any], gang: Gang, notes: list[str], *, storage: str | None
 ) -> dict[str, Any]:
-    """The TrainRun, as somebody would write it."""
+    """The TrainRun, as a user would write it."""
     if storage is None:
         notes.append(
-            f"storage.uri: {STORAGE} was written; write where this run's checkpoints go, and "
-            "storage.credentialsSecretRef where a Secret says how to get there"
+            f"storage.uri: {STORAGE} is a placeholder; write where to store this run's "
+            "checkpoints, and storage.credentialsSecretRef if a Secret holds the credentials"
         )
     failures = gang.max_failures
     if failures is None:
         failures = MAX_FAILURES
         notes.append(
-            f"failurePolicy.maxFailures: {failures} was written; nothing said how many "
-            "failures the job may survive"
+            f"failurePolicy.maxFailures: {failures} is a default, because the job does not say how "
+            "many failures it may survive; change it if needed"
         )
     workers = {
         "replicas": gang.replicas,
@@ -143,12 +144,12 @@ def _duration(seconds: int | None) -> str | None:
 
 
 def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
-    """A pod template whose container `trains`, if it has one, is the one that trains here: beside
-    others it needs the name that says so."""
+    """The pod template, with its container named `trains` renamed to `worker` if there are several
+    containers and none has that name."""
     template = dict(value or {})
     spec = dict(template.get("spec") or {})
     if spec.pop("restartPolicy", None) not in (None, "Never"):
-        notes.append(f"restartPolicy of the pods: {RESTARTS}")
+        notes.append(f"the pods' restartPolicy was left out: {RESTARTS}")
     containers = [dict(container) for container in spec.get("containers") or ()]
     if not containers:
         raise InvalidSpec("the pod template has no containers")
@@ -178,11 +179,11 @@ _STARTS_TRAINING = re.compile(r"(.*/)?(torchrun|python(3(\.\d+)?)?)")
 _FILLED = re.compile(
     r"\$[({]?(PET_\w+|JOB_COMPLETION_INDEX|JOBSET_\w+|(?<=\()(?:(?:NODE_)?RANK|WORLD_SIZE|MASTER_\w+))"
 )
-"""What operators of jobs set for a container; `$(RANK)` is read before there is any process."""
+"""Variables that jobs' operators set; `$(RANK)` is replaced before any process has a RANK."""
 _READ = re.compile(r"metadata\.(?:annotations|labels)\[\W+([^'\\]+)")
-"""What the downward API takes from a pod's metadata."""
+"""Annotations and labels that the downward API reads from a pod's metadata."""
 _PLAIN_WORDS = re.compile(r"[\w\s./:=,@%+'\"-]*")
-"""What no shell would change, but for the quotes."""
+"""Text that a shell would only split and unquote."""
 
 
 def training_container(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,10 +196,10 @@ def training_container(template: Mapping[str, Any]) -> dict[str, Any]:
 def processes_of(
     asked: Any, template: Mapping[str, Any], *, field: str, notes: list[str]
 ) -> int | None:
-    """Processes per worker that torchrun is to start, where its own options do not say it.
+    """Processes per worker that torchrun must start; None if its own options say it.
 
-    A number, or `gpu` or `auto`, which mean the container's GPUs; `auto` where nothing is said, as
-    Kubeflow has it. A command that is no launcher is one process.
+    `asked` is a number, or `gpu` or `auto`, which mean the container's GPUs; None is `auto`, as in
+    Kubeflow. A command that is not a launcher is one process: None.
     """
     container = training_container(template)
     try:
@@ -209,8 +210,8 @@ def processes_of(
     if launch is None:
         if asked is not None and text != "1":
             notes.append(
-                f"{field}: {text}: the command is no launcher, so a worker is one process; "
-                "processesPerWorker starts more"
+                f"{field}: {text}: the command is not a launcher, so each worker runs one process; "
+                "set processesPerWorker to start more"
             )
         return None
     if launch.processes is not None:
@@ -223,9 +224,9 @@ def processes_of(
 
 
 def hidden_launcher(template: Mapping[str, Any]) -> str:
-    """What a shell script of the container that trains starts processes with; "" for none.
+    """The launcher that a shell script of the training container starts; "" for none.
 
-    The agent starts one process per rank, so each of them would start all of them.
+    The agent starts one process per rank, so each of them would launch all ranks again.
     """
     words = _words(training_container(template))
     if not words or not _SHELL.fullmatch(words[0]):
@@ -235,14 +236,14 @@ def hidden_launcher(template: Mapping[str, Any]) -> str:
 
 
 def unfilled(template: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    """What the container that trains reads, in these words or its variables, and another operator
-    would have filled."""
+    """A problem for each value that the training container reads, in these words or its variables,
+    and that only the job's operator would set."""
     env = str(training_container(template).get("env"))
     read = [name for name in _READ.findall(env) if f"'{name}'" not in str(template.get("metadata"))]
     found = _FILLED.findall(" ".join((*words, env)))
     return [
-        f"{name}: its operator fills it, and here nothing does; each process has RANK, NODE_RANK, "
-        "WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, for the script or a shell "
+        f"{name}: only the job's operator sets this; use RANK, NODE_RANK, WORLD_SIZE, MASTER_ADDR "
+        "or MASTER_PORT, which each process has in its environment for the script or a shell "
         "($RANK)"
         for name in dict.fromkeys([*read, *found])
         if f"'name': '{name}'" not in env
@@ -250,9 +251,9 @@ def unfilled(template: Mapping[str, Any], words: Sequence[str]) -> list[str]:
 
 
 def without_shell(container: Mapping[str, Any], notes: list[str]) -> list[str]:
-    """The words of a container's command, without a shell that does nothing but start them.
+    """The words of a container's command without a shell that only starts them.
 
-    Empty where there is no such shell.
+    Empty if there is no such shell.
     """
     words = _words(container)
     if len(words) != 3 or not _SHELL.fullmatch(words[0]) or not re.fullmatch("-[elx]*c", words[1]):
@@ -265,8 +266,8 @@ def without_shell(container: Mapping[str, Any], notes: list[str]) -> list[str]:
     except ValueError:
         return []
     if not bare or not _STARTS_TRAINING.fullmatch(bare[0]):
-        return []  # a variable before the command, or what only a shell knows
-    notes.append(f"the command's shell: left out, so that it begins with {bare[0]}")
+        return []  # a variable before the command, or a shell builtin
+    notes.append(f"the command's shell was left out, so that the command begins with {bare[0]}")
     return bare
 
 

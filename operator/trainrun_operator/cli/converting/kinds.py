@@ -1,4 +1,4 @@
-"""The kinds of jobs that can be converted, and what becomes of the fields of each.
+"""The kinds of jobs that can be converted, and how the fields of each are converted.
 
 Layer: cli, pure.
 """
@@ -27,9 +27,9 @@ class JobKind(NamedTuple):
     head: tuple[str, str]
     """apiVersion and kind."""
     gang_of: Callable[[Fields, list[str]], Gang]
-    """Takes the fields that it knows, and takes notes."""
+    """Takes the fields that it converts, and adds notes."""
     settled: Mapping[str, str]
-    """Why a field is not carried over, by the beginning of its path."""
+    """Why a field is left out, by path prefix."""
 
 
 # PyTorchJob, of the training operator v1.
@@ -38,20 +38,20 @@ TRAINS = "pytorch"
 """The container's name."""
 
 SETTLED_OF_PYTORCHJOB = {
-    "spec.runPolicy.cleanPodPolicy": "pods of ended workers stay as retainFailedWorkers says",
-    "spec.runPolicy.schedulingPolicy": "all workers are placed or none; schedulerName goes into "
+    "spec.runPolicy.cleanPodPolicy": "retainFailedWorkers decides which pods of ended workers stay",
+    "spec.runPolicy.schedulingPolicy": "all workers are placed or none; write schedulerName into "
     "the pod template",
-    "spec.elasticPolicy.minReplicas": "a gang has one size",
-    "spec.elasticPolicy.maxReplicas": "a gang has one size",
-    "spec.elasticPolicy.metrics": "a gang has one size",
-    "spec.elasticPolicy": "rendezvous is TrainRun's",
+    "spec.elasticPolicy.minReplicas": "a gang has a fixed size",
+    "spec.elasticPolicy.maxReplicas": "a gang has a fixed size",
+    "spec.elasticPolicy.metrics": "a gang has a fixed size",
+    "spec.elasticPolicy": "TrainRun does the rendezvous",
     "spec.pytorchReplicaSpecs.Master.restartPolicy": RESTARTS,
     "spec.pytorchReplicaSpecs.Worker.restartPolicy": RESTARTS,
 }
 
 
 def of_pytorchjob(fields: Fields, notes: list[str]) -> Gang:
-    """Master and Workers are one gang: rank 0 is the Master's."""
+    """Master and Workers become one gang; rank 0 is the Master's."""
     replicas, template = _replicas(fields, notes)
     made = template_of(template, trains=TRAINS, notes=notes)
     asked = fields.take("spec.nprocPerNode")
@@ -72,7 +72,7 @@ def of_pytorchjob(fields: Fields, notes: list[str]) -> Gang:
 
 
 def _replicas(fields: Fields, notes: list[str]) -> tuple[int, Any]:
-    """How many there are, and their template: the Workers', where there are any."""
+    """The number of Master and Workers, and their template: the Workers' if there are any."""
     total, template = 0, None
     for role in ("Worker", "Master"):
         place = f"spec.pytorchReplicaSpecs.{role}"
@@ -86,11 +86,13 @@ def _replicas(fields: Fields, notes: list[str]) -> tuple[int, Any]:
         if template is None:
             template = found
         elif found != template:
-            notes.append(f"{place}.template: the Workers' was taken, which differs from it")
+            notes.append(
+                f"{place}.template was left out: the Workers' template differs and is used for all"
+            )
     return total, template
 
 
-# TrainJob, of Kubeflow Trainer v2. Half of it stands in the runtime that it names, an object of the
+# TrainJob, of Kubeflow Trainer v2. Half of it is in the runtime that it names, an object in the
 # cluster.
 
 SETTLED_OF_TRAINJOB = {
@@ -103,12 +105,12 @@ SETTLED_OF_TRAINJOB = {
 
 
 def of_trainjob(fields: Fields, notes: list[str]) -> Gang:
-    """What the job itself says; its runtime is named in a note."""
+    """Converts the job's own fields; a note names its runtime."""
     runtime = fields.take("spec.runtimeRef") or {}
     made = template_of(_template(fields), trains=WORKER_CONTAINER, notes=notes)
     notes.append(
-        f"spec.runtimeRef: what the runtime {runtime.get('name')} gives its pods (volumes, node "
-        "selectors, the number of processes) is not in this file; write it into workers.template"
+        f"spec.runtimeRef: this file lacks what the runtime {runtime.get('name')} adds to its pods "
+        "(volumes, node selectors, the number of processes); write it into workers.template"
     )
     each = "spec.trainer.numProcPerNode"
     nodes = fields.take("spec.trainer.numNodes")
@@ -128,7 +130,7 @@ def _template(fields: Fields) -> dict[str, Any]:
     for name in ("image", "command"):
         if not trainer[name]:
             raise InvalidSpec(
-                f"spec.trainer.{name} is missing: the job takes it from its runtime; write it into "
+                f"spec.trainer.{name} is missing: the job gets it from its runtime; write it into "
                 "the file first"
             )
     resources = fields.take("spec.trainer.resourcesPerNode")
@@ -140,8 +142,8 @@ def _template(fields: Fields) -> dict[str, Any]:
 
 SETTLED_OF_JOBSET = {
     "spec.failurePolicy": RESTARTS,
-    "spec.successPolicy": "a run has succeeded when every rank has exited 0",
-    "spec.network": "workers find each other without names",
+    "spec.successPolicy": "a run succeeds when every rank has exited with code 0",
+    "spec.network": "workers find each other without DNS names",
     "spec.startupPolicy": "all workers start together",
     "spec.coordinator": "rank 0 is in worker 0",
 }
@@ -151,11 +153,11 @@ SETTLED_OF_A_JOB = {
     "spec.podReplacementPolicy": RESTARTS,
     "metadata": "write labels and annotations of the pods into workers.template.metadata",
 }
-"""Of a job's template."""
+"""For the template of a replicated job."""
 
 
 def of_jobset(fields: Fields, notes: list[str]) -> Gang:
-    """All pods of all its jobs are one gang, where they have one template."""
+    """All pods of all its jobs become one gang. Raises InvalidSpec if their templates differ."""
     jobs = fields.take("spec.replicatedJobs") or []
     pods, templates, deadlines = 0, [], []
     for number, job in enumerate(jobs):
@@ -172,8 +174,8 @@ def of_jobset(fields: Fields, notes: list[str]) -> Gang:
     if any(template != templates[0] for template in templates):
         names = ", ".join(str(job.get("name")) for job in jobs)
         raise InvalidSpec(
-            f"spec.replicatedJobs: {names} have pod templates that differ, and the workers of a "
-            "TrainRun are equal; leave those in the file that train"
+            f"spec.replicatedJobs: {names} have pod templates that differ, but all workers of a "
+            "TrainRun are equal; leave only the jobs that train in the file"
         )
     return Gang(
         replicas=pods,
@@ -186,7 +188,7 @@ def of_jobset(fields: Fields, notes: list[str]) -> Gang:
 
 
 def _pods(job: Fields, place: str, notes: list[str]) -> int:
-    """How many pods of a job run at a time: no more than there are to complete."""
+    """How many pods of a job run at a time: parallelism, at most completions, times replicas."""
     replicas = job.take("replicas")
     parallelism: Any = job.take("template.spec.parallelism")
     completions: Any = job.take("template.spec.completions")
@@ -196,7 +198,7 @@ def _pods(job: Fields, place: str, notes: list[str]) -> int:
     if completions is not None and int(completions) > at_once:
         notes.append(
             f"{place}.template.spec.completions: {completions}: all workers of a gang run at once, "
-            f"and only {at_once} of these do"
+            f"so only {at_once} of these become workers"
         )
     elif completions is not None:
         at_once = int(completions)

@@ -1,1 +1,1 @@
-"""`trainrun logs`: lines of training processes, from wherever they are kept."""
+"""`trainrun logs`: lines of training processes, from the storage, pods or local files."""

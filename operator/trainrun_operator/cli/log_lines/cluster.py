@@ -1,6 +1,6 @@
-"""The output of the worker pods of a run in a cluster, read with the user's own credentials.
+"""Reads the output of a run's worker pods with the user's own credentials.
 
-Layer: cli. An attempt goes on in the pods that are left, so one log has lines of several.
+Layer: cli. Pods survive restarts, so one pod's log has lines of several attempts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from trainrun_operator.worlds.kubernetes.pod_logs import (
 )
 
 MOST_LINES = 2000
-"""Lines of each pod that are read where nobody follows."""
+"""Lines read from each pod without --follow."""
 ANY_ATTEMPT = 1 << 60
 
 
 @dataclass(slots=True, kw_only=True)
 class ClusterLines:
-    """Those of one run."""
+    """The lines of one run's pods."""
 
     source: ClusterSource
     wanted: Wanted
     _outputs: dict[str, WorkerOutput] = field(default_factory=dict)
 
     def history(self) -> Iterator[Line]:
-        """The last lines of all pods that are there, by attempt. Raises KubeError, NoCluster."""
+        """The last lines of all existing pods, by attempt. Raises KubeError, NoCluster."""
         pods = asyncio.run(
             read_pods(self.source.namespace, self._uid, wanted=self._has, tail=MOST_LINES)
         )
@@ -51,7 +51,7 @@ class ClusterLines:
         yield from sorted(kept, key=lambda line: (line.attempt or 0, line.moment))
 
     def follow(self, show: Callable[[LogItem], None]) -> None:
-        """Show what there is, and what comes, until the run has ended. Raises as `history`."""
+        """Show existing lines, then new ones until the run has ended. Raises as `history`."""
 
         def show_event(event: PodEvent) -> None:
             output = self._outputs.setdefault(event.pod.name, WorkerOutput(worker=event.pod.name))
@@ -89,10 +89,10 @@ class ClusterLines:
         return slot is None or self.wanted.has(self.wanted.attempt, ranks)
 
     def _attributed(self, output: WorkerOutput, past: Sequence[PodLine]) -> list[Line]:
-        """The last lines of a worker, those before the first start among them included."""
+        """The last lines of a worker with their attempts, also those before the first start."""
         found = list(_lines(output, past))
         if output.first is None:
-            # So many lines have come since the attempt was started that its start is not here.
+            # The lines since the attempt's start are more than were read, so its start is missing.
             before = output.attempt = self.source.known.status.attempt
         else:
             before = output.first - 1
@@ -107,5 +107,6 @@ def _lines(output: WorkerOutput, lines: Iterable[PodLine]) -> Iterator[Line]:
 
 def _too_many(pods: int) -> None:
     click.echo(
-        f"only the first {MAX_PODS} of {pods} workers are followed: choose with --rank", err=True
+        f"following only the first {MAX_PODS} of {pods} workers; choose others with --rank",
+        err=True,
     )

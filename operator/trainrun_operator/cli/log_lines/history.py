@@ -1,10 +1,8 @@
-"""The lines of a run: from its storage, and from the files of its workers on this machine, also
-while they grow.
+"""Reads a run's lines from its storage, and from its workers' files on this machine as they grow.
 
-Layer: cli. In the order of attempts, of which one is read at a time: the lines of a large gang are
-many. What a worker that was lost had not stored is named. A file is read once, from its beginning,
-so no line is shown twice or left out, whoever restarts; a worker that was made anew under its old
-name has a new file.
+Layer: cli. Reads one attempt at a time, in order: a large gang has many lines. Reports lines that a
+lost worker had not stored. Reads each file once, from its beginning, so no line is shown twice or
+left out after restarts; a worker that is recreated under its old name has a new file.
 """
 
 from __future__ import annotations
@@ -27,27 +25,27 @@ from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """Of one run."""
+    """All lines of one run."""
 
     run: RunStore | None
     """Its folder; None: the storage cannot be read."""
     slots: Mapping[int, Sequence[int]]
-    """By attempt: which workers have stored something."""
+    """Slots that have stored lines, by attempt."""
     live: Iterable[Line]
-    """What the workers that are still there have printed."""
+    """The output of the workers that still exist."""
     claimed: tuple[int, ...] = ()
-    """Attempts that were begun, as far as the storage tells."""
+    """Attempts that started, according to the storage."""
     running: int | None = None
-    """The attempt that is under way; None: none is."""
+    """The running attempt; None: none."""
     wanted: Wanted
     size: int = 0
-    """Ranks, as far as what was read tells; 0: not known."""
+    """Number of ranks, according to the lines read so far; 0: not known."""
     _live: dict[int | None, list[Line]] = field(default_factory=lambda: defaultdict(list))
     _complete: set[tuple[int, int]] = field(default_factory=set)
-    """Attempt and rank of which all that is stored was shown."""
+    """Attempt and rank whose stored lines have all been yielded."""
 
     def items(self) -> Iterator[LogItem]:
-        """Everything. Raises StoreError."""
+        """All wanted lines and gaps, by attempt. Raises StoreError."""
         for line in self.live:
             self._live[line.attempt].append(line)
         numbers = {n for n in self._live if n is not None} | {*self.claimed, *self.slots}
@@ -69,13 +67,13 @@ class History:
                 yield Gap(attempt=attempt, text=text)
 
     def _stored(self, run: RunStore, attempt: int) -> Iterator[LogItem]:
-        """In the order of time, what is missing first."""
+        """An attempt's stored lines by time, after its gaps."""
         slots = self.slots.get(attempt, ())
         lines: list[Line] = []
         logs = read_logs(run, [(attempt, slot) for slot in slots])
         for slot, log in zip(slots, logs, strict=True):
             if log is None:
-                yield Gap(attempt=attempt, text=f"what slot {slot} has stored cannot be read")
+                yield Gap(attempt=attempt, text=f"the stored lines of slot {slot} cannot be read")
                 continue
             self.size = max(self.size, log.workers * len(log.ranks))
             for rank in log.ranks:
@@ -92,42 +90,43 @@ class History:
             yield Gap(
                 attempt=log.attempt,
                 worker=log.worker,
-                text=f"{count} of rank {rank.rank} were not kept: the last {len(rank.lines):,} are",
+                text=f"{count} of rank {rank.rank} were not kept, only the last "
+                f"{len(rank.lines):,}",
             )
 
     def _lost(self, run: RunStore, attempt: int, seen: set[int]) -> Iterator[str]:
-        """What nobody has stored of an attempt, and no worker that is still there has printed."""
+        """Texts about lines of an attempt that were neither stored nor `seen` in a live worker."""
         there = self.slots.get(attempt, ())
         if not there and not seen:
             yield (
-                "nothing is stored of it: its workers were lost before they could store their last "
+                "nothing is stored: its workers were lost before they could store their last "
                 "lines, or it never ran"
             )
-        # How many there are is known as far as what the others have stored tells.
+        # One stored log says how many workers and ranks there are.
         for log in filter(None, read_logs(run, [(attempt, slot) for slot in there[:1]])):
             each = len(log.ranks)
             for slot in sorted({*range(log.workers)} - {*there}):
                 ranks = set(range(slot * each, slot * each + each))
                 if not ranks & seen and self.wanted.has(attempt, ranks):
                     yield (
-                        f"nothing is stored of slot {slot} ({named(ranks)}): its worker was lost "
+                        f"nothing is stored for slot {slot} ({named(ranks)}): its worker was lost "
                         "before it could store its last lines"
                     )
 
     def _deleted(self, attempts: list[int]) -> Iterator[Gap]:
-        """Only the newest attempts keep their lines."""
+        """A gap for these attempts: only the newest ones keep their lines."""
         first, last = attempts[0], attempts[-1]
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
         if self.wanted.attempt is None or self.wanted.attempt in attempts:
             yield Gap(
                 attempt=last,
-                text=f"the lines of {which} were deleted: the newest {KEPT_ATTEMPTS} attempts keep "
-                "theirs",
+                text=f"the lines of {which} were deleted: only the newest {KEPT_ATTEMPTS} attempts "
+                "keep theirs",
             )
 
 
 def stored_slots(run: RunStore) -> dict[int, list[int]]:
-    """By attempt: which workers have stored something. Raises StoreError."""
+    """Slots that have stored lines, by attempt. Raises StoreError."""
     found: dict[int, list[int]] = defaultdict(list)
     for attempt, slot in stored_logs(run):
         found[attempt].append(slot)
@@ -142,7 +141,7 @@ def _lines(log: WorkerLog, rank: RankLog) -> Iterator[Line]:
 
 
 def _moment(begun: str, at: float) -> datetime | None:
-    """So many seconds after its worker had begun."""
+    """The time `at` seconds after `begun`; None if `begun` is not a time."""
     try:
         moment = datetime.fromisoformat(begun)
         moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -152,13 +151,13 @@ def _moment(begun: str, at: float) -> datetime | None:
 
 
 CHECK_EVERY = 0.2
-"""Seconds between two looks at files that are followed."""
+"""Seconds between two reads of followed files."""
 QUIET_CHECKS = 5
-"""Looks without a new line after which a worker of an attempt that is over counts as lost."""
+"""Reads without a new line after which a worker of an ended attempt counts as lost."""
 MOST_LINES = 2000
-"""Of each rank in each attempt that are shown where nobody follows, as many as a storage has."""
+"""Lines shown of each rank in each attempt without --follow, as many as a storage keeps."""
 PIECE = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,11 +169,11 @@ class _File:
     inode: int = 0
     offset: int = 0
     quiet: int = 0
-    """Looks without anything new."""
+    """Reads in a row without anything new."""
     _partial: bytes = b""
 
     def lines(self) -> Iterator[Line]:
-        """What has come since the last time."""
+        """New lines since the last call."""
         self.quiet += 1
         try:
             with self.path.open("rb") as file:
@@ -192,7 +191,7 @@ class _File:
             return
 
     def rest(self) -> Iterator[Line]:
-        """The end of the output, where nothing more comes."""
+        """The last line, if it has no line break; call it when the output has ended."""
         if self._partial:
             last, self._partial = self._partial, b""
             yield from self._of([last])
@@ -204,15 +203,15 @@ class _File:
 
 @dataclass(slots=True, kw_only=True)
 class LocalLines:
-    """Those of all workers of one run."""
+    """The lines of all local workers of one run."""
 
     nodes: Path
-    """Its folder with one folder per worker."""
+    """The folder with one folder per worker."""
     wanted: Wanted
     _files: dict[str, _File] = field(default_factory=dict)
 
     def new(self) -> Iterator[Line]:
-        """What has come since the last time, of all workers, as far as it is wanted."""
+        """Wanted lines of all workers since the last call."""
         for path in sorted(self.nodes.glob(f"*/{OUTPUT_FILE}")):
             worker = path.parent.name
             if worker not in self._files:
@@ -221,19 +220,19 @@ class LocalLines:
             yield from self.wanted.of(file.lines())
 
     def rest(self) -> Iterator[Line]:
-        """Lines that were never ended."""
+        """Wanted last lines without a line break."""
         for file in self._files.values():
             yield from self.wanted.of(file.rest())
 
     def lost(self, *, over: bool) -> Iterator[Gap]:
-        """Workers that an attempt which is over has lost; `over`: so is the run."""
+        """Gaps for lost workers of ended attempts; `over`: the run has ended, too."""
         newest = max((file.output.attempt or 0 for file in self._files.values()), default=0)
         for file in self._files.values():
             if over or file.quiet >= QUIET_CHECKS:
                 yield from file.output.lost(newest if over else newest - 1)
 
     def history(self) -> Iterator[LogItem]:
-        """All that there is now: the wanted lines of each rank, by attempt."""
+        """All wanted lines that exist now, by attempt."""
         tail = MOST_LINES if self.wanted.tail is None else min(self.wanted.tail, MOST_LINES)
         lines = replace(self.wanted, tail=tail).last(chain(self.new(), self.rest()))
         yield from sorted(lines, key=lambda line: line.attempt or 0)
@@ -241,8 +240,8 @@ class LocalLines:
     def follow(
         self, *, over: Callable[[], bool], pause: Callable[[float], None] = time.sleep
     ) -> Iterator[LogItem]:
-        """What there is, and what comes, until the run is `over`."""
-        # All of it goes through as it is read; an end of it has to be looked for first.
+        """Existing lines, then new ones, until the run is `over`."""
+        # Without a tail, lines are yielded as they are read; a tail needs all of them first.
         yield from self.new() if self.wanted.tail is None else self.wanted.last(self.new())
         while True:
             ends = over()

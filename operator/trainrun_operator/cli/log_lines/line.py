@@ -1,10 +1,9 @@
-"""What `trainrun logs` shows: lines, and what is missing of them; which are wanted, how the output
-of a worker tells them, and how they look.
+"""Lines and gaps that `trainrun logs` shows: selecting, parsing from a worker's output, printing.
 
-Layer: cli. An agent says when it starts an attempt and how each process ended; lines of processes
-begin with their rank, so no script can say so in its place. A worker whose output ends without that
-was lost, and what it had not sent is missing. What looks like a secret is left out, wherever a line
-comes from: what is stored is masked already, and what is pasted should be, too.
+Layer: cli. An agent prints when it starts an attempt and how each process ended. Lines of processes
+begin with their rank, so a script cannot imitate these. A worker whose output ends without them was
+lost, and lines that it had not sent are missing. What looks like a secret is masked in all lines,
+since users paste them; stored lines are masked already.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ class Line:
     """A line of a training process."""
 
     attempt: int | None
-    """None: not known, since the beginning of its worker's output is gone."""
+    """None: not known, since the beginning of its worker's output is missing."""
     rank: int
     text: str
     worker: str = ""
     time: datetime | None = None
-    """When it came, where that is known."""
+    """When it was printed; None: not known."""
 
     @property
     def moment(self) -> datetime:
-        """Its time for comparisons: of one that is not known before all others."""
+        """Its time for sorting; an unknown time sorts first."""
         return self.time or datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Lines that are not there, and why."""
+    """Missing lines: `text` says which and why."""
 
     attempt: int | None
     text: str
@@ -58,30 +57,30 @@ LogItem = Line | Gap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which lines."""
+    """Which lines to show."""
 
     ranks: frozenset[int] = frozenset()
-    """Empty: those of all."""
+    """Empty: all ranks."""
     attempt: int | None = None
-    """None: of all attempts."""
+    """None: all attempts."""
     tail: int | None = None
-    """At most so many of each rank in each attempt, the last ones; None: all that there are."""
+    """The number of last lines of each rank in each attempt; None: all lines."""
 
     def has(self, attempt: int | None, ranks: Iterable[int]) -> bool:
-        """Whether lines of one of these ranks in this attempt are wanted."""
+        """Whether lines of any of these ranks in this attempt are wanted."""
         if self.attempt is not None and attempt != self.attempt:
             return False
         return not self.ranks or not self.ranks.isdisjoint(ranks)
 
     def of(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The wanted ones of these."""
+        """The wanted lines among these, without regard to `tail`."""
         return (line for line in lines if self.has(line.attempt, [line.rank]))
 
     def last(self, lines: Iterable[Line]) -> list[Line]:
-        """The last wanted ones of these, which are in the order in which they came."""
+        """The last `tail` wanted lines of each rank in each attempt, in their order."""
         if self.tail is None:
             return list(self.of(lines))
-        # Only what is shown is kept in memory: a rank may have printed gigabytes.
+        # Only these are kept in memory: a rank may have printed gigabytes.
         ends: dict[tuple[int | None, int], deque[tuple[int, Line]]] = {}
         for number, line in enumerate(self.of(lines)):
             end = ends.setdefault((line.attempt, line.rank), deque(maxlen=self.tail))
@@ -97,18 +96,18 @@ _OF_RANK = re.compile(r"\[rank (\d{1,9})\] (.*)", re.DOTALL)
 
 @dataclass(slots=True, kw_only=True)
 class WorkerOutput:
-    """What is known of a worker by the lines so far."""
+    """State parsed from a worker's lines so far."""
 
     worker: str
     attempt: int | None = None
-    """That of the newest lines."""
+    """The attempt of the newest lines."""
     first: int | None = None
-    """The first one whose start was among the lines."""
+    """The first attempt whose start was among the lines."""
     open: set[int] = field(default_factory=set)
-    """Ranks that have printed in it and whose end was not told."""
+    """Ranks that printed in `attempt` and whose end was not printed."""
 
     def line(self, text: str, time: datetime | None = None) -> Line | None:
-        """Take the next line; None: it is none of a training process."""
+        """Parse the next line; None: it is not of a training process."""
         if (of_rank := _OF_RANK.fullmatch(text)) is not None:
             rank = int(of_rank[1])
             self.open.add(rank)
@@ -124,18 +123,18 @@ class WorkerOutput:
         return None
 
     def lost(self, newest: int) -> Iterator[Gap]:
-        """What to say when a later attempt than ours runs, or the run is over, and nothing more
-        comes from this worker: once."""
+        """A gap if ranks have not ended by attempt `newest`, once. Call it when no more lines can
+        come: a later attempt runs, or the run is over."""
         if self.open and (self.attempt or 0) <= newest:
             yield Gap(attempt=self.attempt, worker=self.worker, text=cut_off(self.open))
             self.open = set()
 
 
 def cut_off(ranks: set[int]) -> str:
-    """Said of the output of these ranks."""
+    """The text of the gap after these ranks' output."""
     return (
-        f"the output of {named(ranks)} ends here: the worker was lost, and what it had not sent "
-        "is missing"
+        f"the output of {named(ranks)} ends here: the worker was lost, and lines that it had not "
+        "sent are missing"
     )
 
 
@@ -143,7 +142,7 @@ COLORS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_g
 
 
 class Printer:
-    """Prints what is shown on stdout, without what our environment keeps secret; with colors on a
+    """Prints lines and gaps to stdout, and masks secrets of our environment; with colors on a
     terminal, unless NO_COLOR is set."""
 
     def __init__(self, *, as_json: bool) -> None:

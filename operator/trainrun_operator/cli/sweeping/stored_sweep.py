@@ -1,8 +1,7 @@
-"""A sweep as its storage tells it: of a YAML file, of a name in a cluster, or from the address of
-its folder alone.
+"""Finds a sweep by its YAML file, its folder or its name in a cluster, and reads its log.
 
-Layer: cli. Changes nothing; the store alone is enough, from any machine, whether the sweep is on,
-over, or its cluster gone.
+Layer: cli. Read-only. The store alone is enough, from any machine, whether the sweep runs, is over,
+or its cluster is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 def load_sweep(
     file: Path, *, storage: str | None = None, replicas: int | None = None
 ) -> TrainSweep:
-    """The TrainSweep in this file with the command line's changes. Raises InvalidSpec."""
+    """The TrainSweep in this file, with the command line's changes. Raises InvalidSpec."""
     changes: dict[str, object] = {}
     if replicas is not None:
         changes["spec.run.workers.replicas"] = replicas
@@ -43,7 +42,7 @@ def load_sweep(
 
 
 def store_of(sweep: TrainSweep) -> ObjectStore:
-    """Where its folder is, without any I/O. Raises StoreMisconfigured."""
+    """The store that holds its folder, opened without I/O. Raises StoreMisconfigured."""
     storage = sweep.spec.storage
     return open_store(storage.uri, endpoint_url=storage.endpoint_url, region=storage.region)
 
@@ -54,17 +53,18 @@ class UnknownSweep(TrainRunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSweep:
-    """Where the log of a sweep is."""
+    """A sweep's folder, with its description if there is one."""
 
     folder: RunStore
     described: TrainSweep | None = None
-    """As its file, or the cluster, describes it now; None: the folder alone was given."""
+    """Its current description in the file or the cluster; None: only the folder was given."""
     version: SweepVersion | None = None
-    """As the cluster has it; None: it was not asked for by its name there."""
+    """Its object in the cluster; None: it was not named by its name in a cluster."""
 
     def read(self, *, before_damage: bool = False) -> ReadSweep:
-        """Read the log, or only what stands before a record that cannot be read. Raises StoreError,
-        SweepLogDamaged where nothing can be, and UnknownSweep where nothing was ever begun."""
+        """Read the log; with `before_damage` up to the first unreadable record. Raises StoreError,
+        SweepLogDamaged if a record (with `before_damage`: the first one) cannot be read, and
+        UnknownSweep if there is no log."""
         log = SweepLog(self.folder)
         damage = log.read_before_damage()
         if damage is not None and not (before_damage and log.view.sessions):
@@ -85,42 +85,43 @@ class FoundSweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSweep(FoundSweep):
-    """What the log of a sweep says."""
+    """A sweep whose log has been read."""
 
     view: SweepView
     damage: str = ""
-    """What is wrong with the first record that was not read; empty: all were."""
+    """What is wrong with the first unreadable record; empty: all were read."""
 
     @property
     def uri(self) -> str:
-        """Of its folder."""
+        """The URI of its folder."""
         return self.folder.uri
 
     @property
     def space(self) -> tuple[Parameter, ...]:
-        """What was searched; it can never change either."""
+        """The search space; it can never change, so the first session's is read."""
         return space_of(self.view.sessions[0].spec)
 
     @property
     def objective(self) -> Objective:
-        """What was searched for: it can never change, so the first session says it."""
+        """The objective; it can never change, so the first session's is read."""
         return objective_of(self.view.sessions[0].spec)
 
 
 def read_sweep(
     where: str, *, storage: str | None, namespace: str | None = None, before_damage: bool = False
 ) -> ReadSweep:
-    """The sweep of a file, in a folder, or of a name in the cluster, with its log. Says on stderr
-    what was not read. Raises InvalidSpec, what a cluster answers, and as `read_log`."""
+    """Find a sweep as `find_sweep` does, and read its log. Warns on stderr about a damaged record.
+    Raises as `find_sweep` and `read_log`."""
     found = find_sweep(where, storage=storage, namespace=namespace)
     sweep = read_log(found, before_damage=before_damage)
     if sweep.damage:
-        click.echo(f"warning: only what stands before this was read: {sweep.damage}", err=True)
+        click.echo(f"warning: read only the records before this one: {sweep.damage}", err=True)
     return sweep
 
 
 def read_log(found: FoundSweep, *, before_damage: bool = False) -> ReadSweep:
-    """As `FoundSweep.read`; of a name in the cluster errors say where the operator's words are."""
+    """As `FoundSweep.read`; for a name in the cluster, errors name the command that shows its
+    status."""
     if found.version is None:
         return found.read(before_damage=before_damage)
     where = found.version.where
@@ -128,19 +129,19 @@ def read_log(found: FoundSweep, *, before_damage: bool = False) -> ReadSweep:
         return found.read(before_damage=before_damage)
     except UnknownSweep as error:
         raise UnknownSweep(
-            f"{found.folder.uri}: there is no log yet; `trainrun sweep status {where}` tells what "
-            "the sweep waits for"
+            f"{found.folder.uri}: there is no log yet; `trainrun sweep status {where}` shows what "
+            "the sweep is waiting for"
         ) from error
     except StoreError as error:
-        # Whoever may look at the cluster need not have the keys of its storage.
+        # A user with access to the cluster need not have access to its storage.
         raise type(error)(
             f"{error} (the storage is read with this machine's own credentials; `trainrun sweep "
-            f"status {where}` needs none)"
+            f"status {where}` needs no credentials)"
         ) from error
 
 
 def find_sweep(where: str, *, storage: str | None, namespace: str | None = None) -> FoundSweep:
-    """Where its log is. Raises InvalidSpec, StoreMisconfigured, and what a cluster answers."""
+    """Find a sweep's folder. Raises InvalidSpec, StoreMisconfigured, and errors of the cluster."""
     if _is_folder(where):
         return FoundSweep(folder=_folder_at(where))
     stored = stored_name(where, storage)
@@ -154,21 +155,21 @@ def find_sweep(where: str, *, storage: str | None, namespace: str | None = None)
 
 
 def found_sweep(version: SweepVersion) -> FoundSweep:
-    """The TrainSweep that was read so."""
+    """The sweep of this TrainSweep of a cluster."""
     described = version.sweep
     return FoundSweep(folder=_folder_of(described), described=described, version=version)
 
 
 def _of_cluster(name: ClusterName) -> SweepVersion:
-    # aiohttp and the client library: half a second that other commands need not wait.
+    # Imported only here: aiohttp and the client library take half a second.
     from trainrun_operator.worlds.kubernetes.user_client import read_one_sweep  # noqa: PLC0415
 
     return read_one_sweep(name.name, name.namespace)
 
 
 def names_sweep(where: str) -> bool:
-    """Whether this is the file or the folder of a sweep; where that cannot be told it is not: what
-    is wrong is for whoever reads a run there to say."""
+    """Whether this is the file or the folder of a sweep. False if it cannot be read: the caller
+    then reads it as a run's, which raises the error."""
     if not _is_folder(where):
         return Path(where).is_file() and holds_sweep(Path(where))
     try:

@@ -1,12 +1,10 @@
-"""What happens during a local sweep, told to whoever shows it: plain lines, JSON; a table is in
-`table`.
+"""Events of a local sweep, and their output as plain lines and as JSON; the table is in `table`.
 
-Layer: cli. Emitting never blocks. Plain: one line when a trial starts, ends or meets a failure;
-with `verbose` also what trials print. JSON, one object per line; the last one is the final status:
-`{"event": "trial", "trial", "state", "params", "value", "step", "restarts", "remark"}` whenever one
-of these changes, `{"event": "history", "trial", "time", "type", "reason", "message"}` of the run of
-a trial, `{"event": "status", "exitCode", "status"}`. A value that JSON does not have is text:
-`"nan"`.
+Layer: cli. Emitting never blocks. Plain: one line when a trial starts, ends or fails; with
+`verbose` also the trials' output. JSON, one object per line; the last one is the final status:
+`{"event": "trial", "trial", "state", "params", "value", "step", "restarts", "remark"}` when one of
+these changes, `{"event": "history", "trial", "time", "type", "reason", "message"}` for events of a
+trial's run, `{"event": "status", "exitCode", "status"}`. Values that JSON lacks are text: `"nan"`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from trainrun_operator.runtime.run_events import Output, RunEvent, RunNews
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """A trial works from now on, for the first time or again."""
+    """A trial has started, or continues (`again`)."""
 
     trial: int
     params: Mapping[str, Scalar]
@@ -38,7 +36,7 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEvent:
-    """Something happened to the run of a trial."""
+    """News of a trial's run."""
 
     trial: int
     news: RunNews
@@ -46,16 +44,16 @@ class TrialEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
-    """The log says how a trial has ended."""
+    """A trial has ended, according to the log."""
 
     trial: TrialView
     leads: bool
-    """It is the best one so far."""
+    """Whether it is the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepObserved:
-    """A look at the sweep: this is the state of affairs."""
+    """The sweep's current state."""
 
     status: TrainSweepStatus
     rows: tuple[Row, ...]
@@ -66,20 +64,20 @@ SweepNews = TrialStarted | TrialEvent | TrialEnded | SweepObserved
 
 
 class SweepEventSink(Protocol):
-    """Somebody who wants to know."""
+    """Shows a sweep's events to the user."""
 
     def emit(self, news: SweepNews) -> None:
-        """Take note; returns at once."""
+        """Handle the news; returns at once."""
 
     def say(self, text: str) -> None:
-        """Tell the user something that is no event of the sweep."""
+        """Show a message that is not an event of the sweep."""
 
 
 COLORS = {"Succeeded": "green", "Stopped": "yellow", "Skipped": "yellow"}
 
 
 class SweepLines:
-    """Writes news."""
+    """Writes news as plain lines."""
 
     def __init__(self, lines: Lines, *, objective: Objective, color: bool, verbose: bool) -> None:
         self._lines = lines
@@ -89,10 +87,10 @@ class SweepLines:
         self._began = time.monotonic()
 
     def emit(self, news: SweepNews) -> None:
-        """Write the lines that this news deserves."""
+        """Write the lines for this news, if any."""
         match news:
             case TrialStarted(trial=trial, params=params, again=again):
-                how = "goes on" if again else "starts"
+                how = "continues" if again else "starts"
                 self._say(trial, "Running", f"{how} with {parameters(params, exact=True)}")
             case TrialEnded(trial=trial, leads=leads):
                 best = "; the best so far" if leads else ""
@@ -107,7 +105,7 @@ class SweepLines:
                 pass
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Write a line."""
         self._lines.line(f"trainrun: {text}")
 
     def _say(self, trial: int, word: str, message: str, *, color: str = "") -> None:
@@ -118,14 +116,14 @@ class SweepLines:
 
 
 class SweepJson:
-    """Writes news."""
+    """Writes news as JSON, one object per line."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._rows: dict[int, Row] = {}
 
     def emit(self, news: SweepNews) -> None:
-        """Write what has changed."""
+        """Write the objects for what has changed, if anything."""
         match news:
             case SweepObserved(rows=rows):
                 for row in rows:
@@ -140,11 +138,11 @@ class SweepJson:
                 pass
 
     def say(self, text: str) -> None:
-        """Not on stdout, which holds JSON and nothing else."""
+        """Write a line to stderr; stdout holds only JSON."""
         click.echo(f"trainrun: {text}", err=True)
 
     def finish(self, status: TrainSweepStatus, *, exit_code: int) -> None:
-        """The last line."""
+        """Write the last line: exit code and final status."""
         self._write({"event": "status", "exitCode": exit_code, "status": json_object(status)})
 
     def _write(self, fields: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A sweep as it goes, redrawn in place: for a terminal.
+"""The live view of a sweep on a terminal.
 
 Layer: cli.
 """
@@ -34,7 +34,7 @@ STYLES = {
 
 
 class SweepTable(Redrawn):
-    """Shows news in place."""
+    """Shows a sweep: its status, a table of trials, and the newest events."""
 
     def __init__(self, console: Console, *, name: str, objective: Objective) -> None:
         super().__init__(console)
@@ -44,12 +44,12 @@ class SweepTable(Redrawn):
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
 
     def emit(self, news: SweepNews) -> None:
-        """Take note and draw soon."""
+        """Remember the news and redraw soon."""
         self.remember(news)
         self._draw_soon()
 
     def remember(self, news: SweepNews) -> None:
-        """Take note."""
+        """Remember the news."""
         match news:
             case SweepObserved():
                 self._observed = news
@@ -83,7 +83,7 @@ class SweepTable(Redrawn):
         table = Table(box=None, padding=(0, 1))
         for at, head in enumerate(heads(self._objective)):
             right = at in (0, 2, 3, 4)
-            # In a narrow terminal the parameters are cut, and nothing else.
+            # In a narrow terminal only the parameters are cut.
             table.add_column(
                 Text(head),
                 justify="right" if right else "left",
@@ -106,8 +106,7 @@ class SweepTable(Redrawn):
 
 
 def shown_rows(rows: tuple[Row, ...], *, best: int | None, most: int) -> list[Row]:
-    """The best trial, those at work, and of the others the newest, as many as there is room for;
-    by number."""
+    """At most `most` rows by number: the best trial, running ones, then the newest others."""
     at_work = [row for row in rows if row.state in ("Running", "Saving", "Ending")]
     leading = [row for row in rows if row.trial == best]
     chosen = {row.trial: row for row in (*leading, *at_work)}

@@ -1,4 +1,4 @@
-"""What is said of a sweep and its trials, the same in lines, tables, reports and JSON.
+"""Texts about a sweep and its trials, shared by lines, tables, reports and JSON.
 
 Layer: cli; pure.
 """
@@ -19,17 +19,17 @@ from trainrun_operator.cli import formatting
 from trainrun_operator.core.sweep.config import as_text
 
 LONGEST_TEXT = 20
-"""Characters of a parameter in a table."""
+"""Characters of a parameter's value in a table."""
 MOST_PARAMETERS = 6
-"""Of a space, in a sentence."""
+"""Parameters that a sentence lists."""
 MOST_CHOICES = 4
-"""Of a parameter, in a sentence."""
+"""Choices of a parameter that a sentence lists."""
 STATES: tuple[TrialState, ...] = ("Succeeded", "Errored", "Diverged", "Stopped", "Skipped", "Open")
-"""In the order in which they are told."""
+"""In the order in which counts list them."""
 
 
 def number(value: float | None) -> str:
-    """A value of the objective; a dash where there is none."""
+    """A value of the objective; a dash if there is none."""
     return "-" if value is None else f"{value:.6g}"
 
 
@@ -39,12 +39,12 @@ def value_at(objective: Objective, value: float, step: int) -> str:
 
 
 def first_line(text: str) -> str:
-    """Of a message; empty where there is none."""
+    """The first line of a message; empty if there is none."""
     return next(iter(text.splitlines()), "")
 
 
 def parameters(params: Mapping[str, Scalar], *, exact: bool = False) -> str:
-    """`lr=0.000367 optimizer=sgd`; `exact`: as they can be written into a script."""
+    """`lr=0.000367 optimizer=sgd`; `exact`: with all digits, to copy into a script."""
     return " ".join(f"{name}={_parameter(value, exact=exact)}" for name, value in params.items())
 
 
@@ -52,19 +52,19 @@ def _parameter(value: Scalar, *, exact: bool) -> str:
     if isinstance(value, float):
         return repr(value) if exact else f"{value:.4g}"
     text = as_text(value)
-    if not text.isprintable():  # a newline would break a table, and nobody could copy a tab
+    if not text.isprintable():  # a newline would break a table, and a tab could not be copied
         text = json.dumps(text, ensure_ascii=False)
     return text if exact else formatting.shortened(text, LONGEST_TEXT)
 
 
 def outcome(trial: TrialView, objective: Objective) -> str:
-    """What an ended trial has come to."""
+    """The result of an ended trial: its value, why it ended, restarts."""
     at = "" if trial.value is None else value_at(objective, trial.value, trial.step)
     return _outcome(at, trial)
 
 
 def outcome_in_status(trial: EndedTrial, objective: Objective) -> str:
-    """The same from a status, which has no steps."""
+    """As `outcome`, from a status, which has no steps."""
     at = f"{objective.metric} {number(float(trial.value))}" if trial.value else ""
     return _outcome(at, trial)
 
@@ -79,7 +79,7 @@ def _outcome(at: str, trial: TrialView | EndedTrial) -> str:
 def summary(
     name: str, status: TrainSweepStatus, objective: Objective, *, continue_with: str
 ) -> Iterator[str]:
-    """The last lines of a `trainrun run`."""
+    """The last lines of `trainrun run`."""
     yield from facts(name, status, objective)
     for trial in status.last_ended:
         if trial.state == "Errored":
@@ -90,7 +90,7 @@ def summary(
 
 
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
-    """Where a sweep stands, its trials in numbers, the best one."""
+    """A sweep's phase, its trials by state, its running time, the best trial."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
     states = map(str.lower, STATES)
     counts = formatting.counts({state: getattr(status.trials, state) for state in states})
@@ -107,7 +107,7 @@ def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator
 
 
 def searched(view: SweepView, goal: Objective) -> str:
-    """What was searched, for what, by whom."""
+    """A sentence: the parameters searched, the objective, the sampler."""
     spec = json.loads(view.sessions[0].spec)
     space = [_range(parameter) for parameter in spec["space"]]
     if len(space) > MOST_PARAMETERS:
@@ -133,7 +133,7 @@ def _range(parameter: Mapping[str, Any]) -> str:
 
 
 def cost(view: SweepView) -> str:
-    """What it cost."""
+    """A sentence: time with trials at work, sessions, trials by state, restarts."""
     states = {state.lower(): view.count(state) for state in STATES}
     sessions = formatting.counted(len(view.sessions), "session")
     restarted = f"; {formatting.counted(again, 'restart')}" if (again := restarts(view)) else ""
@@ -144,12 +144,12 @@ def cost(view: SweepView) -> str:
 
 
 def restarts(view: SweepView) -> int:
-    """Of all trials that have ended, each since it was opened last."""
+    """Restarts of all ended trials, each counted since its last opening."""
     return sum(trial.restarts for trial in view.trials.values())
 
 
 def led(status: TrainSweepStatus) -> TrainSweepStatus:
-    """That of an object in a cluster, also where no operator has written one."""
+    """The status of an object in a cluster; reason NotLed if no operator has written one."""
     if status.reason:
         return status
     return replace(status, reason="NotLed", message="no operator has looked at it yet")
@@ -157,12 +157,12 @@ def led(status: TrainSweepStatus) -> TrainSweepStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A trial as it is now."""
+    """A trial's current state, for tables and JSON."""
 
     trial: int
     state: str
-    """The one that the log gives; of an open trial that this machine leads `Running`, `Saving`,
-    `Saved`, or `Ending` until the log has its end."""
+    """The state in the log; for an open trial led by this machine `Running`, `Saving`, `Saved`, or
+    `Ending` until its end is in the log."""
     params: Mapping[str, Scalar]
     value: float | None
     step: int | None
@@ -171,31 +171,31 @@ class Row:
 
     @property
     def data(self) -> dict[str, Any]:
-        """For programs. A value that JSON does not have is text: `"nan"`."""
+        """As JSON fields. A value that JSON lacks is text: `"nan"`."""
         value = self.value
         odd = value is not None and not math.isfinite(value)
         return {**asdict(self), "params": dict(self.params), "value": str(value) if odd else value}
 
 
 def heads(objective: Objective) -> tuple[str, ...]:
-    """Of a table of trials."""
+    """The column heads of a table of trials."""
     return ("trial", "state", objective.metric, "step", "restarts", "parameters")
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Below them."""
+    """The cells of a row, in the order of `heads`."""
     step = "-" if row.step is None else str(row.step)
     params = parameters(row.params)
     return str(row.trial), row.state, number(row.value), step, str(row.restarts), params
 
 
 def trial_rows(view: SweepView, objective: Objective) -> tuple[Row, ...]:
-    """By number."""
+    """The rows of all trials, by number."""
     return tuple(trial_row(trial, objective) for trial in view.trials.values())
 
 
 def trial_row(trial: TrialView, objective: Objective) -> Row:
-    """One trial."""
+    """The row of one trial, from the log."""
     own = standing(trial, objective)
     return Row(
         trial=trial.number,

@@ -1,5 +1,4 @@
-"""The runs of a local sweep's trials: started, saved, ended, and what is known of each as decisions
-see it.
+"""The runs of a local sweep's trials: starts, saves and ends them, and reports their state.
 
 Layer: cli.
 """
@@ -50,16 +49,16 @@ class LocalTrial:
     number: int
     """Counts runs in the order in which they were created."""
     status: TrainRunStatus
-    """As it was seen last."""
+    """The last one observed."""
     suspend: bool = False
     ending: bool = False
-    """It was told to end, so that it can be deleted."""
+    """It was asked to end, to be deleted afterwards."""
     run: LocalRun | None = None
     task: asyncio.Task[TrainRunStatus] | None = None
 
     @property
     def phase(self) -> TrialRunPhase:
-        """As decisions know it."""
+        """Its phase for decisions."""
         if self.task is not None:
             return "Running"
         if self.status.finished:
@@ -67,7 +66,7 @@ class LocalTrial:
         return "Suspended"
 
     def row(self, log: Row) -> Row:
-        """As it is shown; `log` is what the log says of it."""
+        """Its row for display, from `log`, its row in the log."""
         step = self.status.progress.step
         row = log if step is None else replace(log, step=step)
         if row.state != "Open":
@@ -78,7 +77,7 @@ class LocalTrial:
         return replace(row, state=state, restarts=self.status.restarts)
 
     def seen(self) -> TrialRun:
-        """As decisions see it."""
+        """Its facts for decisions."""
         failed = self.status.condition("Failed") if self.phase == "Failed" else None
         return TrialRun(
             name=self.action.name,
@@ -96,7 +95,7 @@ class LocalTrial:
 
 
 def impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
-    """The status of a run that its parameters alone make impossible."""
+    """The failed status of a run that its parameters make impossible, for the reason `why`."""
     failed = Condition(
         type="Failed",
         status="True",
@@ -109,13 +108,13 @@ def impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
 
 @dataclass(frozen=True, slots=True)
 class TrialSink:
-    """Passes on what happens to the run of a trial."""
+    """Forwards news of a trial's run to the sweep's sink."""
 
     trial: LocalTrial
     sink: SweepEventSink
 
     def emit(self, news: RunNews) -> None:
-        """Of its trial, and to whoever is told of the sweep."""
+        """Update the trial's status, and forward the news in the sweep's field names."""
         if isinstance(news, PassEnded):
             self.trial.status = news.plan.status
         if isinstance(news, RunEvent):
@@ -126,10 +125,10 @@ class TrialSink:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LocalTrials:
-    """The runs of all openings that this machine knows of."""
+    """The runs of all openings on this machine."""
 
     prepared: SweepPreparation
-    """Trials that are created from now on are as this says."""
+    """Trials created from now on follow this."""
     server: LocalServer
     sink: SweepEventSink
     wake: Callable[[], None]
@@ -142,16 +141,16 @@ class LocalTrials:
 
     @property
     def working(self) -> list[LocalTrial]:
-        """Those that have processes."""
+        """The trials that have processes."""
         return [trial for trial in self._trials.values() if trial.task is not None]
 
     def of(self, trial: TrialView) -> LocalTrial | None:
-        """The run of this trial's opening."""
+        """The run of this trial's current opening; None if this machine has none."""
         return self._trials.get(run_name(self.prepared.sweep.metadata.name, trial))
 
     def find(self, view: SweepView) -> None:
-        """Take up what an earlier process has left of open trials: it works again when it is let
-        go on, as after a suspension."""
+        """Load the runs that an earlier process left of open trials, as suspended: they start again
+        when a decision resumes them."""
         for trial in view.trials.values():
             if not trial.open or self.of(trial) is not None:
                 continue
@@ -162,25 +161,25 @@ class LocalTrials:
                 found.suspend = not found.status.finished
 
     def check(self) -> None:
-        """Raise what has ended the leading of a run: no verdict about it, and a run that is started
-        again and again for it would make a storm."""
+        """Raise the error that stopped the leading of a run, if any. It is no verdict about the
+        trial, and restarting the run would only raise it repeatedly."""
         if self._broken is not None:
             raise self._broken
 
     def seen(self) -> tuple[TrialRun, ...]:
-        """All of them, as decisions see them."""
+        """Facts about all runs, for decisions."""
         return tuple(trial.seen() for trial in self._trials.values())
 
     def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
-        """All trials by number, open ones as this machine knows them."""
+        """Rows of all trials by number; open ones with this machine's state of them."""
         trials = ((self.of(trial), trial_row(trial, objective)) for trial in view.trials.values())
         return tuple(log if run is None else run.row(log) for run, log in trials)
 
     # ---------------------------------------------------------------------------- actions
 
     def apply(self, action: TrialAction) -> bool:
-        """Carry out an action; False: it was ordered before, and its time comes with the end of a
-        run. Raises TrainRunError, OSError."""
+        """Carry out an action; False: it was ordered before and waits for a run's end. Raises
+        TrainRunError, OSError."""
         match action:
             case CreateTrial():
                 if action.name not in self._trials:
@@ -197,29 +196,29 @@ class LocalTrials:
 
     @property
     def storage_trouble(self) -> str:
-        """Why some of them can save nothing now; empty where all can, as far as is known."""
+        """Why some of them cannot save now; empty while no problem is known."""
         runs = (trial.run for trial in self.working if trial.run is not None)
         return next((run.storage_trouble for run in runs if run.storage_trouble), "")
 
     def suspend(self) -> None:
-        """Save and stop all of them."""
+        """Save and stop all running trials."""
         for trial in self.working:
             self._suspend(trial)
 
     def abandon(self) -> None:
-        """Kill whatever runs; what is not stored by now is lost."""
+        """Kill all processes; what is not stored yet is lost."""
         for trial in self.working:
             if trial.run is not None:
                 trial.run.abandon()
 
     async def ended(self) -> None:
-        """Returns once none has processes any more."""
+        """Wait until no trial has processes."""
         tasks = [trial.task for trial in self._trials.values() if trial.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(self, action: CreateTrial, status: TrainRunStatus) -> LocalTrial:
-        """Raises InvalidSpec for what is wrong with every trial; what its parameters alone make
-        impossible, such as a script that is not there, is the end of this one."""
+        """Add a run. Raises InvalidSpec for what is wrong with every trial; if only this trial's
+        parameters are wrong, such as a missing script, the run is added as failed."""
         try:
             prepared = self.prepared.trial(action)
         except InvalidSpec as error:
@@ -233,7 +232,7 @@ class LocalTrials:
     def _start(self, trial: LocalTrial, *, again: bool) -> None:
         trial.suspend = False
         if trial.task is not None:
-            return  # still being saved; it is let go on once it has
+            return  # still being saved; a later decision resumes it
         trial.prepared = replace(trial.prepared, gpus=self._gpus(trial))
         stored = open_run(trial.prepared).stored
         trial.status = stored.status
@@ -257,7 +256,7 @@ class LocalTrials:
             self._broken = self._broken or error
         elif not task.cancelled():
             trial.status = task.result()
-        # Saved, or stopped by somebody: it goes on when a slot is free.
+        # Saved, or abandoned: it continues when a slot is free.
         trial.suspend = not trial.status.finished
         self.wake()
 

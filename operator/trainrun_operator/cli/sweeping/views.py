@@ -1,8 +1,7 @@
-"""`trainrun sweep trials|best|can-restore|status`: what was tried and found, can it go on, and how
-does it stand?
+"""`trainrun sweep status|trials|best|can-restore|leave-out`.
 
-Layer: cli. Reads the log alone, but for the status of a sweep in a cluster: there the operator's
-own words are enough, for whoever may look there need not have the keys of the storage.
+Layer: cli. Reads only the log, except for the status of a sweep in a cluster: there the operator's
+status is enough, since a user with access to the cluster need not have access to the storage.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ from trainrun_operator.core.sweep.display import status_of_log
 LONGEST_REMARK = 100
 """Characters in a table; `--json` has all of it."""
 LAST_ENDED = 5
-"""Trials that a status tells of."""
+"""Ended trials that a status lists."""
 
 
 def show_trials(sweep: ReadSweep, *, as_json: bool) -> None:
-    """A line for each trial."""
+    """Print a line for each trial."""
     rows = trial_rows(sweep.view, sweep.objective)
     shown = (json.dumps(row.data) for row in rows) if as_json else table(rows, sweep.objective)
     for line in shown:
@@ -67,7 +66,7 @@ def show_trials(sweep: ReadSweep, *, as_json: bool) -> None:
 
 
 def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
-    """The trial that is ahead, and its parameters; returns the exit code."""
+    """Print the best trial and its parameters; returns the exit code."""
     found = best(sweep.view, sweep.objective)
     if found is None:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
@@ -82,7 +81,7 @@ def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
 def show_can_restore(
     where: str, *, storage: str | None, namespace: str | None, file: Path | None
 ) -> int:
-    """Say in one line whether a sweep can be taken up again; returns 0 for yes, 3 for no."""
+    """Print in one line whether a sweep can be continued; returns 0 for yes, 3 for no."""
     try:
         sweep = read_sweep(where, storage=storage, namespace=namespace)
         described = sweep.described if file is None else load_sweep(file)
@@ -103,17 +102,17 @@ def show_can_restore(
 
 
 def leave_record_out(where: str, record: int, *, storage: str | None, namespace: str | None) -> int:
-    """Put a record without points in the place of a damaged one; returns the exit code."""
+    """Replace a damaged record with one without points; returns the exit code."""
     log = SweepLog(find_sweep(where, storage=storage, namespace=namespace).folder)
-    kept = log.leave_out(record)
-    click.echo(f"record {record} is left out; what is left of it is kept as {kept}")
+    copy = log.leave_out(record)
+    click.echo(f"record {record} is left out; the damaged object is kept as {copy}")
     damage = log.read_before_damage()
     click.echo(f"the log is still damaged: {damage}" if damage else "the log can be read again")
     return SUCCEEDED if damage is None else NO
 
 
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
-    """Heads and rows as text."""
+    """Heads and rows as lines of text."""
     return terminal.table(heads(objective), map(_cells, rows))
 
 
@@ -125,21 +124,21 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """Where a sweep stands."""
+    """A sweep's status, from its log or from the operator."""
 
     found: FoundSweep
     status: TrainSweepStatus
     objective: Objective
     budget: int | None
-    """Trials; None: only the folder is known."""
+    """Trials; None: only the folder was given."""
     view: SweepView | None
-    """None: the log could not be read, and the operator's words are all there is."""
+    """None: the log could not be read; the operator's status is used."""
     remark: str = ""
-    """Why."""
+    """Why the log could not be read."""
 
 
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
-    """Print how a sweep fares."""
+    """Print a sweep's status."""
     standing = _standing(find_sweep(where, storage=storage, namespace=namespace))
     tell(_lines(standing), _status_json(standing), as_json=as_json)
 
@@ -158,7 +157,7 @@ def _standing(found: FoundSweep) -> _Standing:
             objective=search_of(version.sweep.spec).objective,
             budget=budget,
             view=None,
-            # Of nothing begun the operator says why.
+            # For a sweep without a log the operator's status says why.
             remark=f"the log cannot be read: {error}" if isinstance(error, StoreError) else "",
         )
     status = status_of_log(sweep.view, sweep.objective, trials=budget)
@@ -170,7 +169,7 @@ def _standing(found: FoundSweep) -> _Standing:
 
 
 def _of_operator(written: TrainSweepStatus, log: TrainSweepStatus) -> TrainSweepStatus:
-    """What only the operator knows, and the rest from the log, which is a little newer."""
+    """The operator's status, with the fields that the log has newer from the log."""
     return replace(
         written,
         asked=log.asked,
@@ -186,7 +185,7 @@ def _status_json(standing: _Standing) -> dict[str, object]:
     fields = json_object(standing.status)
     version, budget, view = standing.found.version, standing.budget, standing.view
     if version is None:
-        del fields["running"]  # which the log cannot tell
+        del fields["running"]  # unknown: the log does not hold it
     return {
         "sweep": standing.found.folder.uri,
         **({} if version is None else {"object": version.where}),
@@ -217,7 +216,7 @@ def _lines(standing: _Standing) -> Iterator[str]:
 
 
 def _ended(standing: _Standing) -> Iterator[str]:
-    """The trials that have ended last, the newest first."""
+    """Lines about the trials that ended last, the newest first."""
     objective, view = standing.objective, standing.view
     if view is None:
         for ended in reversed(standing.status.last_ended[-LAST_ENDED:]):

@@ -1,3 +1,3 @@
-"""`trainrun tasks`: what became of a program of tasks, read from its log."""
+"""`trainrun tasks`: shows a program of tasks from its log, and acts on it."""
 
 from __future__ import annotations

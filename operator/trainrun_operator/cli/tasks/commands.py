@@ -1,7 +1,7 @@
 """`trainrun tasks` and its verbs: show a program of tasks and its objects, and act on them.
 
-Layer: cli. The clock is read here. A record in the log is all that is said to a driver: one that
-runs takes it with the next batch that it writes, the others when they start.
+Layer: cli. The clock is read here. Commands reach a driver only through records in the log: a
+running driver reads them with the next batch that it writes, others when they start.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from trainrun_operator.cli.tasks.program import (
 )
 from trainrun_operator.cli.tasks.views import SHORT, row
 
-WHY = "asked for by `trainrun tasks rebuild`"
+WHY = "requested by `trainrun tasks rebuild`"
 
 
 def show(where: str | None, *, as_json: bool, **place: str | None) -> None:
-    """Print how the program fares. Raises as `find_program`, as all of these do."""
+    """Print the program's status. Raises as `find_program`, as all functions here do."""
     program = find_program(where, **place)
     uri, history = program.uri, program.history
     with contextlib.suppress(TrainRunError):
@@ -53,7 +53,7 @@ def show(where: str | None, *, as_json: bool, **place: str | None) -> None:
 
 
 def explain(where: str | None, *, key: str, as_json: bool, **place: str | None) -> None:
-    """Print the life of one task."""
+    """Print what happened to one task."""
     program = find_program(where, **place)
     task = find_task(program.history, key)
     data = views.life_object(task, program.history)
@@ -61,30 +61,32 @@ def explain(where: str | None, *, key: str, as_json: bool, **place: str | None) 
 
 
 def rebuild(where: str | None, *, key: str, **place: str | None) -> None:
-    """Have a task run again, or with an empty key all that have failed."""
+    """Order a task to run again; with an empty key, all failed ones."""
     program = find_program(where, **place)
     chosen = _write(program, key)
     for task in chosen:
         click.echo(row(task, program.history.state(task)))
     text = (
-        "They run again when you start the program. One that runs now takes this up with the next "
-        "entry in its log."
+        "They run again when you start the program. A running program starts them again with the "
+        "next entry in its log."
     )
-    for line in wrapped(text if chosen else "No task has failed, so none runs again."):
+    for line in wrapped(text if chosen else "No task has failed, so there is nothing to run."):
         click.echo(line)
 
 
 def _write(program: OpenedProgram, key: str) -> list[Entry]:
-    """Append the records behind whatever a driver has written meanwhile."""
+    """Append the records after those that a driver may have written meanwhile; returns the tasks to
+    run again."""
     while True:
         history = program.history.read_on(program.keep)
         failed = (task for task in history.calls if task.final)
         chosen = [find_task(history, key)] if key else [*failed]
         if key and (chosen[0].given or not chosen[0].settled):
-            why = "no task makes it" if chosen[0].given else f"it is {history.state(chosen[0])}"
-            raise UnknownTasks(f"{shown(chosen[0])} ({key}) cannot be made again: {why}")
+            given = "it is a value of put(), not a task"
+            why = given if chosen[0].given else f"it is {history.state(chosen[0])}"
+            raise UnknownTasks(f"{shown(chosen[0])} ({key}) cannot run again: {why}")
         again = {task.key for task in chosen}
-        for task in history.calls:  # parents are begun before their children
+        for task in history.calls:  # parents come before their children
             if task.key not in again and again.intersection(task.parents):
                 again.add(task.key)
                 chosen += [task] if task.done or task.final else []
@@ -95,7 +97,7 @@ def _write(program: OpenedProgram, key: str) -> list[Entry]:
 
 
 def _records(task: Entry) -> tuple[Record, ...]:
-    """With fresh budgets; the results of a done task are declared lost."""
+    """Records that give the task fresh budgets, and declare the results of a done task lost."""
     again = Rebuild(key=task.key, generation=task.generation + 1, why=WHY)
     return (Reset(key=task.key), *([again] if task.done else []))
 
@@ -118,21 +120,21 @@ def verify(where: str | None, **place: str | None) -> int:
         task, wanted = expected[name]
         why = f"has sha256 {digest[:SHORT]} instead of {wanted[:SHORT]}" if digest else "is missing"
         click.echo(f"{row(task, program.history.state(task))}\n      {name}\n      {why}")
-    click.echo(f"objects read: {len(expected)}, of which are missing or damaged: {len(wrong)}")
+    click.echo(f"objects read: {len(expected)}, missing or damaged: {len(wrong)}")
     if wrong:
-        click.echo("The program makes each again when it needs it, or on `trainrun tasks rebuild`.")
+        click.echo("The program rebuilds each when it needs it, or on `trainrun tasks rebuild`.")
     return FOUND if wrong else SUCCEEDED
 
 
 def collect(where: str | None, *, dry_run: bool, **place: str | None) -> None:
-    """Delete objects that are no task's newest results."""
+    """Delete objects that are not a task's newest result."""
     program = find_program(where, **place)
     names = program.keep.names()
-    history = program.history.read_on(program.keep)  # after the names: each in it is known
+    history = program.history.read_on(program.keep)  # read after listing: it covers every name
     if history.over != "Returned":
         raise UnknownTasks(
             f"{program.uri}: the program has not returned, so it may need every object; "
-            "collect after it has"
+            "run gc after it has returned"
         )
     needed = {name for task in history.replayed.entries.values() for name in objects(task)}
     dead = sorted(set(names) - needed)

@@ -1,9 +1,8 @@
-"""From `FILE|FOLDER|URI|NAME` on the command line to a program of tasks as its log tells it: the
-driver's own fold, and every record with its time. The fold forgets what is over; people ask for
-exactly that.
+"""Finds a program of tasks by `FILE|FOLDER|URI|NAME`, and reads its log: the driver's replayed
+state, and every record with its time, since the replayed state drops what is over.
 
-Layer: cli. A program that was started by itself has its log in a folder beside it, one that is a
-run in the run's storage.
+Layer: cli. The log of a program started on its own is in a folder next to it, the log of one that
+is a run in the run's storage.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from trainrun_operator.cli.preparation import prepare
 from trainrun_operator.cli.sources import Source, generation_of
 
 STATES = ("done", "running", "waiting", "failed", "cancelled")
-"""In the order in which they are shown. Waiting: to be run again. A call that no worker has
-taken yet is not in the log."""
+"""In display order. `waiting` is a task that will run again; calls that no worker has taken yet are
+not in the log."""
 
 
 @dataclass(slots=True)
 class TaskHistory:
-    """All that a log says."""
+    """The content of a log."""
 
     replayed: ReplayedState = field(default_factory=ReplayedState)
     records: list[tuple[float, log.Record]] = field(default_factory=list)
     """With their times, in seconds since the epoch."""
     position: int = 0
-    """Of the last batch."""
+    """The number of the last batch."""
     time: float = 0.0
-    """When that was written."""
+    """When the last batch was written, in seconds since the epoch."""
     total: int = 0
-    """Calls that the driver knows, also those that no worker has taken yet; 0: nobody says."""
+    """All calls of the driver, also those that no worker has taken yet; 0: not known."""
 
     def read_on(self, keep: TaskStorage) -> TaskHistory:
-        """Take all that stands in the log now. Raises StoreError and TaskLogDamaged."""
+        """Read the log's new batches. Raises StoreError and TaskLogDamaged."""
         for batch in map(from_bytes, keep.read(self.position)):
             self.position, self.time = self.position + 1, batch.time
             for record in batch.records:
@@ -57,12 +56,12 @@ class TaskHistory:
 
     @property
     def calls(self) -> list[Entry]:
-        """The tasks without the values of `put`, in the order in which they were begun."""
+        """The tasks without the values of `put`, in the order in which they started."""
         return [task for task in self.replayed.entries.values() if not task.given]
 
     @property
     def over(self) -> str:
-        """How the newest driver has ended by itself; empty: it runs, or has died."""
+        """How the newest driver ended on its own; empty: it runs, or was killed."""
         ends = (record.outcome for _, record in reversed(self.records) if record.kind == "Over")
         return next(ends, "") if self.replayed.over else ""
 
@@ -94,49 +93,50 @@ def shown(task: Entry) -> str:
 
 
 def objects(task: Entry) -> dict[str, Output]:
-    """Its newest results by the names of their objects."""
+    """The task's newest results by object name."""
     outputs = enumerate(task.outputs)
     return {object_name(task.key, task.made, n): output for n, output in outputs}
 
 
 MOST_NAMED = 5
-"""Tasks that an ambiguous key may mean."""
+"""Tasks that the error for an ambiguous key lists."""
 
 
 class UnknownTasks(TrainRunError):
-    """There is no log of tasks, or no such task."""
+    """There is no log of tasks, or no task with the key, or the command cannot act on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedProgram:
-    """A program of tasks of which the log has been read."""
+    """A program of tasks whose log has been read."""
 
     keep: TaskFolder
     file: Path
-    """The word that names it: the program's file, or that of a run, or no file."""
+    """The argument that names it, as a path: the program's file, or a run's, or no file at all."""
     words: str
-    """As it was named on the command line."""
+    """How the command line named it."""
     source: Source | None = None
-    """The run that it is; None: it was started by itself."""
+    """The run that it belongs to; None: it was started on its own."""
     history: TaskHistory = field(default_factory=TaskHistory)
 
     @property
     def uri(self) -> str:
-        """Of its folder."""
+        """The URI of its folder."""
         return self.keep.folder.uri
 
 
 def find_program(where: str | None, *, storage: str | None, namespace: str | None) -> OpenedProgram:
-    """The program that is meant; None: the only one that was started in this folder.
+    """The program that `where` names; None: the only one that was started in this folder.
 
-    Raises InvalidSpec, UnknownRun, UnknownTasks where there is no log, StoreError, TaskLogDamaged,
-    and what a cluster answers."""
+    Raises InvalidSpec, UnknownRun, UnknownTasks if there is no log, StoreError, TaskLogDamaged, and
+    errors of the cluster.
+    """
     options = (("--storage", storage), ("-n", namespace))
     words = [where or "", *(f"{option} {value}" for option, value in options if value)]
     if where is None:
         begun = sorted(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else []
         if len(begun) != 1:
-            raise UnknownTasks(f"programs of tasks that were started here: {begun}; name one")
+            raise UnknownTasks(f"programs of tasks started in this folder: {begun}; name one")
         where = f"{begun[0]}.py"
     source = None
     if where.endswith(".py"):
@@ -156,7 +156,7 @@ def find_program(where: str | None, *, storage: str | None, namespace: str | Non
 
 
 def find_task(history: TaskHistory, key: str) -> Entry:
-    """The only one of which the key begins so. Raises UnknownTasks."""
+    """The only task whose key begins with `key`. Raises UnknownTasks."""
     found = [task for task in history.replayed.entries.values() if task.key.startswith(key)]
     if len(found) == 1:
         return found[0]
@@ -167,8 +167,8 @@ def find_task(history: TaskHistory, key: str) -> Entry:
 
 
 def stale_tasks(history: TaskHistory, file: Path) -> dict[str, list[str]]:
-    """Their keys by function. `file` is the program, or that of its run; where it does not tell the
-    code of a module, the newest task of the function counts."""
+    """Keys of done tasks whose code has changed, by function. `file` is the program's or its run's
+    file; if a module's code cannot be found from it, the newest task's code counts as current."""
     script, folders = _script_of(file)
     now: dict[str, str] = {}
     stale: dict[str, list[str]] = {}
@@ -183,7 +183,7 @@ def stale_tasks(history: TaskHistory, file: Path) -> dict[str, list[str]]:
 
 
 def _script_of(file: Path) -> tuple[str, list[Path]]:
-    """The program's file, without its ending, and the folders of its modules."""
+    """The name of the program's file without its suffix, and the folders of its modules."""
     if file.suffix == ".py":
         return file.stem, [file.absolute().parent]
     if file.is_file():

@@ -1,7 +1,7 @@
-"""`trainrun tasks` and `trainrun tasks explain`: how a program fares, and the life of one task, as
+"""`trainrun tasks` and `trainrun tasks explain`: a program's status and one task's history, as
 lines and as JSON.
 
-Layer: cli. Colors are left to click, which leaves them out where there is no terminal.
+Layer: cli. Click removes the colors if the output is not a terminal.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trainrun_operator.cli.tasks.program import OpenedProgram, TaskHistory, obje
 SHORT = 12
 """Characters of a key that are shown."""
 MOST_FAILED, MOST_SLOW = 10, 5
-"""Tasks that are listed."""
+"""Tasks that the overview lists."""
 Stale = Mapping[str, Sequence[str]]
 """See `stale_tasks`."""
 
 
 def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -> Iterator[str]:
-    """For a terminal of 80 columns, or a wider one."""
+    """The program's status for a terminal of 80 or more columns."""
     changed = (
         f"made by code that has changed: {len(keys)} of {function.rpartition(':')[2]}. The results "
-        "are kept; give the function another version= to make them anew."
+        "are kept; to make them again, give the function another version=."
         for function, keys in stale.items()
     )
     blocks: dict[str, Sequence[TextLine | Preformatted]] = {
@@ -77,7 +77,7 @@ def _standing(history: TaskHistory, now: float) -> str:
 
 
 def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
-    """With the time that the function took, or has taken so far."""
+    """Done and running tasks with their seconds, for running ones so far."""
     records = history.records
     began = {record.key: time for time, record in records if record.kind == "Dispatched"}
     for task in history.calls:
@@ -88,18 +88,19 @@ def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
 
 
 def in_story(history: TaskHistory) -> Section:
-    """For the story of a run: counts, what failed, what was rebuilt and why."""
+    """A section for `trainrun explain`: counts, failed tasks, rebuilt tasks and why."""
     again = [record for _, record in history.records if record.kind == "Rebuild"]
     entries = history.replayed.entries
     named = ((shown(entries[record.key]), record.why) for record in again[-MOST_FAILED:])
-    rebuilt = [TextLine(f"{name} was made again: {why}", deeper=True) for name, why in named]
+    rebuilt = [TextLine(f"{name} was rebuilt: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
-        rebuilt.append(TextLine(f"and {len(again) - MOST_FAILED} before these", deeper=True))
+        earlier = f"and {len(again) - MOST_FAILED} earlier ones"
+        rebuilt.append(TextLine(earlier, deeper=True))
     return Section(title=f"Tasks, {_counted(history)}", blocks=(*_failed(history), *rebuilt))
 
 
 def _failed(history: TaskHistory) -> list[TextLine]:
-    """What the newest have failed with: the messages name call, key, try and remedy."""
+    """The messages of the newest failed tasks; they name call, key, try and remedy."""
     failed = [task.final for task in reversed(history.calls) if task.final is not None]
     messages = [formatting.shortened(final.message, 400) for final in failed[:MOST_FAILED]]
     lines = [TextLine(text, "bad", deeper=True) for text in messages]
@@ -109,18 +110,18 @@ def _failed(history: TaskHistory) -> list[TextLine]:
 
 
 def row(task: Entry, text: str) -> str:
-    """One task with its short key and this text, in one line of the terminal."""
+    """One line of the terminal: the task's short key, its call, and `text`."""
     head = f"    {task.key[:SHORT]:<{SHORT}}  "
     room = max(WIDTH, shutil.get_terminal_size().columns - 1) - len(head) - len(text) - 2
     name = formatting.printable(shown(task))
-    if len(name) > room:  # what calls differ in mostly stands at their ends
+    if len(name) > room:  # calls mostly differ at their ends
         half = (room - 3) // 2
         name = f"{name[: room - 3 - half]}...{name[-half:]}"
     return f"{head}{name:<{min(room, 40)}}  {text}"
 
 
 def program_object(uri: str, history: TaskHistory, stale: Stale) -> dict[str, Any]:
-    """One object."""
+    """The program's status as one JSON object."""
     return {
         "version": 1,
         "uri": uri,
@@ -133,7 +134,7 @@ def program_object(uri: str, history: TaskHistory, stale: Stale) -> dict[str, An
 
 
 def task_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
-    """One task in short."""
+    """One task as a short JSON object."""
     return {
         "key": task.key,
         "function": task.function,
@@ -149,26 +150,26 @@ def task_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
 
 
 MOST_PARENTS = 10
-"""That are listed."""
+"""Parents that the history of a task lists."""
 SENTENCES = {
     "Dispatched": "try {0.number} on worker {0.worker}",
     "Failed": "{0.reason}: {0.message}",
     "Done": "done in {0.seconds:.3g} s",
     "Given": "given by put()",
-    "Rebuild": "made again as generation {0.generation}: {0.why}",
-    "Changed": "result {0.index} has another content than before",
+    "Rebuild": "rebuilt as generation {0.generation}: {0.why}",
+    "Changed": "the content of result {0.index} has changed",
     "Cancelled": "cancelled",
-    "Reset": "budgets set back",
+    "Reset": "budgets reset",
     "Began": "its try ended with the driver",
     "Over": "its try ended with the program",
 }
-"""By the kind of a record."""
+"""What a record says, by its kind."""
 LARGE = ("key", "outputs", "output", "error")
-"""Fields of records that are not shown as they are."""
+"""Fields of records that the JSON history leaves out."""
 
 
 def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
-    """For a terminal of 80 columns."""
+    """One task's history for a terminal of 80 columns."""
     history = program.history
     yield click.style(formatting.printable(shown(task)), bold=True)
     yield f"  key    {task.key}"
@@ -204,7 +205,7 @@ def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
 
 
 def records_of(task: Entry, history: TaskHistory) -> Iterator[tuple[float, log.Record]]:
-    """Those of the task, and the ends of drivers that have ended one of its tries."""
+    """The task's records, and the driver's starts and ends that ended one of its tries."""
     runs = False
     for time, record in history.records:
         if runs if isinstance(record, log.Began | log.Over) else record.key == task.key:
@@ -213,7 +214,7 @@ def records_of(task: Entry, history: TaskHistory) -> Iterator[tuple[float, log.R
 
 
 def life_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
-    """One object."""
+    """One task with its history as one JSON object."""
     records = records_of(task, history)
     encoded = [{"time": time, **wire.encode(record)} for time, record in records]
     return {

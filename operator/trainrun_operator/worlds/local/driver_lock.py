@@ -1,10 +1,10 @@
-"""One process at a time leads a local run.
+"""The driver lock: only one process at a time leads a local run.
 
-Layer: worlds/local. The lock is a flock that the kernel releases when its holder dies, however it
-dies: a dead leader is followed at once. A flock may not be all: somebody removes the file, or it
-counts on one machine only (NFS with nolock). So the holder names itself in the file, writes it
-again and again, and makes it anew where it is gone. Whoever gets the lock and finds reason to
-doubt watches the file before he leads.
+Layer: worlds/local. The lock is a flock, which the kernel releases when its holder dies, so a dead
+leader is replaced at once. A flock is not enough if the file is removed, or if it holds on one
+machine only (NFS with nolock). So the holder writes its name and a growing beat into the file, and
+recreates a missing file. A process that gets the lock but has reason to doubt it watches the file
+for beats before it leads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from trainrun.errors import TrainRunError
 from trainrun_operator.worlds.local.worker import has_any, stat_of
 
 BEAT = 2.0
-"""Seconds between two signs of life."""
+"""Seconds between two beats of the holder."""
 DOUBT = 4 * BEAT
-"""Seconds for which a file is watched that is missing although the run was led before, or whose
-last holder lives."""
+"""Seconds for which the file is watched if it is missing although the run was led before, or if its
+last holder is alive."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -38,26 +38,26 @@ _log = logging.getLogger(__name__)
 
 
 class AlreadyLed(TrainRunError):
-    """Another process leads this run; the message names its pid."""
+    """Another process leads this run; the message names its pid if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """The process that holds a lock, or held it last."""
+    """The process that holds the lock, or held it last."""
 
     pid: int
     started: int
-    """Clock ticks since boot: with the pid and the boot it names one process for ever."""
+    """Clock ticks since boot. With pid and boot it identifies a process, though pids are reused."""
     boot: str
     host: str
     id: str = ""
-    """Of this driver alone."""
+    """A uuid of this driver."""
     beat: int = 0
-    """Grows while it lives."""
+    """Grows every BEAT seconds while it lives."""
 
     @staticmethod
     def this() -> Leader:
-        """Our process."""
+        """This process."""
         pid = os.getpid()
         started = start_time(pid) or 0
         host, own = socket.gethostname(), str(uuid.uuid4())
@@ -65,7 +65,7 @@ class Leader:
 
     @property
     def elsewhere(self) -> bool:
-        """Nothing can be said of it from here."""
+        """Whether it ran on another machine or boot, so that we cannot see if it is alive."""
         return (self.boot, self.host) != (_boot_id(), socket.gethostname())
 
     def __str__(self) -> str:
@@ -73,29 +73,29 @@ class Leader:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs on this machine."""
+        """Whether it is running on this machine."""
         return self.boot == _boot_id() and start_time(self.pid) == self.started
 
 
 class DriverLock:
-    """Held for the life of a `trainrun run`, which shows life meanwhile."""
+    """The lock of a `trainrun run`; a thread writes beats until it is released."""
 
     def __init__(self, path: Path, file: TextIO, *, before: Leader | None) -> None:
         self._path = path
         self._file = file
         self._me = Leader.this()
         self.before = before
-        """Who held it last and did not release it: it died."""
+        """The last holder if it died without releasing the lock; None: it was released."""
         self._released = threading.Event()
         _write(file, self._me)
-        os.fsync(file.fileno())  # for other machines; of beats one more or less does not matter
+        os.fsync(file.fileno())  # for other machines; beats need no fsync
         self._thread = threading.Thread(target=self._live, name="beat", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
-        """Give the lock back in order."""
+        """Release the lock and clear the file."""
         self._released.set()
-        self._thread.join(BEAT)  # it may wait for a storage that is gone
+        self._thread.join(BEAT)  # the thread may hang in a storage that is gone
         with suppress(OSError):
             if self._is_mine():
                 _write(self._file, None)
@@ -112,21 +112,22 @@ class DriverLock:
         ):
             old, self._file = self._file, self._recreate()
             old.close()
-        with suppress(BlockingIOError):  # who has made it anew sees us, and goes
+        with suppress(BlockingIOError):  # the process that recreated it sees us and stops
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if self._is_mine():
             self._me = replace(self._me, beat=self._me.beat + 1)
             _write(self._file, self._me)
 
     def _recreate(self) -> TextIO:
-        """The file, locked and written before anybody sees it; or what is there instead of it."""
+        """Recreate the file, locked and written before it is visible under its name. Returns it, or
+        the file that another process has put there."""
         made = self._path.with_suffix(".anew")
         file = _open(made)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write(file, self._me)
             os.link(made, self._path)
-        except OSError:  # somebody was faster, or there are no links
+        except OSError:  # another process was faster, or the file system has no hard links
             file.close()
             file = _open(self._path)
         finally:
@@ -143,20 +144,22 @@ def acquire(
 ) -> DriverLock:
     """Take the lock of this run, whose workers have their folders in `nodes`.
 
-    Raises AlreadyLed while another process holds it. Where the last holder was on another machine,
-    it is watched for `patience` seconds before it counts as dead.
+    Raises AlreadyLed if another process holds it. If the last holder was on another machine, the
+    file is watched for `patience` seconds before that holder counts as dead.
     """
     was_led = not path.exists() and _was_led(path, nodes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The descriptor is not inherited by agents: a living agent must not keep a dead leader's lock.
+    # Agents do not inherit the descriptor: a living agent must not keep a dead leader's lock.
     file = _open(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         before = _read(file)
         elsewhere = before is not None and before.elsewhere
         if elsewhere:
-            _log.warning("%s may still lead run %s: watching it for %g s", before, run, patience)
-        # It lives, and may be that of the folder which this one was copied from.
+            _log.warning(
+                "%s may still lead run %s; waiting %g s for a sign of life", before, run, patience
+            )
+        # A living holder may belong to the folder that this one was copied from.
         doubt = was_led or (before is not None and before.alive)
         _watch(path, before, seconds=patience if elsewhere else DOUBT if doubt else 0.0)
     except (BlockingIOError, _Alive):
@@ -170,27 +173,27 @@ def acquire(
 
 
 class _Alive(Exception):
-    """The other one shows life."""
+    """The other holder has written a beat."""
 
 
 def _was_led(path: Path, nodes: Path | None) -> bool:
-    """Something of an earlier leader is there, or lives."""
+    """Whether an earlier leader has left files or processes."""
     folder = path.parent
     return (folder.is_dir() and any(folder.iterdir())) or (nodes is not None and has_any(nodes))
 
 
 def _watch(path: Path, before: Leader | None, *, seconds: float) -> None:
-    """Wait so long for a sign of life, or until the holder gives the lock back. Raises _Alive."""
+    """Watch the file for up to `seconds`, or until the holder releases the lock. Raises _Alive."""
     gone, pause = False, BEAT / 10
-    for _ in range(round(seconds / pause)):  # looks, not time: a server that hangs shows nothing
+    for _ in range(round(seconds / pause)):  # counts reads: time in a hanging server shows nothing
         time.sleep(pause)
         try:
-            with path.open() as file:  # anew: what another machine wrote shows in no open file
+            with path.open() as file:  # reopened: an open file would not show remote writes
                 there = _read(file)
         except FileNotFoundError:
-            continue  # who lives makes it anew
+            continue  # a living holder recreates it
         if there is None and gone:
-            return  # given back in order; once alone, it may be just being written
+            return  # released; empty only once may mean that a write is in progress
         gone = there is None and before is not None
         if there not in (None, before):
             raise _Alive
@@ -198,15 +201,15 @@ def _watch(path: Path, before: Leader | None, *, seconds: float) -> None:
 
 def _refusal(run: str, holder: Leader | None) -> str:
     if holder is None:
-        return f"run {run} is just being started by another process: try again"
+        return f"another process is starting run {run} right now; try again"
     return (
-        f"run {run} is being led by {holder}: wait for it, or stop it "
+        f"run {run} is being led by {holder}; wait for it, or stop it "
         f"with `kill {holder.pid}` there (it saves a checkpoint first)"
     )
 
 
 def leader_of(path: Path) -> Leader | None:
-    """Who leads the run whose lock this is; None when nobody does."""
+    """The process on this machine that leads the run with this lock; None: there is none."""
     try:
         with path.open() as file:
             leader = _read(file)
@@ -235,7 +238,7 @@ def _open(path: Path) -> TextIO:
 
 
 def start_time(pid: int) -> int | None:
-    """When this process started, in clock ticks since boot; None when there is none."""
+    """When this process started, in clock ticks since boot; None if it is not running."""
     fields = stat_of(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 

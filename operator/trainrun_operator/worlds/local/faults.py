@@ -1,11 +1,12 @@
 """Faults on demand: `kill rank=2 step=30`, `preempt rank=1 step=60 grace=20s`,
 `node-loss rank=3 step=40`, `hang rank=0 after=30s`.
 
-Layer: worlds/local. Each strikes once per `trainrun run`, when its rank has reported its step, or
-some other rank has, since many ranks report nothing; or so long after its worker began to train,
-for scripts that report no steps. A kill at a report, in a save or at a load is done by the rank's
-agent, which sees it first; everything else by us. Who strikes makes the fault's mark: so it strikes
-once, and it is known which never did.
+Layer: worlds/local. Each strikes once per `trainrun run`: when its rank has reported the step, or
+another rank has, since many ranks report nothing; or, for scripts that report no steps, a time
+after its worker began to train. The rank's agent carries out a kill at a report, in a save or at a
+load, since it sees these moments first; this process carries out all other faults. Whichever of
+them strikes creates the fault's mark file, so a fault strikes only once, and a fault without a mark
+never struck.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ FIELDS: dict[FaultKind, frozenset[str]] = {
 MOMENTS: dict[str, KillMoment] = {moment: moment for moment in get_args(KillMoment)}
 
 OWN_TIME = 1.0
-"""Seconds from the report of another rank that the fault's own rank gets to report the step: most
-ranks do, and are then hit in that step."""
+"""Seconds that the fault's own rank has to report the step after another rank did: most ranks
+report it, and are then hit in that step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault on the rank's process, worker or node, once a step >= `step` is reported; with
-    `after` so long after its worker began to train."""
+    """A fault of a rank's process, worker or node, once a step >= `step` is reported, or `after`
+    seconds after its worker began to train."""
 
     kind: FaultKind
     rank: int
     step: int = 0
     after: float | None = None
-    """Seconds."""
+    """Seconds since its worker began to train; None: `step` counts."""
     grace: float = DEFAULT_GRACE
     """Seconds between the notice and the end (preempt)."""
     at: KillMoment = "report"
-    """Of the step (kill)."""
+    """When to kill in the step (kill)."""
 
     def __str__(self) -> str:
-        """As it stands on the command line."""
+        """The fault in the syntax of the command line."""
         grace = f" grace={self.grace:g}s" if self.kind == "preempt" else ""
         at = f" at={self.at}" if self.at != "report" else ""
         moment = f"after={self.after:g}s" if self.after is not None else f"step={self.step}"
@@ -63,20 +64,20 @@ class Fault:
 
 
 def parse_fault(text: str, *, world_size: int) -> Fault:
-    """Raises InvalidSpec naming the word that is wrong."""
+    """Parse a fault of the command line. Raises InvalidSpec that names the wrong word."""
     kind, *words = text.split() or [""]
     if kind not in FIELDS:
-        raise _wrong(text, f"{kind!r} is no fault; use {', '.join(FIELDS)}")
+        raise _wrong(text, f"{kind!r} is not a fault; use {', '.join(FIELDS)}")
     known: FaultKind = kind
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in FIELDS[known]:
             allowed = ", ".join(f"{field}=..." for field in sorted(FIELDS[known], reverse=True))
-            raise _wrong(text, f"{word!r} is not understood; a {kind} takes {allowed}")
+            raise _wrong(text, f"{word!r} is not valid; {kind} takes {allowed}")
         values[name] = value
     if "after" in values and ("step" in values or "at" in values):
-        raise _wrong(text, "after= takes the place of step= and at=; give one of them")
+        raise _wrong(text, "after= replaces step= and at=; give only one of them")
     rank = _number(text, values, "rank")
     step = 0 if "after" in values else _number(text, values, "step")
     if rank >= world_size:
@@ -85,21 +86,21 @@ def parse_fault(text: str, *, world_size: int) -> Fault:
     after = _seconds(text, "after", values["after"]) if "after" in values else None
     at = values.get("at", "report")
     if at not in MOMENTS:
-        raise _wrong(text, f"at={at} is no moment of a step: use {', '.join(MOMENTS)}")
+        raise _wrong(text, f"at={at} is not valid; use {', '.join(MOMENTS)}")
     return Fault(kind=known, rank=rank, step=step, after=after, grace=grace, at=MOMENTS[at])
 
 
 def _number(text: str, values: dict[str, str], name: str) -> int:
     value = values.get(name, "")
     if not value.isascii() or not value.isdigit():
-        raise _wrong(text, f"{name}={value} is missing or no number")
+        raise _wrong(text, f"{name}={value} needs a whole number")
     return int(value)
 
 
 def _seconds(text: str, name: str, value: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m)", value)
     if match is None:
-        raise _wrong(text, f"{name}={value} is no duration such as 20s or 1m")
+        raise _wrong(text, f"{name}={value} is not a duration such as 20s or 1m")
     return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
@@ -114,10 +115,10 @@ class PlannedFault:
     fault: Fault
     slot: int
     mark: Path
-    """There once the fault has struck."""
+    """A file that exists once the fault has struck."""
 
     def strike(self) -> bool:
-        """Make the mark; says whether it is ours to strike."""
+        """Create the mark; True: the caller must strike, False: another process has struck."""
         return local_files.make_mark(self.mark)
 
 
@@ -125,7 +126,7 @@ class FaultPlan:
     """All faults of one `trainrun run`."""
 
     def __init__(self, faults: Iterable[Fault], *, processes_per_worker: int, folder: Path) -> None:
-        """`folder` holds the marks; those of an earlier command are removed."""
+        """`folder` is for the marks; marks of an earlier command are removed."""
         shutil.rmtree(folder, ignore_errors=True)
         self._all = [
             PlannedFault(fault=f, slot=f.rank // processes_per_worker, mark=folder / f"{number}")
@@ -137,17 +138,17 @@ class FaultPlan:
 
     @property
     def pending(self) -> list[PlannedFault]:
-        """Those that have not struck yet."""
+        """Faults that have not struck yet."""
         return [planned for planned in self._all if not planned.mark.exists()]
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Those that agents tell at once."""
+        """Steps that agents must report at once."""
         faults = (planned.fault for planned in self.pending)
         return tuple(sorted({fault.step for fault in faults if fault.after is None}))
 
     def kills_of(self, slot: int) -> tuple[KillFault, ...]:
-        """The kills that this slot's agent carries out when their rank reports."""
+        """The kills that this slot's agent carries out."""
         return tuple(
             KillFault(rank=p.fault.rank, step=p.fault.step, at=p.fault.at, mark=str(p.mark))
             for p in self.pending
@@ -155,21 +156,21 @@ class FaultPlan:
         )
 
     def grace_of(self, slot: int) -> float:
-        """Seconds that this slot's agent gets between SIGTERM and its end."""
+        """Seconds between SIGTERM and the end of this slot's agent."""
         preemptions = (p for p in self.pending if p.fault.kind == "preempt" and p.slot == slot)
         return next((p.fault.grace for p in preemptions), DEFAULT_GRACE)
 
     def reached(self, state: AgentState) -> Iterator[tuple[PlannedFault, float]]:
-        """Pending faults whose step this heartbeat shows, with the seconds until they strike."""
+        """Pending faults whose step this heartbeat reports, with the seconds until they strike."""
         if state.phase != "Running":
-            return  # its steps are those of an attempt that is over
+            return  # its steps belong to an ended attempt
         first = state.slot * self._per_worker
         for planned in self.pending:
             after = planned.fault.after
             if after is not None and planned.slot == state.slot:
-                yield planned, after  # at each heartbeat: the first that finds it training strikes
+                yield planned, after  # at each heartbeat: the first one due while it trains strikes
             if after is not None or planned.fault.at != "report":
-                continue  # only the agent sees these moments
+                continue  # only the agent sees a save or a load
             ranks = {
                 rank
                 for rank, step in enumerate(state.steps, start=first)

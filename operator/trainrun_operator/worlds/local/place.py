@@ -1,10 +1,10 @@
-"""What a local run keeps that is not in its storage: status, lock, one folder per worker.
+"""A local run's folder on this machine: status, lock, one folder per worker.
 
-Layer: worlds/local. Its place is beside a file storage, so that another shell finds the same run;
-for a bucket in the user's state folder, under a hash of the storage's URI. The status stands in a
-guarded file: what an API server is for a run in a cluster. Invariants: the file is always whole
-(temporary file, fsync, rename); a write succeeds only over the version that its writer has read;
-the uid is drawn once per run.
+Layer: worlds/local. For a file storage the folder is inside it, so that another shell finds the
+same run; for a bucket it is in the user's state folder, under a hash of the storage's URI. The
+status is in a guarded file, which replaces the API server of a cluster. Invariants: the file is
+always whole (temporary file, fsync, rename); a write succeeds only over the version that its writer
+has read; the uid is drawn once per run.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class RunPlace:
 
     @property
     def lock(self) -> Path:
-        """Held by the process that leads the run."""
+        """The driver lock, held by the process that leads the run."""
         return self.folder / "driver.lock"
 
     @property
     def nodes(self) -> Path:
-        """One folder per worker."""
+        """The folder with one folder per worker."""
         return self.folder / "nodes"
 
     @property
     def faults(self) -> Path:
-        """Marks of the faults on demand that have struck."""
+        """The folder of marks of faults on demand that have struck."""
         return self.folder / "faults"
 
     def read_secret(self) -> bytes:
-        """What keys of the run's attempts are derived from, for this user alone: made when it is
-        asked for first, by the process that leads the run."""
+        """The secret that the keys of the run's attempts are derived from, readable by this user
+        only. Created at the first call, by the process that leads the run."""
         path = self.folder / "secret"
         with contextlib.suppress(FileNotFoundError):
             if len(found := path.read_bytes()) == SECRET_BYTES:
@@ -96,7 +96,7 @@ def places_root(uri: str, *, environ: Mapping[str, str]) -> Path:
 
 
 class StatusUnreadable(TrainRunError):
-    """The status file is there and cannot be understood."""
+    """The status file exists but cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class StoredRun:
     generation: int
     """Grows whenever the run is started with another spec."""
     spec: dict[str, Any]
-    """The TrainRun as it was run last, for `trainrun status`."""
+    """The TrainRun as it last ran, for `trainrun status`."""
     status: TrainRunStatus
 
 
@@ -118,10 +118,10 @@ class StatusFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tried = b""
-        """What was to be written last, where that failed."""
+        """The content of the last write if it failed; else empty."""
 
     def read(self) -> StoredRun | None:
-        """The stored run; None where there is none. Raises StatusUnreadable."""
+        """The stored run; None if there is none. Raises StatusUnreadable."""
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -160,34 +160,34 @@ class StatusFile:
     def replace(self, run: StoredRun) -> StoredRun:
         """Write `run` over the version that it was made from.
 
-        Returns it with its new version. Raises StatusConflict where another one is stored, and
-        StatusUnwritable where there is no room, or the storage is gone.
+        Returns it with its new version. Raises StatusConflict if another version is stored, and
+        StatusUnwritable if the disk is full or the storage is gone.
         """
         try:
             return self._replace(run)
         except OSError as error:
             raise StatusUnwritable(
-                f"cannot write {self.path}: {error.strerror}; the run waits until its status can "
-                f"be written: {remedy(error, self.path.parent)}"
+                f"cannot write {self.path}: {error.strerror}; the run waits until it can: "
+                f"{remedy(error, self.path.parent)}"
             ) from error
 
     def _replace(self, run: StoredRun) -> StoredRun:
-        # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,
-        # and the run would go on there as if nothing had ever been committed.
+        # Do not create the folders above: if the storage vanished (an unmounted disk), the run
+        # would continue in an empty one as if nothing had ever been committed.
         folder = self.path.parent
         folder.parent.mkdir(exist_ok=True)
         folder.mkdir(exist_ok=True)
-        # Not the status file itself: that one is replaced, and a lock stays with the old inode.
+        # Not the status file itself: it is replaced, and a lock would stay with the old inode.
         with (self.path.with_suffix(".guard")).open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             stored = self.read()
-            # A file that somebody has removed holds nothing that could be lost.
+            # A removed file (None) has nothing to lose.
             if stored is not None and self._is_ours(stored):
                 run = replace(run, resource_version=stored.resource_version)
             if stored is not None and stored.resource_version != run.resource_version:
                 raise StatusConflict(
-                    f"{self.path}: version {run.resource_version} was to be replaced, but version "
-                    f"{stored.resource_version} is there"
+                    f"{self.path}: expected version {run.resource_version}, found version "
+                    f"{stored.resource_version}"
                 )
             written = replace(run, resource_version=run.resource_version + 1)
             self._tried = _encode(written)
@@ -196,22 +196,22 @@ class StatusFile:
         return written
 
     def _is_ours(self, stored: StoredRun) -> bool:
-        """A write of ours that was told to have failed (a folder that cannot be synced, an answer
-        of NFS that was lost) had arrived."""
+        """Whether `stored` is our last write, which was reported as failed but arrived (a folder
+        that cannot be synced, a lost answer of NFS)."""
         return self._tried == _encode(stored)
 
 
 def remedy(error: OSError, folder: Path) -> str:
-    """What to do where a run's own folder cannot be used."""
+    """The remedy for an error in a run's own folder."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return f"make room in {folder}"
         case errno.ENOLCK | errno.ENOSYS | errno.EOPNOTSUPP:
-            return f"the file system of {folder} has no locks (flock); use a storage on another one"
+            return f"the file system of {folder} lacks locks (flock); use a storage on another one"
         case errno.ENOENT:
             return "bring the storage's folder back (is its disk still mounted?)"
         case _:
-            return f"{folder} must be writable"
+            return f"make {folder} writable"
 
 
 def _encode(run: StoredRun) -> bytes:

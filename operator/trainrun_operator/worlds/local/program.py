@@ -1,7 +1,7 @@
-"""What a pod template means on this machine: a command, a folder, variables, GPUs.
+"""Reads a pod template for this machine: a command, a folder, variables, GPUs.
 
-Layer: worlds/local. The same file goes to a cluster; what only a cluster can do is either named as
-an error (when the training would miss it) or as a note (when it can do without).
+Layer: worlds/local. Clusters read the same file. A field that only a cluster supports is an error
+if the training needs it, else a note.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Program:
     env: Mapping[str, str]
     gpus_per_worker: int = 0
     notes: tuple[str, ...] = ()
-    """What of the template has no meaning on this machine, one line each."""
+    """Parts of the template that this machine ignores, one line each."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Collects the problems of one template, so that all are told at once."""
+    """Collects the problems of one template, so that all are reported at once."""
 
     path: str
     problems: list[str] = field(default_factory=list)
@@ -57,8 +57,8 @@ def program_of(
 ) -> Program:
     """The program of this pod template; `folder` is the YAML file's.
 
-    Variables named in `varying` have other values in other runs of the same template: what follows
-    from them is not looked for on this machine. Raises InvalidSpec with every problem found.
+    Variables named in `varying` differ between runs of the same template: files and programs that
+    depend on them are not checked. Raises InvalidSpec with every problem found.
     """
     spec = template["spec"]
     index, container = training_container(spec["containers"])
@@ -86,16 +86,16 @@ def program_of(
 
 
 def with_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of workers: programs beside the Python that runs us come first on PATH.
+    """The environment of workers: the folder of our own Python comes first on PATH.
 
-    So `bash -c "python ..."` and `torchrun` are those that have what `trainrun` has.
+    So `bash -c "python ..."` and `torchrun` use the same packages as `trainrun`.
     """
     here = str(Path(sys.executable).parent)
     return {**environ, "PATH": os.pathsep.join([here, environ.get("PATH") or os.defpath])}
 
 
 def training_container(containers: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any]]:
-    """The container named `worker`, or the only one, with its index."""
+    """The container named `worker`, or the first one, with its index."""
     for index, container in enumerate(containers):
         if container.get("name") == "worker":
             return index, container
@@ -109,8 +109,8 @@ def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
         if "valueFrom" in entry:
             reading.reject(
                 f"env[{i}].valueFrom",
-                f"{name} comes from the cluster, which is not there locally; remove the entry (the "
-                "shell's variables are passed on) or give it a value",
+                f"{name} is read from the cluster, which does not exist locally; remove the entry "
+                "(the shell's variables are passed on) or give it a value",
             )
         else:
             try:
@@ -120,14 +120,14 @@ def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
     if container.get("envFrom"):
         reading.reject(
             "envFrom",
-            "config maps and secrets are not there locally; remove it (the shell's variables are "
+            "config maps and secrets do not exist locally; remove it (the shell's variables are "
             "passed on) or list the variables under env with values",
         )
     return env
 
 
 def _without(container: Mapping[str, Any], varying: Collection[str]) -> Callable[[str], str]:
-    """How a text reads while these variables are not known: it shows whether it needs one."""
+    """A function that expands a text without these variables, to see whether it needs one."""
     env: dict[str, str] = {}
     for entry in container.get("env", ()):
         if entry.get("name") not in varying:
@@ -152,12 +152,12 @@ def _command(
     if (launched := _launched_script(words)) in judged and launched is not None:
         _check_script(launched, working_dir, where, reading)
     if Path(first).name == TORCHRUN:
-        return tuple(words)  # the agent takes its place: only its Python is looked for
+        return tuple(words)  # the agent replaces torchrun and only needs its Python
     if first in PYTHONS:
         first = sys.executable
     if words[0] in judged and not _runnable(first, working_dir, env):
-        who = f"that user {os.geteuid()} may execute"
-        reading.reject(where, f"{first!r} is no program on this machine (see PATH) {who}")
+        who = f"user {os.geteuid()} may not execute it"
+        reading.reject(where, f"{first!r} was not found on this machine (see PATH), or {who}")
     script = next((word for word in rest[:1] if word.endswith(".py") and word in judged), None)
     if script is not None and Path(first).name.startswith("python"):
         _check_script(script, working_dir, where, reading)
@@ -165,22 +165,22 @@ def _command(
 
 
 def _launched_script(words: Sequence[str]) -> str | None:
-    """The script that a launcher at the beginning would start."""
+    """The script that these words start if they begin with a launcher; else None."""
     try:
         launch = torch_launch(words)
     except LauncherRefused:
-        return None  # told for the whole template: see `api.run.launching`
+        return None  # reported for the whole template by `api.run.launching`
     return launch.script if launch is not None and launch.kind == "script" else None
 
 
 def _check_script(script: str, working_dir: Path, where: str, reading: _Reading) -> None:
     path = working_dir / script
-    if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises where it may not look
+    if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises if access is denied
         reading.reject(where, f"there is no script {path}")
 
 
 def _runnable(name: str, working_dir: Path, env: Mapping[str, str]) -> bool:
-    # Also of a path: pathlib raises where a folder above is not ours to look into.
+    # Also for a path: pathlib raises if access to a folder above is denied.
     program = os.fspath(working_dir / name) if "/" in name else name
     return shutil.which(program, path=env.get("PATH", os.defpath)) is not None
 
@@ -198,7 +198,7 @@ def _gpus(container: Mapping[str, Any], reading: _Reading) -> int:
 def _notes(spec: Mapping[str, Any]) -> list[str]:
     ignored = [key for key in ("initContainers", "volumes") if spec.get(key)]
     if len(spec["containers"]) > 1:
-        ignored.append("the containers beside the one that trains")
+        ignored.append("containers other than the one that trains")
     return [f"not used locally: {', '.join(ignored)}"] if ignored else []
 
 
@@ -212,16 +212,16 @@ def gpus_here(environ: Mapping[str, str], *, dev: Path = Path("/dev")) -> list[i
 
 
 def split_gpus(here: list[int], *, workers: int, per_worker: int) -> list[list[int]]:
-    """For each slot its GPUs; empty lists where none are asked for or this machine has none.
+    """The GPUs of each slot; empty lists if none are requested or this machine has none.
 
-    Raises InvalidSpec when there are some, but too few.
+    Raises InvalidSpec if this machine has some, but too few.
     """
     if per_worker == 0 or not here:
         return [[] for _ in range(workers)]
     if len(here) < workers * per_worker:
         raise InvalidSpec(
             f"{SPEC}.containers.resources.limits[{GPU}]: {workers} workers with {per_worker} each "
-            f"need {workers * per_worker} GPUs, this machine offers {len(here)}; "
+            f"need {workers * per_worker} GPUs, this machine has {len(here)}; "
             f"use --replicas {len(here) // per_worker or 1} or fewer GPUs per worker"
         )
     return [here[slot * per_worker : (slot + 1) * per_worker] for slot in range(workers)]

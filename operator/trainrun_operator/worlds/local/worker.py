@@ -1,10 +1,10 @@
-"""One worker of a local run: what is known of it, its agent as a child process, and their end.
+"""One worker of a local run: its state, its agent as a child process, and killing its processes.
 
-Layer: worlds/local. Invariants: an ended worker never runs again; a new one gets a new name. Agents
-are spawned by the event loop's thread, which is the main one: an agent dies with the thread that
-started it (parent-death signal). Agents and all that they start carry the worker's folder in their
-environment, so that nothing has to be recorded: processes of a dead leader, of a killed agent and
-grandchildren in sessions of their own are found alike, and no pid that was used again is ever hit.
+Layer: worlds/local. Invariants: an ended worker never runs again; a new one gets a new name. The
+event loop's thread, which is the main one, spawns agents: an agent dies with the thread that
+started it (parent-death signal). Agents and their descendants carry the worker's folder in their
+environment. So processes of a dead leader, of a killed agent, and grandchildren in their own
+sessions are found without recording pids, and a reused pid is never hit.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _PAUSE = 0.02
 LONGEST_LINE = 64 * 1024
 """Bytes; a longer line is passed on in pieces."""
 OUTPUT_FILE = "output.log"
-"""In the worker's folder: everything that it printed."""
+"""In the worker's folder: its whole output."""
 
 
 def kill_all(folder: Path) -> int:
     """SIGKILL all processes of the worker folder, or of the folders below; wait until they ended.
 
-    Returns how many there were. A process may fork while we look, hence the rounds (one second in
-    all): each kills what is there, the last finds nothing.
+    Returns how many there were. A process may fork meanwhile, so this kills in rounds until one
+    finds nothing, for one second at most.
     """
     killed: set[int] = set()
     for _ in range(_ROUNDS):
@@ -55,7 +55,7 @@ def kill_all(folder: Path) -> int:
 
 
 def has_any(folder: Path) -> bool:
-    """Whether a process of the worker folder, or of the folders below, runs."""
+    """Whether a process of the worker folder, or of the folders below, is running."""
     return any(True for _ in _processes(folder))
 
 
@@ -64,7 +64,7 @@ def signal_child(
 ) -> None:
     """Signal the training process of `rank` that the agent `parent` of this folder has started.
 
-    Nothing where none runs; `if_` is asked just before. A standby of the rank is left alone.
+    Does nothing if none is running or `if_`, called just before, is false. Skips a standby.
     """
     for pid, handle in _processes(folder, f"{variables.RANK}={rank}".encode()):
         if stat_of(pid)[1:2] == [str(parent)] and not _stands_by(pid) and if_():
@@ -81,9 +81,9 @@ def _kill_once(folder: Path) -> Iterator[int]:
 
 
 def _processes(folder: Path, *marks: bytes) -> Iterator[tuple[int, int]]:
-    """(pid, pidfd) of the processes of a folder, or of those below, with this in their environment.
+    """(pid, pidfd) of processes of a folder, or of those below, with `marks` in their environment.
 
-    The pidfd is open until the next one is asked for.
+    Each pidfd is open until the next iteration.
     """
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -94,7 +94,7 @@ def _processes(folder: Path, *marks: bytes) -> Iterator[tuple[int, int]]:
         except OSError:
             continue  # ended, or a thread
         try:
-            # Read after the handle was taken: the environment is that of the process we signal.
+            # Read after opening the pidfd, so it is the environment of the process we signal.
             if _belongs(pid, folder, marks):
                 yield pid, handle
         finally:
@@ -112,7 +112,7 @@ def _belongs(pid: int, folder: Path, marks: tuple[bytes, ...]) -> bool:
 
 
 def _stands_by(pid: int) -> bool:
-    """By its name, since its environment stays what it was started with."""
+    """Whether it is a standby, by its name: its environment stays that of its start."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
         return name == variables.STANDBY_NAME
@@ -121,12 +121,12 @@ def _stands_by(pid: int) -> bool:
 
 
 def stat_of(pid: int) -> list[str]:
-    """The fields of its /proc/PID/stat from its state on; none where it has ended."""
+    """The fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+    # "pid (name) state ppid ...": the name may contain spaces and brackets.
     return stat.rpartition(")")[2].split()
 
 
@@ -136,7 +136,7 @@ class AgentProcess(asyncio.SubprocessProtocol):
     def __init__(
         self, folder: Path, *, on_line: Callable[[str], None], on_exit: Callable[[int], None]
     ) -> None:
-        """`on_exit` gets the exit code, 128 + number where a signal ended it."""
+        """`on_exit` gets the exit code, 128 + number if a signal ended it."""
         self._folder = folder
         self._on_line = on_line
         self._on_exit = on_exit
@@ -158,7 +158,7 @@ class AgentProcess(asyncio.SubprocessProtocol):
         _, process = await loop.subprocess_exec(
             lambda: AgentProcess(folder, on_line=on_line, on_exit=on_exit),
             sys.executable,
-            # -P: modules in the current folder must not stand in for those of the library.
+            # -P: modules in the current folder must not shadow those of the library.
             *("-P", "-u", "-m", "trainrun.agent"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -169,14 +169,14 @@ class AgentProcess(asyncio.SubprocessProtocol):
                 variables.AGENT_CONFIG: config.to_json(),
                 variables.NODE_FOLDER: str(folder),
             },
-            # Ctrl-C in the terminal is for `trainrun run` alone.
+            # Ctrl-C in the terminal must reach only `trainrun run`.
             start_new_session=True,
         )
         return process
 
     @property
     def pid(self) -> int:
-        """Its process id, also of its process group."""
+        """Its process id, which is also its process group's."""
         assert self._transport is not None
         return self._transport.get_pid()
 
@@ -186,14 +186,14 @@ class AgentProcess(asyncio.SubprocessProtocol):
         return self._transport is not None and self._transport.get_returncode() is None
 
     def notify(self) -> None:
-        """SIGTERM: it will be taken away after its grace period."""
+        """Send SIGTERM: the notice that it ends after its grace period."""
         if self.alive:
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL it and everything that runs in its folder."""
         if self.alive:
-            # Its group first: an agent that sees its processes die would start to report it.
+            # Its group first: an agent that saw its processes die would report it.
             try:
                 os.killpg(self.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -201,7 +201,7 @@ class AgentProcess(asyncio.SubprocessProtocol):
         kill_all(self._folder)
 
     def close(self) -> None:
-        """Nobody listens any more: take what it has printed, let go of its pipe, and of it."""
+        """Read its remaining output, then close its pipe and its transport."""
         if self._transport is not None:
             self._drain(self._transport)
             self._transport.close()
@@ -209,13 +209,13 @@ class AgentProcess(asyncio.SubprocessProtocol):
     # --------------------------------------------------------- asyncio.SubprocessProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The process runs."""
+        """The process has started."""
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002
         """It printed something."""
-        # The user still sees the lines where the disk has no room for a copy of them.
+        # If the disk is full, the user still sees the lines.
         with contextlib.suppress(OSError):
             self._log.write(data)
         *lines, self._partial = (self._partial + data).split(b"\n")
@@ -226,14 +226,14 @@ class AgentProcess(asyncio.SubprocessProtocol):
             self._on_line(line.decode(errors="replace").rstrip("\r"))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
-        """Nobody can print there any more."""
+        """The output has ended."""
         if self._partial:
             self._on_line(self._partial.decode(errors="replace"))
             self._partial = b""
         self._log.close()
 
     def _drain(self, transport: asyncio.SubprocessTransport) -> None:
-        """Take what is in the pipe, and no more: somebody else may hold its other end."""
+        """Read what is in the pipe now, no longer: another process may hold the other end."""
         pipe = transport.get_pipe_transport(1)
         file = pipe.get_extra_info("pipe") if pipe is not None else None
         if file is None or file.closed or self._log.closed:
@@ -246,15 +246,15 @@ class AgentProcess(asyncio.SubprocessProtocol):
                 self.pipe_data_received(1, data)
 
     def process_exited(self) -> None:
-        """It ended, however that came about."""
+        """The process has ended."""
         assert self._transport is not None
-        # The end of the process may be seen before its last words are read.
+        # Its end may be noticed before its last output is read.
         self._drain(self._transport)
         code = self._transport.get_returncode() or 0
         self._on_exit(code if code >= 0 else 128 - code)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """It has ended, and its output too."""
+        """The process and its output have ended."""
         self.close()
 
 
@@ -272,28 +272,28 @@ class LocalWorker:
     ended: bool = False
     exit_code: int | None = None
     away: str = ""
-    """Why it does not reach the store, by its last heartbeat."""
+    """Why it cannot reach the store, by its last heartbeat; empty: it can."""
     trains: bool = False
-    """Its processes run, by its last heartbeat."""
+    """Whether its processes run, by its last heartbeat."""
     _loss: tuple[WorkerLoss, float] | None = None
     _notice: tuple[Notice, float] | None = None
 
     def lose(self, cause: Cause, message: str) -> None:
-        """Remember why it is gone; the first reason stands."""
+        """Record why it was lost; the first reason counts."""
         if self._loss is None:
             self._loss = (WorkerLoss(cause=cause, message=message), time.monotonic())
 
     @property
     def stays(self) -> bool:
-        """It is there to stay, as far as is known."""
+        """Whether it has not ended, was not lost, and got no notice."""
         return not self.ended and self._loss is None and self._notice is None
 
     def announce(self, notice: Notice) -> None:
-        """Remember that it was told to leave."""
+        """Record that it got a notice."""
         self._notice = (notice, time.monotonic())
 
     def fact(self, contact: AgentContact) -> WorkerFact:
-        """What the core may know of it."""
+        """The worker's facts for the core."""
         now = time.monotonic()
         return WorkerFact(
             name=self.name,

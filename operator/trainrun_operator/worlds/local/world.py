@@ -1,7 +1,7 @@
 """The local world: one run's workers as processes of this machine, its status in a file.
 
-Layer: worlds/local. Belongs to one `trainrun run`; the driver lock makes sure that there is only
-one per run. Whatever processes an earlier one has left behind are ended before anything starts.
+Layer: worlds/local. Belongs to one `trainrun run`; the driver lock ensures that there is only one
+per run. Leftover processes of an earlier one are killed before anything starts.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from trainrun_operator.worlds.local.worker import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTemplate:
-    """What every agent of the run is started with, whatever its slot."""
+    """What all agents of the run are started with."""
 
     agent: AgentConfig
-    """slot, worker, folders, grace and what concerns faults are filled in for each worker."""
+    """slot, worker, folders, grace and faults are filled in for each worker."""
     gpus: tuple[tuple[int, ...], ...]
-    """For each slot its GPUs."""
+    """Indices of the GPUs of each slot."""
     environ: Mapping[str, str]
     """Environment of the agents."""
 
@@ -67,16 +67,16 @@ class LocalWorld:
     output: Callable[[str, str], None]
     """Called with (worker, line)."""
     problems: Callable[[], tuple[Problem, ...]] = tuple
-    """Those of `trainrun run` itself."""
+    """Problems of `trainrun run` itself."""
     on_deposed: Callable[[], None] = lambda: None
-    """Called when another process has written the status, since only one leads."""
+    """Called when another process has written the status, which means that it leads now."""
 
     def __post_init__(self) -> None:
         self._deposed = False
         self._unwritable = ""
-        """Why the status could not be written last."""
+        """Why the last write of the status failed; empty: it did not."""
         self._file = StatusFile(self.place.status)
-        # Each worker is a node of its own: there is no other one to prefer.
+        # Each worker is its own node, so there are no nodes to avoid.
         self.config = replace(self.config, max_avoided_nodes=0)
         self._workers: dict[str, LocalWorker] = {}
         self._timers: list[asyncio.TimerHandle] = []
@@ -85,7 +85,7 @@ class LocalWorld:
     # -------------------------------------------------------------------- the World protocol
 
     async def observe(self, agents: Agents) -> Seen:
-        """Gather the facts of one pass; everything is in memory, for we hold the lock."""
+        """Gather the facts of one pass; all are in memory, since we hold the lock."""
         observation = Observation(
             now=datetime.now(UTC),
             generation=self.stored.generation,
@@ -99,11 +99,11 @@ class LocalWorld:
         return Seen(observation=observation, config=self.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
-        """Write the status file; blocks for the milliseconds that an fsync takes."""
+        """Write the status file; blocks for an fsync (milliseconds)."""
         try:
             self.stored = self._file.replace(replace(self.stored, status=status))
         except StatusConflict:
-            # What the other one wrote stays unknown here, so that nothing is written over it.
+            # The other process's status is not read here, so that nothing is written over it.
             self._deposed = True
             self.on_deposed()
             raise
@@ -120,25 +120,25 @@ class LocalWorld:
             case DeleteWorker():
                 self._delete(action.name)
             case DeleteRun():
-                pass  # nobody's object: the run's last status stays readable
+                pass  # there is no object to delete; the last status stays readable
 
     # --------------------------------------------------------------- for `trainrun run` alone
 
     @property
     def status(self) -> TrainRunStatus:
-        """As written last."""
+        """The last written status."""
         return self.stored.status
 
     @property
     def storage_trouble(self) -> str:
-        """Why nothing can be saved now; empty where it can, as far as is known."""
+        """Why nothing can be saved now; empty while no problem is known."""
         reasons = (worker.away for worker in self._workers.values() if not worker.ended)
         return self._unwritable or next(filter(None, reasons), "")
 
     def take_over(self) -> int:
-        """End what an earlier leader has left; returns the number of processes ended.
+        """Kill leftover processes of an earlier leader; returns how many there were.
 
-        Workers of a start record that it was running are reported as interrupted.
+        Workers of the attempt that it was running are reported as interrupted.
         """
         ended = kill_all(self.place.nodes)
         status = self.stored.status
@@ -148,7 +148,7 @@ class LocalWorld:
         for slot, creation in enumerate(record.roster):
             worker = self._worker(slot, creation, record.template_hash)
             worker.ended = True
-            if status.ending is None:  # else the attempt had ended already, for its own reason
+            if status.ending is None:  # otherwise the attempt had already ended for another reason
                 worker.lose(
                     Cause.INTERRUPTED,
                     f"the process that ran `trainrun run` ended; {done_again(status)}",
@@ -157,17 +157,16 @@ class LocalWorld:
         return ended
 
     def suspend(self, *, save: bool = True) -> None:
-        """Behave as if spec.suspend were true: save, stop, leave; without `save` no process is
-        asked to save."""
+        """Behave as if spec.suspend were true: save, stop, exit; without `save` skip the saving."""
         config = replace(self.config, suspend=True)
         self.config = config if save else replace(config, on_notice="Stop")
         self.wake()
 
     def heartbeat(self, state: AgentState) -> None:
-        """Let the faults strike whose moment has come."""
+        """Record the worker's state, and let faults strike that are due."""
         worker = self._workers.get(state.worker)
         if worker is None:
-            return  # deleted since it was last observed
+            return  # deleted meanwhile
         away = (problem.message for problem in state.problems if problem.type == STORE_AWAY)
         worker.away, worker.trains = next(away, ""), state.phase == "Running"
         for planned, delay in self.faults.reached(state):
@@ -178,8 +177,7 @@ class LocalWorld:
                 self._strike(planned)
 
     def close(self) -> None:
-        """SIGKILL whatever still runs; nothing of ours outlives this, and nothing of another
-        process that leads the run by now is hit."""
+        """SIGKILL all remaining processes of the run, unless another process leads it by now."""
         for timer in self._timers:
             timer.cancel()
         if not self._deposed:
@@ -188,7 +186,7 @@ class LocalWorld:
             agent.close()
 
     def tidy_up(self) -> None:
-        """The run is over: keep the workers' output, forget staged files and downloads."""
+        """After the run is over: keep the workers' output, remove staged files and downloads."""
         for folder in self.place.nodes.glob("*/"):
             _clear(folder)
         shutil.rmtree(self.place.cache, ignore_errors=True)
@@ -238,7 +236,7 @@ class LocalWorld:
     def _ended(self, worker: LocalWorker, code: int) -> None:
         worker.ended = True
         worker.exit_code = code
-        # Its processes die with it, but grandchildren in sessions of their own need not.
+        # Its processes die with it, but grandchildren in their own sessions may not.
         kill_all(worker.folder)
         self.wake()
 
@@ -254,11 +252,11 @@ class LocalWorld:
     # ------------------------------------------------------------------------------- faults
 
     def _strike(self, planned: PlannedFault) -> None:
-        """Hit the worker of the fault's rank, if it trains and the fault is still to strike."""
+        """Hit the worker of the fault's rank, if it trains and the fault has not struck."""
         hit = (w for w in self._workers.values() if w.slot == planned.slot and w.stays)
         worker = next((w for w in hit if w.trains), None)
         if worker is None or worker.agent is None:
-            return  # the next heartbeat that shows the step finds another one
+            return  # try again with the next heartbeat that reports the step
         fault = planned.fault
         match fault.kind:
             case "kill" | "hang":
@@ -278,7 +276,7 @@ class LocalWorld:
         self.wake()
 
     def _preempt(self, worker: LocalWorker, agent: AgentProcess, grace: float) -> None:
-        reason = f"preempted by --fault, {grace:.0f} s to leave"
+        reason = f"preempted by --fault, {grace:.0f} s until its end"
         worker.announce(Notice(reason=reason, remaining=grace))
         agent.notify()
         loop = asyncio.get_running_loop()
@@ -291,19 +289,21 @@ class LocalWorld:
 
 
 def done_again(status: TrainRunStatus) -> str:
-    """What it costs, as far as the status knows: the store may have a newer commit."""
+    """Which steps or tasks are repeated, according to the status: the store may have a newer
+    commit."""
     record, reached = status.start_record, status.progress.step
     point = record.resume_point if record is not None else None
     saved = [checkpoint.step for checkpoint in (status.checkpoint, point) if checkpoint is not None]
-    since = f"steps after {max(saved)}, the newest one known" if saved else "steps, none known"
     if status.runs_tasks:
-        return "tasks that had not ended are run again"
-    newest = "" if reached is None else f" (step {reached} was the last one heard of)"
-    return f"{since} to be committed, are done again{newest}"
+        return "tasks that had not ended run again"
+    newest = "" if reached is None else f" (last reported step: {reached})"
+    if not saved:
+        return f"all steps are repeated, since no commit is known{newest}"
+    return f"steps after {max(saved)}, the newest known commit, are repeated{newest}"
 
 
 def _clear(folder: Path, *, keep: tuple[str, ...] = (OUTPUT_FILE,)) -> None:
-    """Remove what a worker's folder holds, but for what is to be kept."""
+    """Remove the content of a worker's folder, except the names in `keep`."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
