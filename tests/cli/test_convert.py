@@ -127,11 +127,11 @@ def test_a_trainjobs_trainer_is_the_container_that_trains() -> None:
     }
     assert spec["suspend"] is True
     assert spec["failurePolicy"] == {"maxFailures": 3}
-    assert "note: failurePolicy.maxFailures: 3 was written; nothing said how" in result.stderr
-    assert "note: spec.runtimeRef: what the runtime torch-distributed gives its pods" in (
+    assert "note: failurePolicy.maxFailures: 3 is a default, because the job does" in result.stderr
+    assert "note: spec.runtimeRef: this file lacks what the runtime torch-distributed adds" in (
         result.stderr
     )
-    assert "note: spec.initializer.dataset.storageUri: not carried over: write an init" in (
+    assert "note: spec.initializer.dataset.storageUri was left out: write an init" in (
         result.stderr
     )
 
@@ -158,7 +158,8 @@ def test_all_pods_of_a_jobset_are_one_gang() -> None:
         "write affinity" in result.stderr
     )
     assert "note: spec.failurePolicy.rules was left out: TrainRun restarts" in result.stderr
-    assert "note: spec.replicatedJobs[0].template.spec.backoffLimit: TrainRun" in result.stderr
+    left = "note: spec.replicatedJobs[0].template.spec.backoffLimit was left out: TrainRun"
+    assert left in result.stderr
 
 
 def test_jobs_of_a_jobset_that_differ_are_no_gang(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_launcher_that_a_shell_may_start_is_named(tmp_path: Path) -> None:
                                             script))  # fmt: skip
     result = converted(path)
     assert result.exit_code == 1
-    assert "to be changed: the container's shell starts torchrun, once per process" in (
+    assert "to be changed: the container's shell starts torchrun once per process" in (
         result.stderr
     )
 

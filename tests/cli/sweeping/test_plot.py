@@ -210,7 +210,7 @@ def test_many_trials_make_a_page_of_bounded_size_that_says_what_it_leaves_out(
     assert {"Trial0", "Trial399"} < {it["name"] for it in found[CURVES]}, "the best one is there"
     notes = sections(html)
     assert "Shows 100 trials of 400, evenly chosen by their numbers" in notes[CURVES]
-    assert "300 trials of 400 are drawn" in notes[PARALLEL]
+    assert "Shows 300 trials of 400" in notes[PARALLEL]
 
 
 def test_contours_are_of_the_most_important_parameters(sweeps: Sweeps) -> None:

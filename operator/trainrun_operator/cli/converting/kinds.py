@@ -168,7 +168,7 @@ def of_jobset(fields: Fields, notes: list[str]) -> Gang:
         of_job.take("name")
         for path in of_job.left():
             why = reason(path.removeprefix("template."), SETTLED_OF_A_JOB)
-            notes.append(f"spec.replicatedJobs[{number}].{path}: {why}")
+            notes.append(f"spec.replicatedJobs[{number}].{path} was left out: {why}")
     if not templates:
         raise InvalidSpec("spec.replicatedJobs is empty")
     if any(template != templates[0] for template in templates):
