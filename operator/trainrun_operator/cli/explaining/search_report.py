@@ -38,11 +38,11 @@ from trainrun_operator.cli.sweeping.trial_text import (
     STATES,
     cost,
     first_line,
-    led,
     number,
     parameters,
     restarts,
     searched,
+    status_or_not_led,
     trial_row,
     value_at,
 )
@@ -227,7 +227,7 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
     where = f"{counted(life.view.asked, 'trial')} with parameters, {life.view.count('Open')} open"
     version = life.sweep.version
     if version is not None:
-        said = led(version.status)
+        said = status_or_not_led(version.status)
         return f"Sweep {version.where} is {said.phase} ({said.reason}): {said.message}; {where}."
     if life.leader is not None:
         return f"Sweep {name} goes on, led by process {life.leader} of this machine: {where}."

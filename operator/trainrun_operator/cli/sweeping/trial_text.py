@@ -148,7 +148,7 @@ def restarts(view: SweepView) -> int:
     return sum(trial.restarts for trial in view.trials.values())
 
 
-def led(status: TrainSweepStatus) -> TrainSweepStatus:
+def status_or_not_led(status: TrainSweepStatus) -> TrainSweepStatus:
     """The status of an object in a cluster; reason NotLed if no operator has written one."""
     if status.reason:
         return status

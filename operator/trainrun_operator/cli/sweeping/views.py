@@ -35,10 +35,10 @@ from trainrun_operator.cli.sweeping.trial_text import (
     cells,
     facts,
     heads,
-    led,
     outcome,
     outcome_in_status,
     parameters,
+    status_or_not_led,
     trial_row,
     trial_rows,
     value_at,
@@ -197,7 +197,7 @@ def _status_json(standing: _Standing) -> dict[str, object]:
 
 
 def _lines(standing: _Standing) -> Iterator[str]:
-    status, version = led(standing.status), standing.found.version
+    status, version = status_or_not_led(standing.status), standing.found.version
     name = standing.found.folder.uri.rpartition("/")[2] if version is None else version.where
     yield from facts(name, status, standing.objective)
     if status.running:

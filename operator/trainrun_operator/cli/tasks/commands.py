@@ -28,10 +28,10 @@ from trainrun_operator.cli.tasks import views
 from trainrun_operator.cli.tasks.program import (
     OpenedProgram,
     UnknownTasks,
+    call_text,
     find_program,
     find_task,
     objects,
-    shown,
     stale_tasks,
 )
 from trainrun_operator.cli.tasks.views import SHORT, row
@@ -84,7 +84,7 @@ def _write(program: OpenedProgram, key: str) -> list[Entry]:
         if key and (chosen[0].given or not chosen[0].settled):
             given = "it is a value of put(), not a task"
             why = given if chosen[0].given else f"it is {history.state(chosen[0])}"
-            raise UnknownTasks(f"{shown(chosen[0])} ({key}) cannot run again: {why}")
+            raise UnknownTasks(f"{call_text(chosen[0])} ({key}) cannot run again: {why}")
         again = {task.key for task in chosen}
         for task in history.calls:  # parents come before their children
             if task.key not in again and again.intersection(task.parents):

@@ -87,7 +87,7 @@ class TaskHistory:
         return "cancelled" if task.cancelled else "done" if task.done else "waiting"
 
 
-def shown(task: Entry) -> str:
+def call_text(task: Entry) -> str:
     """`tokenize('s3://a/0001')`."""
     return "put()" if task.given else task.arguments or task.function
 
@@ -162,7 +162,9 @@ def find_task(history: TaskHistory, key: str) -> Entry:
         return found[0]
     if not found:
         raise UnknownTasks(f"no task in the log has a key that begins with {key}")
-    named = ", ".join(f"{task.key[: len(key) + 8]} ({shown(task)})" for task in found[:MOST_NAMED])
+    named = ", ".join(
+        f"{task.key[: len(key) + 8]} ({call_text(task)})" for task in found[:MOST_NAMED]
+    )
     raise UnknownTasks(f"{len(found)} tasks have a key that begins with {key}: {named}")
 
 

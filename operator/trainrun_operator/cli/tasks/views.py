@@ -20,7 +20,7 @@ from trainrun_operator.cli import formatting
 from trainrun_operator.cli.report import terminal
 from trainrun_operator.cli.report.model import Document, Preformatted, Section, TextLine
 from trainrun_operator.cli.report.terminal import WIDTH, wrapped
-from trainrun_operator.cli.tasks.program import OpenedProgram, TaskHistory, objects, shown
+from trainrun_operator.cli.tasks.program import OpenedProgram, TaskHistory, call_text, objects
 
 SHORT = 12
 """Characters of a key that are shown."""
@@ -91,7 +91,7 @@ def in_story(history: TaskHistory) -> Section:
     """A section for `trainrun explain`: counts, failed tasks, rebuilt tasks and why."""
     again = [record for _, record in history.records if record.kind == "Rebuild"]
     entries = history.replayed.entries
-    named = ((shown(entries[record.key]), record.why) for record in again[-MOST_FAILED:])
+    named = ((call_text(entries[record.key]), record.why) for record in again[-MOST_FAILED:])
     rebuilt = [TextLine(f"{name} was rebuilt: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
         earlier = f"and {len(again) - MOST_FAILED} earlier ones"
@@ -113,7 +113,7 @@ def row(task: Entry, text: str) -> str:
     """One line of the terminal: the task's short key, its call, and `text`."""
     head = f"    {task.key[:SHORT]:<{SHORT}}  "
     room = max(WIDTH, shutil.get_terminal_size().columns - 1) - len(head) - len(text) - 2
-    name = formatting.printable(shown(task))
+    name = formatting.printable(call_text(task))
     if len(name) > room:  # calls mostly differ at their ends
         half = (room - 3) // 2
         name = f"{name[: room - 3 - half]}...{name[-half:]}"
@@ -138,7 +138,7 @@ def task_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
     return {
         "key": task.key,
         "function": task.function,
-        "call": shown(task),
+        "call": call_text(task),
         "state": history.state(task),
         "tries": task.number,
         "retries": task.retries,
@@ -171,7 +171,7 @@ LARGE = ("key", "outputs", "output", "error")
 def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
     """One task's history for a terminal of 80 columns."""
     history = program.history
-    yield click.style(formatting.printable(shown(task)), bold=True)
+    yield click.style(formatting.printable(call_text(task)), bold=True)
     yield f"  key    {task.key}"
     yield f"  state  {history.state(task)}"
     parents = [history.replayed.entries.get(key, Entry(key)) for key in task.parents]

@@ -24,7 +24,7 @@ from typing import TextIO
 
 from trainrun.checkpoint.ownership import LEASE
 from trainrun.errors import TrainRunError
-from trainrun_operator.worlds.local.worker import has_any, stat_of
+from trainrun_operator.worlds.local.worker import has_processes, stat_of
 
 BEAT = 2.0
 """Seconds between two beats of the holder."""
@@ -179,7 +179,9 @@ class _Alive(Exception):
 def _was_led(path: Path, nodes: Path | None) -> bool:
     """Whether an earlier leader has left files or processes."""
     folder = path.parent
-    return (folder.is_dir() and any(folder.iterdir())) or (nodes is not None and has_any(nodes))
+    return (folder.is_dir() and any(folder.iterdir())) or (
+        nodes is not None and has_processes(nodes)
+    )
 
 
 def _watch(path: Path, before: Leader | None, *, seconds: float) -> None:

@@ -54,7 +54,7 @@ def kill_all(folder: Path) -> int:
     return len(killed)
 
 
-def has_any(folder: Path) -> bool:
+def has_processes(folder: Path) -> bool:
     """Whether a process of the worker folder, or of the folders below, is running."""
     return any(True for _ in _processes(folder))
 
