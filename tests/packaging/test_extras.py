@@ -74,8 +74,8 @@ def test_the_worker_side_needs_boto3_alone(wheel: Path, tmp_path: Path) -> None:
     command = subprocess.run([python.parent / "trainrun", "--help"], capture_output=True, text=True)
     assert command.returncode == 2
     assert command.stderr == (
-        "error: the `trainrun` command needs click, which is not installed; install the extra with "
-        "all that it needs: pip install 'trainrun[operator]'\n"
+        "error: the `trainrun` command needs click, which is not installed; install it with "
+        "all other requirements: pip install 'trainrun[operator]'\n"
     )
 
 

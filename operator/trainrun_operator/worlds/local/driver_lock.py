@@ -85,7 +85,7 @@ class DriverLock:
         self._file = file
         self._me = Leader.this()
         self.before = before
-        """The last holder if it died without releasing the lock; None: it was released."""
+        """The last holder if it died without releasing the lock; None: there is none."""
         self._released = threading.Event()
         _write(file, self._me)
         os.fsync(file.fileno())  # for other machines; beats need no fsync
