@@ -47,7 +47,7 @@ def test_a_file_is_its_users_who_is_told_what_to_write(
         assert told_so.output.count("\n") == 1
         said = f"error: {file}: this command does not edit files. Write {fields}"
         assert told_so.output.startswith(said)
-        assert told_so.output.endswith("a sweep that runs takes that up within two seconds\n")
+        assert told_so.output.endswith("a running sweep applies that within two seconds\n")
     assert file.read_bytes() == before
 
 
@@ -67,7 +67,7 @@ def test_a_folder_cannot_be_told_what_to_do(file: Path, sweeps: Sweeps) -> None:
         refused = ask("pause", where, 1)
         assert refused.exit_code == 2
         assert refused.output.count("\n") == 1
-        assert "what it is to do stands in its YAML file, or in the TrainSweep" in refused.output
+        assert "name its YAML file or its TrainSweep in the cluster" in refused.output
 
 
 def test_the_status_tells_where_a_sweep_stands_as_its_log_says(file: Path, sweeps: Sweeps) -> None:

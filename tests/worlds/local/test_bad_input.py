@@ -85,7 +85,7 @@ def test_a_storage_folder_that_cannot_be_written(runs: LocalRuns) -> None:
     ended = runs.run("--storage", str(runs.folder / "file" / "below"))
     assert ended.code == 2
     folder = runs.folder / "file" / "below" / ".trainrun" / "tiny"
-    assert ended.err.endswith(f"Not a directory: {folder} must be writable\n")
+    assert ended.err.endswith(f"Not a directory: make {folder} writable\n")
 
 
 def test_a_storage_without_locks_is_told_so(

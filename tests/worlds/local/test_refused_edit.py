@@ -18,6 +18,6 @@ def test_other_replicas_of_a_paused_run_end_the_command_with_the_field(runs: Loc
     ended = runs.run()
     assert ended.code == 2
     assert "error: spec.workers.template: its command starts 3 processes" in ended.err
-    assert "take the edit of spec.workers back (replicas, command)" in ended.err
+    assert "undo the edit of spec.workers (replicas, command)" in ended.err
     runs.replicas, runs.env = 2, {"STEPS": "60"}
     assert runs.run().code == 0
