@@ -227,8 +227,8 @@ def _check(old: SweepPreparation, new: SweepPreparation) -> None:
         )
     if after.resume.token < before.resume.token:
         raise InvalidSpec(
-            f"{new.file}: spec.resume.token: {after.resume.token} is less than the old value "
-            f"{before.resume.token}; it can only grow"
+            f"{new.file}: spec.resume.token: {after.resume.token} is less than "
+            f"{before.resume.token}, the old value; it can only grow"
         )
     if old.gpus_per_trial != new.gpus_per_trial:
         # Trials of both kinds would share the GPUs, and some would not get enough.
