@@ -205,7 +205,7 @@ def _remark(status: TrainRunStatus, *, why: str) -> str:
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
         if why:
-            how = f"with the budgets already used, because {why}"
+            how = f"with the budgets already used, since {why}"
         return f"the run failed before ({failed.reason}); it continues{point} {how}"
     if status.attempt == 0:
         return ""
