@@ -172,7 +172,7 @@ def test_a_place_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_storage_cannot_be_followed(run: RunStore) -> None:
     result = call("-f", run.uri)
     assert result.exit_code == 2
-    assert "to follow a run give its YAML file, or its name in the cluster" in result.output
+    assert "to follow the run, give its YAML file or its name in the cluster" in result.output
 
 
 def test_here_the_files_of_workers_tell_what_is_not_stored(run: RunStore) -> None:
