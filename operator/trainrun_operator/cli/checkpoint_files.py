@@ -58,7 +58,7 @@ def get_checkpoint(
     try:
         _download(run, chosen.id, folder)
     except CheckpointDamaged as error:
-        _check_kept(run, chosen.id, error)
+        _check_not_deleted(run, chosen.id, error)
         raise
     size = formatting.size(chosen.size_bytes)
     click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
@@ -116,7 +116,7 @@ def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> Check
     return max(good or wanted, key=lambda info: info.id)
 
 
-def _check_kept(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamaged) -> None:
+def _check_not_deleted(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamaged) -> None:
     """Raises UnknownCheckpoint where what seems to be damaged was deleted while it was read."""
     left = {info.id for info in list_checkpoints(run) if info.state != "incomplete"}
     if checkpoint not in left:
@@ -126,7 +126,7 @@ def _check_kept(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamage
         ) from error
 
 
-def _said(file: CachedFile, _: Path) -> bool:
+def _report_large(file: CachedFile, _: Path) -> bool:
     """On a terminal, name a file that takes its time; nobody else has it than the store."""
     if file.size >= LARGE and sys.stderr.isatty():
         click.echo(f"reading {file.name}, {formatting.size(file.size)}", err=True)
@@ -142,7 +142,7 @@ def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".trainrun-", dir=folder.parent))
-        files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory(copy=_said)
+        files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory(copy=_report_large)
         files.rename(folder)
         stamp(folder, walk(folder), apart=True)
     except OSError as error:

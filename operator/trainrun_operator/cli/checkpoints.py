@@ -101,14 +101,14 @@ def _listings(
         if not listed and at.generation == 1 and not at.objects(""):
             raise nothing_of(source)
         found = tuple(_verified(at, listed) if verify else listed)
-        kept = {info.id for info in found}
+        existing = {info.id for info in found}
         yield Listing(
             at=at,
             generations=len(begun),
             own=at.generation == own,
             checkpoints=found,
             verified=verify,
-            deleted=tuple(info.id.name for info in listed if info.id not in kept),
+            deleted=tuple(info.id.name for info in listed if info.id not in existing),
             score=score,
         )
 

@@ -97,14 +97,14 @@ def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> None:
             f"trial, such as {found.folder.uri}/{TRIALS}/00000"
         )
     sweep = read_log(found)
-    life = search_life_of(sweep, go_on=_going_on(sweep, options))
+    life = search_life_of(sweep, resume_command=_resume_command(sweep, options))
     if options.html is None:
         show(search_report.report_of(life), as_json=options.to_json)
     else:
         write(search_report.report_of(life, pictures=True), options.html)
 
 
-def _going_on(sweep: ReadSweep, options: ExplainOptions) -> str:
+def _resume_command(sweep: ReadSweep, options: ExplainOptions) -> str:
     if sweep.version is not None:
         metadata = sweep.version.sweep.metadata
         edit = f"kubectl edit trainsweep {metadata.name} -n {metadata.namespace}"

@@ -146,8 +146,8 @@ def _tasks(values: Mapping[str, Any]) -> str:
     """`tasks: 120 of 300 done, 8 running, 2 failed, 5 retries`."""
     words = {"running": "running", "failed": "failed", "retried": "retries", "rebuilt": "rebuilt"}
     counts = ((values.get(f"tasks_{name}", 0), word) for name, word in words.items())
-    told = [f"tasks: {values.get('tasks_done', 0)} of {values.get('tasks_total', 0)} done"]
-    return ", ".join([*told, *(f"{count} {word}" for count, word in counts if count)])
+    parts = [f"tasks: {values.get('tasks_done', 0)} of {values.get('tasks_total', 0)} done"]
+    return ", ".join([*parts, *(f"{count} {word}" for count, word in counts if count)])
 
 
 def _number(value: object) -> str:

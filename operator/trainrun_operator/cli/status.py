@@ -30,7 +30,7 @@ from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.attempt_progress import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
-UNSEEN = (
+NOT_OBSERVED = (
     "no operator has looked at it yet: see whether one runs, and whether it watches this namespace "
     "(the chart's value watchNamespaces)"
 )
@@ -60,7 +60,7 @@ HEADS = ("attempt", "cause", "who", "charged", "detect", "restart", "first step"
 """Of the table of incidents. Seconds: from the loss until we knew, from then until the next
 attempt was started, and until it reported its first step. Lost: steps done again."""
 
-SHOWN = 0.01
+LEAST_SHARE = 0.01
 """Part of a recovery from which a stage of it is shown."""
 
 
@@ -74,7 +74,7 @@ def report_of(
     if led:
         headline, tone = f"Run {name}: {status.phase}, led by {led_by}", "plain"
     if status.observed_generation < 0:
-        headline, tone = f"Run {name}: {UNSEEN}", "note"
+        headline, tone = f"Run {name}: {NOT_OBSERVED}", "note"
     further = f"continue with: {continue_with}" if continue_with else ""
     lines = (
         formatting.restarting(status, now=datetime.now(UTC)),
@@ -86,12 +86,12 @@ def report_of(
         name=f"Run {name}",
         headline=headline,
         tone=tone,
-        lead=tuple(_culprit(status)),
+        lead=tuple(_last_lines(status)),
         facts=tuple(_facts(status)),
         remarks=tuple(
-            f"{it.type}: {it.message}"
-            for it in status.conditions
-            if it.type not in LASTING and it.status == "True"
+            f"{condition.type}: {condition.message}"
+            for condition in status.conditions
+            if condition.type not in LASTING and condition.status == "True"
         ),
         sections=(_incidents(status),) if status.incidents else (),
         ending=tuple(filter(None, lines)),
@@ -149,7 +149,7 @@ def _after(status: TrainRunStatus) -> str:
     return f" after {formatting.seconds(took)}"
 
 
-def _culprit(status: TrainRunStatus) -> Iterator[Preformatted]:
+def _last_lines(status: TrainRunStatus) -> Iterator[Preformatted]:
     """The last lines, where a run has failed of its last incident, as the headline says."""
     last = status.incidents[-1] if status.incidents else None
     if last is not None and last.last_lines and last.message in _verdict(status):
@@ -164,7 +164,7 @@ def _verdict(status: TrainRunStatus) -> str:
 
 
 def _incidents(status: TrainRunStatus) -> Section:
-    rows = tuple(_row(incident, told=_verdict(status)) for incident in status.incidents)
+    rows = tuple(_row(incident, verdict=_verdict(status)) for incident in status.incidents)
     recovery = map(TextLine, _recovery(status.incidents[-1]))
     return Section(title="Incidents", blocks=(Table(heads=HEADS, rows=rows), *recovery))
 
@@ -174,14 +174,14 @@ def _recovery(incident: Incident) -> Iterator[str]:
     if incident.recovery_seconds is None or not incident.stages:
         return
     whole = sum(incident.stages.values())
-    shown = {name: part for name, part in incident.stages.items() if part >= SHOWN * whole}
+    notable = {name: part for name, part in incident.stages.items() if part >= LEAST_SHARE * whole}
     warm = f", {incident.warm} warm" if incident.warm else ""
-    yield f"last recovery {formatting.seconds(whole)}{warm}: {formatting.stages(shown)}"
+    yield f"last recovery {formatting.seconds(whole)}{warm}: {formatting.stages(notable)}"
     if incident.cold:
         yield f"a cold start: {incident.cold}"
 
 
-def _row(incident: Incident, *, told: str) -> TableRow:
+def _row(incident: Incident, *, verdict: str) -> TableRow:
     resumed = incident.resumed_from
     cells = (
         str(incident.attempt),
@@ -194,4 +194,4 @@ def _row(incident: Incident, *, told: str) -> TableRow:
         "-" if resumed is None else f"step {resumed.step}",
         "-" if incident.lost_steps is None else str(incident.lost_steps),
     )
-    return TableRow(cells=cells, below=() if incident.message in told else (incident.message,))
+    return TableRow(cells=cells, below=() if incident.message in verdict else (incident.message,))

@@ -35,7 +35,7 @@ CONTROL = DrillRun(
     committed=(10, 20, 30),
     savers=(0,),
     reported={1: {0: 31, 1: 31}},
-    listened=False,
+    has_heartbeats=False,
 )
 UNTIL = 31
 

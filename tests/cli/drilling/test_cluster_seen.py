@@ -1,4 +1,4 @@
-"""What is known of a run in a cluster that nobody has listened to."""
+"""What is known of a run in a cluster, where a drill receives no heartbeats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seen(folder: Path, *chapters: Chapter) -> DrillRun:
             "status": json_object(status),
         },
     )
-    sight = StatusPoller(until=30, fault=None, reached_it=True, committed={10})
+    sight = StatusPoller(until=30, fault=None, goal_reached=True, committed={10})
     return course_of(run_version(raw), sight, seconds=20)
 
 
@@ -52,7 +52,7 @@ def test_its_story_tells_how_far_attempts_came_and_which_of_them_opened_a_checkp
     tmp_path: Path,
 ) -> None:
     course = seen(tmp_path, FIRST, SECOND)
-    assert (course.ending, course.world_size, course.listened) == ("Stopped", 2, False)
+    assert (course.ending, course.world_size, course.has_heartbeats) == ("Stopped", 2, False)
     assert course.reported == {1: {0: 25, 1: 25}}
     assert course.opened == {2}
     assert course.committed == (10,)

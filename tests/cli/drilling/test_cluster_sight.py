@@ -54,7 +54,7 @@ def test_after_its_fault_a_run_has_to_get_there_in_another_attempt() -> None:
     assert sight.due(status(45)) == "Nothing"
     assert sight.due(silent(40, attempt=2)) == "Nothing", "it resumes from there, and did nothing"
     assert sight.due(status(40, attempt=2)) == "Stop"
-    assert sight.reached_it
+    assert sight.goal_reached
     assert sight.due(status(41, attempt=2)) == "Nothing", "it was told once"
 
 

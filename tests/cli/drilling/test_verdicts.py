@@ -112,10 +112,10 @@ def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
 
 
 def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_the_reason() -> None:
-    (finding,) = verdict(replace(struck(), listened=False), NOTICE).findings
+    (finding,) = verdict(replace(struck(), has_heartbeats=False), NOTICE).findings
     assert finding.kind == "NoticeSavedNothing"
     assert "should_save() was asked too late, or the save was not over in time" in finding.text
-    silent = replace(struck(), listened=False, asked=frozenset())
+    silent = replace(struck(), has_heartbeats=False, asked=frozenset())
     (finding,) = verdict(silent, NOTICE).findings
     assert finding.kind == "ShouldSaveNeverAsked"
 
@@ -501,19 +501,19 @@ def test_how_long_a_notice_takes_to_be_saved_is_measured_from_the_strike() -> No
         on_strike=lambda: struck_by.append(1),
         clock=lambda: now[0],
     )
-    watcher.hear(heartbeat(0, 5))
+    watcher.observe(heartbeat(0, 5))
     now[0] = 101.0
-    watcher.hear(heartbeat(0, 5, save=SaveVote(calls=6, committed=7)))
+    watcher.observe(heartbeat(0, 5, save=SaveVote(calls=6, committed=7)))
     now[0] = 103.0
     staged = StagedStep(step=6, ranks=(0,), after_save=True)
-    watcher.hear(heartbeat(0, 6, save=SaveVote(calls=9, committed=7), staged=(staged,)))
+    watcher.observe(heartbeat(0, 6, save=SaveVote(calls=9, committed=7), staged=(staged,)))
     now[0] = 104.5
     commit = Committed(id=CheckpointId(attempt=1, step=6))
-    watcher.hear(heartbeat(0, 6, committed=commit, ask_gap=1.5))
+    watcher.observe(heartbeat(0, 6, committed=commit, ask_gap=1.5))
     assert struck_by == [1]
     assert watcher.noticed(5) == Noticed(agreed=1.0, reported=3.0, committed=4.5, calls=2)
     assert watcher.ask_gap == 1.5
-    watcher.hear(heartbeat(1, 6, save=SaveVote(calls=7, committed=7)))
+    watcher.observe(heartbeat(1, 6, save=SaveVote(calls=7, committed=7)))
     assert watcher.noticed(5).calls == 0, "while one worker saves, the other may go on asking"
 
 
@@ -536,11 +536,11 @@ def heartbeat(slot: int, step: int | None, **more: object) -> AgentState:
 def test_a_run_is_ended_once_the_lowest_rank_has_got_to_the_step() -> None:
     ended: list[int] = []
     watcher = Watcher(until=5, attempt=1, ready=lambda: True, enough=lambda: ended.append(1))
-    watcher.hear(heartbeat(0, 4))
-    watcher.hear(heartbeat(1, 6, save=SaveVote(calls=3)))
+    watcher.observe(heartbeat(0, 4))
+    watcher.observe(heartbeat(1, 6, save=SaveVote(calls=3)))
     assert ended == []
-    watcher.hear(heartbeat(0, 5, staged=(StagedStep(step=5, ranks=(0,)),)))
-    watcher.hear(heartbeat(0, 7))
+    watcher.observe(heartbeat(0, 5, staged=(StagedStep(step=5, ranks=(0,)),)))
+    watcher.observe(heartbeat(0, 7))
     assert ended == [1]
     assert (watcher.asked, watcher.parts) == ({1}, {5})
     assert dict(watcher.reported) == {1: {0: 7, 1: 6}}
@@ -568,7 +568,7 @@ def test_without_a_step_a_run_is_ended_once_there_is_room_for_all_faults(
         assert ended == []
         now[0] += seconds
         saves = {"committed": Committed(id=CheckpointId(attempt=1, step=step))}
-        watcher.hear(heartbeat(0, step, **({} if step in between else saves)))
+        watcher.observe(heartbeat(0, step, **({} if step in between else saves)))
         if ended:
             break
     assert (ended, step) == ([1], last)

@@ -29,7 +29,7 @@ class Watched:
         )
 
     def hears(self, slot: int, step: int, **fields: Any) -> None:
-        self.watcher.hear(an_agent(slot, phase="Running", attempt=1, steps=(step,), **fields))
+        self.watcher.observe(an_agent(slot, phase="Running", attempt=1, steps=(step,), **fields))
 
 
 def test_the_checkpoint_of_the_last_step_is_waited_for_since_it_is_compared() -> None:

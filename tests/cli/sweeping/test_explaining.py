@@ -17,7 +17,7 @@ from tests.support.sweeps import asked, reported, told
 from trainrun.sweep.records import Ask, End, Record, SweepSession
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.explaining.search_life import MOST_READ
-from trainrun_operator.cli.explaining.search_report import MOST_TOLD
+from trainrun_operator.cli.explaining.search_report import MOST_SHOWN
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import place_of
 
@@ -206,7 +206,7 @@ def test_of_many_trials_with_trouble_the_newest_are_read_and_the_others_counted(
         a_folder(sweeps.storage / "lr" / "trials", *a_life()[:2], name=f"{number:05}")
     found = story(file)
     assert f"{len(many)} trials errored, diverged or were restarted; the folders of the" in found
-    assert f"{len(many) - MOST_TOLD} more, older ones; all of them: trainrun sweep trials" in found
+    assert f"{len(many) - MOST_SHOWN} more, older ones; all of them: trainrun sweep trials" in found
     assert "trial 24 errored" in found
     assert "trial 14 errored" not in found
     rows = as_json(file)["told"]

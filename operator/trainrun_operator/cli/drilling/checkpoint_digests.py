@@ -59,11 +59,13 @@ def _content(file: IO[bytes], size: int) -> Iterator[tuple[str, bytes]]:
 
 def _of_zip(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(file) as archive:
-        members = [it for it in archive.infolist() if not it.is_dir()]
-        if min(it.header_offset for it in members):
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if min(member.header_offset for member in members):
             raise ValueError("several archives, of which only the last one would be seen")
-        pickled = next((it for it in members if it.filename.endswith("/data.pkl")), None)
-        if pickled is not None and not any("/code/" in it.filename for it in members):
+        pickled = next(
+            (member for member in members if member.filename.endswith("/data.pkl")), None
+        )
+        if pickled is not None and not any("/code/" in member.filename for member in members):
             yield from entries(_single(list(read_torch(file, archive, pickled))))
             return
         for member in members:
@@ -85,11 +87,11 @@ def _of_safetensors(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     length = int.from_bytes(file.read(8), "little")
     head = json.loads(file.read(length))
     yield from entries(head.pop("__metadata__", {}), "__metadata__")
-    for name, told in head.items():
-        begins, ends = told["data_offsets"]
+    for name, tensor in head.items():
+        begins, ends = tensor["data_offsets"]
         file.seek(8 + length + begins)
         elements = zlib.crc32(file.read(ends - begins))
-        yield name, f"{told['dtype']} {told['shape']} {elements}".encode()
+        yield name, f"{tensor['dtype']} {tensor['shape']} {elements}".encode()
 
 
 def _of_npy(file: IO[bytes], size: int) -> Iterator[tuple[str, bytes]]:
@@ -98,9 +100,9 @@ def _of_npy(file: IO[bytes], size: int) -> Iterator[tuple[str, bytes]]:
     head = ast.literal_eval(file.read(length).decode("latin-1").strip())
     if "O" in str(head["descr"]):
         return entries(_single(list(read_pickles(file, size=size))))
-    told = blake2b(repr(sorted(head.items())).encode(), digest_size=16)
-    told.update(file.read())
-    return iter([("", told.digest())])
+    digest = blake2b(repr(sorted(head.items())).encode(), digest_size=16)
+    digest.update(file.read())
+    return iter([("", digest.digest())])
 
 
 def _of_json(text: str) -> object:
@@ -161,20 +163,20 @@ class Digests:
     """Of the values of one file."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, bytes]] = {}
+        self._cached: dict[int, tuple[object, bytes]] = {}
         """By id, with the object, so that no other one gets its id. Empty digest: begun."""
 
     def of(self, value: object) -> bytes:
         """The digest of a value with all that is in it."""
         if value is None or isinstance(value, bool | str | int | float | complex):
             return blake2b(_plain(value), digest_size=16).digest()
-        known = self._known.get(id(value))
-        if known is None:
-            self._known[id(value)] = (value, b"")  # met again inside itself, it is a cycle
+        cached = self._cached.get(id(value))
+        if cached is None:
+            self._cached[id(value)] = (value, b"")  # met again inside itself, it is a cycle
             found = blake2b(b"".join(self._parts(value)), digest_size=16).digest()
-            self._known[id(value)] = (value, found)
+            self._cached[id(value)] = (value, found)
             return found
-        return known[1]
+        return cached[1]
 
     def _parts(self, value: object) -> Iterator[bytes]:
         match value:
@@ -209,11 +211,13 @@ def _inside(value: object, *, own: bool) -> list[tuple[str, object]] | None:
     match value:
         case dict():
             return [(f"{key!s:.60}", each) for key, each in value.items()]
-        case list() | tuple() if any(isinstance(it, list | tuple | dict | Inert) for it in value):
+        case list() | tuple() if any(
+            isinstance(part, list | tuple | dict | Inert) for part in value
+        ):
             return [(str(number), each) for number, each in enumerate(value)]
         case Inert() if own and _is_own(value):
             parts = (value.args, value.added, value.items)
             state = value.state if isinstance(value.state, dict) else {"state": value.state}
-            return [*(_inside(state, own=own) or []), *(("", it) for it in parts)]
+            return [*(_inside(state, own=own) or []), *(("", part) for part in parts)]
         case _:
             return None

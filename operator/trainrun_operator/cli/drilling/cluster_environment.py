@@ -141,7 +141,7 @@ class ClusterEnvironment(DrillEnvironment):
         faults = scenario.faults if scenario is not None else ()
         name = drill_name(self.run, len(self._made) + 1, self._token)
         self._made.append(name)
-        sight = StatusPoller(
+        poller = StatusPoller(
             until=goal.until, share=goal.share, fault=faults[0] if faults else None
         )
         try:
@@ -155,25 +155,25 @@ class ClusterEnvironment(DrillEnvironment):
                 )
                 own = cluster.own_run(document)
                 try:
-                    version = await self._hold(own, sight, goal.seconds)
+                    version = await self._hold(own, poller, goal.seconds)
                 finally:
                     await self._remove(own)
             took = time.monotonic() - begun
-            return await asyncio.to_thread(course_of, version, sight, seconds=took)
+            return await asyncio.to_thread(course_of, version, poller, seconds=took)
         finally:
             await asyncio.to_thread(self._empty, name)
 
-    async def _hold(self, own: OwnRun, sight: StatusPoller, seconds: float) -> RunVersion:
+    async def _hold(self, own: OwnRun, poller: StatusPoller, seconds: float) -> RunVersion:
         """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
         StoreError."""
         deadline = time.monotonic() + seconds
         version = await own.create()
         while time.monotonic() < deadline and not version.status.finished:
-            due = sight.due(version.status, await self._saved(own))
+            due = poller.due(version.status, await self._saved(own))
             if due == "Stop":
                 break
             if due == "Strike":
-                sight.struck = await _strike(own, sight, version)
+                poller.struck = await _strike(own, poller, version)
             await asyncio.sleep(LOOK)
             version = await own.read() or version
         if not version.status.finished:
@@ -245,42 +245,49 @@ ENDING = 30.0
 """Seconds beside the grace of its workers that a run may take to end once it is told to."""
 
 
-async def _strike(own: OwnRun, sight: StatusPoller, version: RunVersion) -> bool:
+async def _strike(own: OwnRun, poller: StatusPoller, version: RunVersion) -> bool:
     """Delete the worker; says whether it was there."""
-    fault = sight.fault
+    fault = poller.fault
     assert fault is not None
     slot = fault.rank // version.config.processes_per_worker
     return await own.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
 
 
-def course_of(version: RunVersion, sight: StatusPoller, *, seconds: float) -> DrillRun:
+def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> DrillRun:
     """All of it. Raises StoreError."""
     ranks = range(version.run.spec.workers.replicas * version.config.processes_per_worker)
-    ending, failure = ended(version.status, reached_it=sight.reached_it)
-    known = DrillRun(
+    ending, failure = ended(version.status, goal_reached=poller.goal_reached)
+    observed = DrillRun(
         ending=ending,
         world_size=len(ranks),
         seconds=seconds,
-        committed=tuple(sorted(sight.committed)),
-        listened=False,
-        struck=sight.struck,
+        committed=tuple(sorted(poller.committed)),
+        has_heartbeats=False,
+        struck=poller.struck,
         failure=failure,
     )
-    seen = with_stored(known, cluster_source(version))
-    attempts = frozenset(chapter.attempt for chapter in seen.chapters)
+    course = with_stored(observed, cluster_source(version))
+    attempts = frozenset(chapter.attempt for chapter in course.chapters)
     return replace(
-        seen,
+        course,
         # Of all ranks the status tells one step.
         reported={
             chapter.attempt: dict.fromkeys(ranks, chapter.reached)
-            for chapter in seen.chapters
+            for chapter in course.chapters
             if chapter.reached is not None
         },
         sought=attempts,
         # The end of one that never called should_save() was told to be without a save.
         asked=attempts
-        - {it.attempt for it in seen.chapters for note in it.notes if UNASKED in note.message},
-        opened=frozenset(it.attempt for it in seen.chapters if it.rendezvous_seconds),
+        - {
+            chapter.attempt
+            for chapter in course.chapters
+            for note in chapter.notes
+            if UNASKED in note.message
+        },
+        opened=frozenset(
+            chapter.attempt for chapter in course.chapters if chapter.rendezvous_seconds
+        ),
     )
 
 
@@ -290,7 +297,7 @@ OFFLINE = offline("file:///tmp/mlruns")
 """Trackers write within the pod."""
 LEFT_BEHIND = 120.0
 """Seconds after its time when the operator ends a run whose drill was killed and could not."""
-KEPT = "168h"
+MARK_KEPT = "168h"
 """For so long after that the run says that its folder is a drill's, which the next one removes."""
 
 
@@ -310,16 +317,16 @@ def drill_document(
     spec["storage"] |= {"runName": name, "onExisting": "Fail"}
     spec["failurePolicy"] = survives(faults)
     spec["activeDeadline"] = f"{math.ceil(seconds + LEFT_BEHIND)}s"
-    spec["ttlAfterFinished"] = KEPT
+    spec["ttlAfterFinished"] = MARK_KEPT
     spec["retainFailedWorkers"] = 0
     spec.pop("suspend", None)
     _take_offline(spec["workers"]["template"]["spec"])
-    kept = run.metadata
+    users = run.metadata
     metadata = {
         "name": name,
         "namespace": namespace,
-        "labels": {**kept.labels, LABEL: kept.name},
-        "annotations": {k: v for k, v in kept.annotations.items() if "kubectl" not in k},
+        "labels": {**users.labels, LABEL: users.name},
+        "annotations": {k: v for k, v in users.annotations.items() if "kubectl" not in k},
     }
     return {**TRAINRUN.head(), "metadata": metadata, "spec": spec}
 

@@ -177,7 +177,7 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
         if about_machine(name) and not _the_same(name, differences):
             skipped.append(name)
             continue
-        widest = max(differences, key=lambda it: it.size, default=None)
+        widest = max(differences, key=lambda difference: difference.size, default=None)
         if widest is None:
             continue
         if widest.size == 0:
@@ -185,7 +185,7 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
             continue
         if about_training(name) or of_state(name):
             largest.append(widest)
-        moved = _range(it.expected for it in differences)
+        moved = _range(difference.expected for difference in differences)
         if (about_training(name) or of_state(name)) and widest.size <= FAINT * moved:
             allowed[name] = SPREAD * moved
         else:
@@ -202,7 +202,10 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
 def shows_weights(control: Curve, within: Tolerance, *, after: int, until: int) -> bool:
     """Whether a run with new weights after this step would differ from an undisturbed one."""
     steps = sorted(step for step in control if after < step <= until)
-    unequal = any(about_training(it.metric) and it.metric in within.noisy for it in within.largest)
+    unequal = any(
+        about_training(difference.metric) and difference.metric in within.noisy
+        for difference in within.largest
+    )
     for name, allowed in within.allowed.items():
         if about_progress(name) or (unequal and not about_training(name)):
             continue
@@ -215,17 +218,21 @@ def shows_weights(control: Curve, within: Tolerance, *, after: int, until: int) 
 
 def _range(values: Iterable[Metric]) -> float:
     """How far a curve moves; 0 where it has no numbers."""
-    found = [it for it in values if not isinstance(it, str | bool) and math.isfinite(it)]
+    found = [
+        value for value in values if not isinstance(value, str | bool) and math.isfinite(value)
+    ]
     return max(found) - min(found) if found else 0.0
 
 
 def _the_same(name: str, differences: list[Difference]) -> bool:
     """Whether it is the training's, whatever its name. Memory may be the same in two undisturbed
     runs, and be another after a resume that is perfectly well."""
-    if about_memory(name) or any(it.size for it in differences):
+    if about_memory(name) or any(difference.size for difference in differences):
         return False
-    values = [it.expected for it in differences]  # from no clock, if they say so much alike
-    return any(isinstance(it, float) and round(it, DIGITS) != it for it in values)
+    values = [
+        difference.expected for difference in differences
+    ]  # from no clock, if they say so much alike
+    return any(isinstance(value, float) and round(value, DIGITS) != value for value in values)
 
 
 def deviations(
@@ -237,9 +244,9 @@ def deviations(
     found = []
     for name, allowed in within.allowed.items():
         compared = list(_differences(undisturbed, run, name, steps))
-        wrong = [it for it in compared if it.size > allowed]
+        wrong = [difference for difference in compared if difference.size > allowed]
         if wrong and (of_state(name) or not _of_process(undisturbed, run, name, steps)):
-            largest = max(wrong, key=lambda it: it.size)
+            largest = max(wrong, key=lambda difference: difference.size)
             found.append(
                 Deviation(
                     first=wrong[0],
@@ -320,14 +327,16 @@ def agreed(one: DrillRun, other: DrillRun) -> Contents:
     found: dict[int, Files] = {}
     for (attempt, step), files in one.contents.items():
         also = other.contents.get((attempt, step), {})
-        same = {name: it for name in files.keys() & also if (it := _same(files[name], also[name]))}
+        same = {
+            name: alike for name in files.keys() & also if (alike := _same(files[name], also[name]))
+        }
         if same:
             found[step] = same
     return found
 
 
 def _same(one: Content, other: Content) -> Content | None:
-    if one.told == other.told:
+    if one.fingerprint == other.fingerprint:
         return one
     if one.entries is None or other.entries is None:
         return None
@@ -344,21 +353,27 @@ def compare(course: DrillRun, contents: Contents) -> Compared:
         if attempt != course.last or step <= after or step not in contents:
             continue
         expected = contents[step]
-        readable = {name: it for name, it in expected.items() if _comparable(it, files.get(name))}
+        readable = {
+            name: content
+            for name, content in expected.items()
+            if _comparable(content, files.get(name))
+        }
         unclear |= expected.keys() - readable.keys()
         if not readable:
             continue
         steps.append(step)
-        wrong = [e for name, it in readable.items() for e in _wrong(name, it, files.get(name))]
+        wrong = [
+            e for name, content in readable.items() for e in _wrong(name, content, files.get(name))
+        ]
         if wrong:
-            names = {e for name, it in readable.items() for e in _named(name, it)}
+            names = {e for name, content in readable.items() for e in _named(name, content)}
             equal = tuple(sorted(names - set(wrong)))
             return Compared(steps=tuple(steps), step=step, wrong=tuple(sorted(wrong)), equal=equal)
     return Compared(steps=tuple(steps), unclear=tuple(sorted(unclear)))
 
 
 def _comparable(expected: Content, got: Content | None) -> bool:
-    if got is None or got.told == expected.told:
+    if got is None or got.fingerprint == expected.fingerprint:
         return True
     return expected.entries is not None and got.entries is not None
 
@@ -373,7 +388,7 @@ def _named(name: str, content: Content) -> dict[str, bytes | None]:
 def _wrong(name: str, expected: Content, got: Content | None) -> list[str]:
     if got is None:
         return [name]
-    if got.told == expected.told:
+    if got.fingerprint == expected.fingerprint:
         return []
     entries = _named(name, got)
     return [

@@ -96,49 +96,62 @@ def control_lines(within: Tolerance | None) -> Iterator[str]:
         if within.noisy:
             named = some(within.noisy, MOST_NAMED)
             yield f"not compared, since the two undisturbed runs differ in them: {named}"
-    for it in () if within.exact else within.largest[:MOST_NAMED]:
-        apart = f"by {it.size:.4g}" if math.isfinite(it.size) else "and is no number"
-        allowed = within.allowed.get(it.metric)
+    for difference in () if within.exact else within.largest[:MOST_NAMED]:
+        apart = (
+            f"by {difference.size:.4g}" if math.isfinite(difference.size) else "and is no number"
+        )
+        allowed = within.allowed.get(difference.metric)
         so = "It is not compared" if allowed is None else f"{allowed:.4g} is allowed"
         yield (
-            f"the script does not equal itself: {it.metric} of two undisturbed runs differs "
-            f"{apart} in step {it.step}. {so} after a resume"
+            f"the script does not equal itself: {difference.metric} of two undisturbed runs "
+            f"differs {apart} in step {difference.step}. {so} after a resume"
         )
     if within.skipped:
         named = some(within.skipped, MOST_NAMED)
         yield f"not compared, since they are named after time, speed or memory: {named}"
 
 
-def _row(it: Rehearsed) -> TableRow:
-    verdict, tone = OUTCOMES[it.outcome]
-    resumed = f"step {it.resumed_from}" if it.resumed_from is not None else "the start"
-    seen = (resumed, str(it.lost_steps)) if it.seconds else ("-", "-")
-    fault, back = FAULTS[it.scenario.name], in_words(it.recovery)
+def _row(rehearsed: Rehearsed) -> TableRow:
+    verdict, tone = OUTCOMES[rehearsed.outcome]
+    resumed = (
+        f"step {rehearsed.resumed_from}" if rehearsed.resumed_from is not None else "the start"
+    )
+    progress = (resumed, str(rehearsed.lost_steps)) if rehearsed.seconds else ("-", "-")
+    fault, back = FAULTS[rehearsed.scenario.name], in_words(rehearsed.recovery)
     return TableRow(
-        cells=(fault, verdict, *seen, CURVES[it.curves], back), below=tuple(_below(it)), tone=tone
+        cells=(fault, verdict, *progress, CURVES[rehearsed.curves], back),
+        below=tuple(_below(rehearsed)),
+        tone=tone,
     )
 
 
-def _below(it: Rehearsed) -> Iterator[str]:
+def _below(rehearsed: Rehearsed) -> Iterator[str]:
     """Why it was not rehearsed, the parts of the recovery, what a notice has saved."""
-    if it.why_not:
-        yield it.why_not
-    if it.stages:
-        late = it.detected is not None and it.detected >= LONG
-        found = f"found after {in_words(it.detected)}, " if late else ""
-        yield f"{found}{stages(it.stages)}"
-    if it.committed is not None:
-        (fault,) = it.scenario.faults
-        yield f"committed {in_words(it.committed)} after the notice, of {in_words(fault.grace)}"
+    if rehearsed.why_not:
+        yield rehearsed.why_not
+    if rehearsed.stages:
+        late = rehearsed.detected is not None and rehearsed.detected >= LONG
+        found = f"found after {in_words(rehearsed.detected)}, " if late else ""
+        yield f"{found}{stages(rehearsed.stages)}"
+    if rehearsed.committed is not None:
+        (fault,) = rehearsed.scenario.faults
+        took = in_words(rehearsed.committed)
+        yield f"committed {took} after the notice, of {in_words(fault.grace)}"
 
 
 def _advice(drill: Drill) -> Iterator[Advice]:
     """Each kind once, however many faults have shown it."""
-    told = [("undisturbed", it) for it in drill.control_findings]
-    told += [(FAULTS[it.scenario.name], found) for it in drill.rehearsed for found in it.findings]
-    for kind in dict.fromkeys(it.kind for _, it in told):
-        (where, first), *others = ((where, it) for where, it in told if it.kind == kind)
-        also = f" (likewise: {', '.join(it for it, _ in others)})" if others else ""
+    findings = [("undisturbed", finding) for finding in drill.control_findings]
+    findings += [
+        (FAULTS[rehearsed.scenario.name], found)
+        for rehearsed in drill.rehearsed
+        for found in rehearsed.findings
+    ]
+    for kind in dict.fromkeys(finding.kind for _, finding in findings):
+        (where, first), *others = (
+            (where, finding) for where, finding in findings if finding.kind == kind
+        )
+        also = f" (likewise: {', '.join(fault for fault, _ in others)})" if others else ""
         yield Advice(kind=kind, text=f"{where}: {first.text}{also}", remedy=first.remedy)
 
 
@@ -147,16 +160,16 @@ def curves(drill: Drill, *, most: int) -> Curves:
     one that the others are compared with."""
     names = dict.fromkeys(name for metrics in drill.curve.values() for name in metrics)
     compared = drill.within.allowed if drill.within is not None else {}
-    shown = [name for name in names if name in compared or not about_machine(name)]
-    shown.sort(key=lambda name: "loss" not in name.lower())
-    runs = (drill.curve, *(it.curve for it in drill.rehearsed))
+    drawn = [name for name in names if name in compared or not about_machine(name)]
+    drawn.sort(key=lambda name: "loss" not in name.lower())
+    runs = (drill.curve, *(rehearsed.curve for rehearsed in drill.rehearsed))
     pictures = {
         name: {at: points for at, run in enumerate(runs) if (points := _points(run, name, drill))}
-        for name in shown
+        for name in drawn
         if len(_points(drill.curve, name, drill)) > 1
     }
     return Curves(
-        names=("undisturbed", *(FAULTS[it.scenario.name] for it in drill.rehearsed)),
+        names=("undisturbed", *(FAULTS[rehearsed.scenario.name] for rehearsed in drill.rehearsed)),
         pictures=dict(list(pictures.items())[:most]),
         compared=True,
     )
@@ -165,18 +178,22 @@ def curves(drill: Drill, *, most: int) -> Curves:
 def _points(curve: Curve, metric: str, drill: Drill) -> tuple[Point, ...]:
     """By step; what is no finite number is left out."""
     last = math.inf if drill.until is None else drill.until
-    told = ((step, curve[step].get(metric)) for step in sorted(curve) if step <= last)
+    values = ((step, curve[step].get(metric)) for step in sorted(curve) if step <= last)
     return tuple(
         (step, float(value))
-        for step, value in told
+        for step, value in values
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     )
 
 
 def _data(drill: Drill, exit_code: int) -> dict[str, object]:
     """docs/drill.md is its schema."""
-    findings = [(None, it) for it in drill.control_findings]
-    of_faults = [(it.scenario.name, found) for it in drill.rehearsed for found in it.findings]
+    findings = [(None, finding) for finding in drill.control_findings]
+    of_faults = [
+        (rehearsed.scenario.name, found)
+        for rehearsed in drill.rehearsed
+        for found in rehearsed.findings
+    ]
     return {
         "version": 1,
         "run": drill.run,
@@ -185,8 +202,8 @@ def _data(drill: Drill, exit_code: int) -> dict[str, object]:
         "untilStep": drill.until,
         "seconds": drill.seconds,
         "control": drill.within and _control(drill.within),
-        "faults": [_fault(it) for it in drill.rehearsed],
-        "findings": [_finding(fault, it) for fault, it in (*findings, *of_faults)],
+        "faults": [_fault(rehearsed) for rehearsed in drill.rehearsed],
+        "findings": [_finding(fault, finding) for fault, finding in (*findings, *of_faults)],
         "notes": list(drill.notes),
     }
 
@@ -197,8 +214,12 @@ def _control(within: Tolerance) -> dict[str, object]:
         "steps": within.steps,
         "allowed": dict(within.allowed),
         "differences": [
-            {"metric": it.metric, "step": it.step, "difference": _finite(it.size)}
-            for it in within.largest
+            {
+                "metric": difference.metric,
+                "step": difference.step,
+                "difference": _finite(difference.size),
+            }
+            for difference in within.largest
         ],
         "notCompared": [*within.skipped, *within.noisy],
     }
@@ -209,24 +230,24 @@ def _finite(size: float) -> float | None:
     return size if math.isfinite(size) else None
 
 
-def _fault(it: Rehearsed) -> dict[str, object]:
+def _fault(rehearsed: Rehearsed) -> dict[str, object]:
     return {
-        "name": it.scenario.name,
-        "fault": it.scenario.shown or None,
-        "store": it.scenario.store,
-        "outcome": it.outcome,
-        "whyNot": it.why_not,
-        "resumedFrom": it.resumed_from,
-        "lostSteps": it.lost_steps,
-        "curves": it.curves,
-        "checkpoints": it.checkpoints,
-        "detectSeconds": it.detected,
-        "recoverySeconds": it.recovery,
-        "stages": dict(it.stages),
-        "committedSeconds": it.committed,
-        "seconds": it.seconds,
+        "name": rehearsed.scenario.name,
+        "fault": rehearsed.scenario.shown or None,
+        "store": rehearsed.scenario.store,
+        "outcome": rehearsed.outcome,
+        "whyNot": rehearsed.why_not,
+        "resumedFrom": rehearsed.resumed_from,
+        "lostSteps": rehearsed.lost_steps,
+        "curves": rehearsed.curves,
+        "checkpoints": rehearsed.checkpoints,
+        "detectSeconds": rehearsed.detected,
+        "recoverySeconds": rehearsed.recovery,
+        "stages": dict(rehearsed.stages),
+        "committedSeconds": rehearsed.committed,
+        "seconds": rehearsed.seconds,
     }
 
 
-def _finding(fault: str | None, it: Finding) -> dict[str, object]:
-    return {"kind": it.kind, "fault": fault, "text": it.text, "remedy": it.remedy}
+def _finding(fault: str | None, finding: Finding) -> dict[str, object]:
+    return {"kind": finding.kind, "fault": fault, "text": finding.text, "remedy": finding.remedy}

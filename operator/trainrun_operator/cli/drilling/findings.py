@@ -74,19 +74,22 @@ def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
     return Finding(kind="OwnFilesUsed", text=text)
 
 
-def of_fault(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> list[Finding]:
+def of_fault(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> list[Finding]:
     """What a run shows that a fault has struck."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
         advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
         return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
-    found = [*of_notice(scenario, course, beside.on_notice)]
-    sequence = [*_sequence(course, beside.control)]
+    found = [*of_notice(scenario, course, baseline.on_notice)]
+    sequence = [*_sequence(course, baseline.control)]
     if not sequence:  # else steps do not stand for the same work, and would differ in everything
-        compared = compare(course, beside.contents)
-        sequence = _curves(course, beside, compared) or [*_contents(compared)]
-    saved_by = framework_of(beside.control, course.handed)
-    return [*found, *(replace(it, advice=loading(it.kind, saved_by)) for it in sequence)]
+        compared = compare(course, baseline.contents)
+        sequence = _curves(course, baseline, compared) or [*_contents(compared)]
+    saved_by = framework_of(baseline.control, course.handed)
+    return [
+        *found,
+        *(replace(finding, advice=loading(finding.kind, saved_by)) for finding in sequence),
+    ]
 
 
 def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
@@ -94,7 +97,7 @@ def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
     files = control.contents.get((saved.attempt, saved.step), {}) if saved is not None else {}
     if "trainer_state.json" in files:
         return "transformers"
-    if any("pytorch-lightning_version" in (it.entries or ()) for it in files.values()):
+    if any("pytorch-lightning_version" in (content.entries or ()) for content in files.values()):
         return "lightning"
     return ""
 
@@ -153,8 +156,11 @@ before the step whose number they give."""
 def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
     """Each step has what belongs to the next one."""
     shifted = [
-        (after.run[step].get(it.first.metric), after.control[later].get(it.first.metric))
-        for it in wrong
+        (
+            after.run[step].get(deviation.first.metric),
+            after.control[later].get(deviation.first.metric),
+        )
+        for deviation in wrong
         for step, later in pairwise(after.steps)
     ]
     return all(a is not None and b is not None and distance(a, b) == 0 for a, b in shifted)
@@ -172,21 +178,21 @@ def _ignored(course: DrillRun, handed: CheckpointId, begun: int) -> Finding:
     return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _curves(course: DrillRun, beside: FaultFreeBaseline, compared: Compared) -> list[Finding]:
-    within, until = beside.within, beside.until
+def _curves(course: DrillRun, baseline: FaultFreeBaseline, compared: Compared) -> list[Finding]:
+    within, until = baseline.within, baseline.until
     if within is None:
         return []
     handed = course.handed
     after = handed.step if handed is not None else -1
     again = handed is not None and course.steps(course.last)[:1] == [handed.step]
     after -= again
-    run, control = course.curve(course.last), beside.control.curve(1)
+    run, control = course.curve(course.last), baseline.control.curve(1)
     wrong = deviations(run, control, within, after=after, until=until)
     if not wrong:
         return []
     steps = common_steps(run, control, after=after, until=until)
     parts = frozenset(parts_of(compared.wrong))
-    seen = After(
+    after_resume = After(
         run=run,
         control=control,
         within=within,
@@ -194,13 +200,13 @@ def _curves(course: DrillRun, beside: FaultFreeBaseline, compared: Compared) -> 
         wrong=parts,
         right=frozenset(parts_of(compared.equal) - parts),
     )
-    told = looks_like(seen, wrong)
-    if again and (_one_ahead(seen, wrong) or told[0].kind not in OF_ONE_STEP):
+    found = looks_like(after_resume, wrong)
+    if again and (_one_ahead(after_resume, wrong) or found[0].kind not in OF_ONE_STEP):
         return [_repeated(after + 1, after + 1)]
     if handed is not None and course.last not in course.opened:
-        text = f"no rank opened the files of the checkpoint. {told[0].text}"
+        text = f"no rank opened the files of the checkpoint. {found[0].text}"
         return [Finding(kind="CheckpointNeverOpened", text=text)]
-    return told
+    return found
 
 
 def _contents(compared: Compared) -> Iterator[Finding]:
@@ -215,7 +221,7 @@ def _contents(compared: Compared) -> Iterator[Finding]:
     yield Finding(kind="CheckpointsDiffer", text=text)
 
 
-GOES_ON = 2
+CALLS_WITHOUT_SAVE = 2
 """Calls of should_save() after the one that said yes: who makes so many is not saving."""
 
 
@@ -248,24 +254,24 @@ def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iter
 
 
 def _unsaved(course: DrillRun, grace: float) -> tuple[Kind, str]:
-    told = course.noticed
+    noticed = course.noticed
     if 1 not in course.asked:
         return "ShouldSaveNeverAsked", "; the script never asked should_save()"
-    if not course.listened:
+    if not course.has_heartbeats:
         why = ": should_save() was asked too late, or the save was not over in time"
         return "NoticeSavedNothing", why
-    if told.agreed is None:
+    if noticed.agreed is None:
         return "SaveTooLate", ": by then not all ranks had asked should_save() and were told"
-    heard = f": should_save() said so after {in_words(told.agreed)}"
-    left = in_words(max(grace - told.agreed, 0.0))
-    if told.reported is not None:
+    asked = f": should_save() said so after {in_words(noticed.agreed)}"
+    left = in_words(max(grace - noticed.agreed, 0.0))
+    if noticed.reported is not None:
         return "SaveTooSlow", (
-            f"{heard}, files were reported after {in_words(told.reported)}, and were not "
-            f"all stored {in_words(max(grace - told.reported, 0.0))} later"
+            f"{asked}, files were reported after {in_words(noticed.reported)}, and were not "
+            f"all stored {in_words(max(grace - noticed.reported, 0.0))} later"
         )
-    if told.calls >= GOES_ON:
+    if noticed.calls >= CALLS_WITHOUT_SAVE:
         return "NoticeNotUsed", (
-            f", although should_save() said so: the script asked it {told.calls} times more "
+            f", although should_save() said so: the script asked it {noticed.calls} times more "
             "and reported no files"
         )
-    return "SaveTooSlow", f"{heard}, and no files were reported in the {left} that were left"
+    return "SaveTooSlow", f"{asked}, and no files were reported in the {left} that were left"

@@ -115,7 +115,7 @@ class Trial:
             prepared=prepared,
             stored=open_run(prepared).stored,
             events=Fanout([]),
-            on_heartbeat=self._watcher.hear,
+            on_heartbeat=self._watcher.observe,
             save_on_interrupt=False,
         )
 
@@ -129,8 +129,8 @@ class Trial:
         if self._run.interrupted:
             raise KeyboardInterrupt
         prepared, watcher = self._prepared, self._watcher
-        ending, failure = ended(status, reached_it=watcher.reached_it)
-        heard = DrillRun(
+        ending, failure = ended(status, goal_reached=watcher.goal_reached)
+        course = DrillRun(
             ending=ending,
             world_size=prepared.run.spec.workers.replicas * prepared.processes_per_worker,
             seconds=time.monotonic() - begun,
@@ -148,7 +148,7 @@ class Trial:
             spoilt=self._spoilt,
             failure=failure,
         )
-        return with_stored(heard, self._source)
+        return with_stored(course, self._source)
 
     async def _bounded(self) -> TrainRunStatus:
         leading = asyncio.create_task(self._run.lead(say=lambda _text: None))
@@ -204,7 +204,7 @@ def spoil_newest(run: RunStore, folder: Path) -> int | None:
     if not good:
         return None
     newest = good[-1].id
-    item = max(read_manifest(run, newest).files, key=lambda it: it.size)
+    item = max(read_manifest(run, newest).files, key=lambda file: file.size)
     name = layout.folder(newest) + layout.file_name(item.worker, item.name)
     with (folder / name).open("r+b") as file:
         file.seek(item.size // 2)
@@ -253,7 +253,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def _link(folder: Path, to: Path, *, but: Path) -> None:
     """Links to all that is in a folder, where that is not much."""
     to.mkdir(parents=True, exist_ok=True)
-    found = [it for it in _entries(folder) if it.name != but.name]
+    found = [entry for entry in _entries(folder) if entry.name != but.name]
     for each in found if len(found) <= MANY else ():
         (to / each.name).symlink_to(each.path)
 

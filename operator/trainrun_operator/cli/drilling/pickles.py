@@ -77,7 +77,7 @@ def read_pickles(
     *,
     size: int,
     persistent: Callable[[Any], object] | None = None,
-    known: Mapping[str, Callable[..., object]] = PLAIN,
+    callables: Mapping[str, Callable[..., object]] = PLAIN,
 ) -> Iterator[object]:
     """The values of a file that holds pickles and nothing else; `persistent`: what stands for an
     object that is stored outside, by its id; `known`: what is called after all, by its name. Raises
@@ -87,7 +87,7 @@ def read_pickles(
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Callable[..., object]:
             full = f"{module}.{name}"
-            return known.get(full) or inert(full)
+            return callables.get(full) or inert(full)
 
         def persistent_load(self, pid: object) -> object:
             if persistent is None:
@@ -162,8 +162,10 @@ def read_torch(file: IO[bytes], archive: ZipFile, pickled: ZipInfo) -> Iterator[
         return Storage(file, _begins(file, member), member.file_size, kind)
 
     with archive.open(pickled) as inner:
-        known = {**PLAIN, **REBUILT}
-        yield from read_pickles(inner, size=pickled.file_size, persistent=storage, known=known)
+        callables = {**PLAIN, **REBUILT}
+        yield from read_pickles(
+            inner, size=pickled.file_size, persistent=storage, callables=callables
+        )
 
 
 def _tensor(

@@ -127,24 +127,24 @@ class Rehearsal:
                 none = tuple(_not(name, why) for name in self._names)
                 return self._drill(controls, until, None, none)
         within = tolerance(first.curve(1), controls[-1].curve(1), until=until)
-        beside = FaultFreeBaseline(
+        baseline = FaultFreeBaseline(
             control=first,
             within=within if len(controls) == 2 and within.steps else None,
             contents=agreed(*controls) if len(controls) == 2 else {},
             until=until,
             on_notice=self.run.spec.checkpoint.on_notice,
         )
-        rehearsed = [self._rehearse(it, beside) for it in self._planned(first, until)]
-        rehearsed += self._at_end(beside)
-        return self._drill(controls, until, beside.within, tuple(rehearsed))
+        rehearsed = [self._rehearse(scenario, baseline) for scenario in self._planned(first, until)]
+        rehearsed += self._at_end(baseline)
+        return self._drill(controls, until, baseline.within, tuple(rehearsed))
 
-    def _at_end(self, beside: FaultFreeBaseline) -> list[Rehearsed]:
+    def _at_end(self, baseline: FaultFreeBaseline) -> list[Rehearsed]:
         """The fault that takes a run up to its end, where there is time for one."""
-        left = min(self._left() / 3, PATIENCE * beside.control.seconds)
+        left = min(self._left() / 3, PATIENCE * baseline.control.seconds)
         if "KillAtEnd" not in self._names or self.until is not None:
             return []
-        whole = beside.control
-        here = self.environment.possible(Scenario(name="KillAtEnd"), whole, until=beside.until)
+        whole = baseline.control
+        here = self.environment.possible(Scenario(name="KillAtEnd"), whole, until=baseline.until)
         if here.why_not:
             return [_not(here.name, here.why_not)]
         if whole.ending != "Succeeded" and left > whole.seconds:
@@ -153,13 +153,13 @@ class Rehearsal:
         if whole.ending != "Succeeded" or last is None:
             self._end_seen = False
             return []
-        scenario, ended = at_end(whole, until=last), replace(beside, control=whole, until=last)
-        told = self._rehearse(scenario, ended)
+        scenario, ended = at_end(whole, until=last), replace(baseline, control=whole, until=last)
+        rehearsed = self._rehearse(scenario, ended)
         for _ in range(TRIES - 1):
-            if told.why_not != TOO_EARLY or self._left() < _least(scenario, whole):
+            if rehearsed.why_not != TOO_EARLY or self._left() < _least(scenario, whole):
                 break
-            told = self._rehearse(scenario, ended)
-        return [told]
+            rehearsed = self._rehearse(scenario, ended)
+        return [rehearsed]
 
     def _planned(self, control: DrillRun, until: int) -> list[Scenario]:
         planned = scenarios(control, until=until, grace=self._grace)
@@ -193,31 +193,31 @@ class Rehearsal:
             )
         return course
 
-    def _rehearse(self, scenario: Scenario, beside: FaultFreeBaseline) -> Rehearsed:
+    def _rehearse(self, scenario: Scenario, baseline: FaultFreeBaseline) -> Rehearsed:
         if not scenario.faults:
             return _not(scenario.name, scenario.why_not)
-        if self._left() < _least(scenario, beside.control):
-            needs = (3 + 2 * len(self._names)) * beside.control.seconds
+        if self._left() < _least(scenario, baseline.control):
+            needs = (3 + 2 * len(self._names)) * baseline.control.seconds
             why = (
                 f"no time was left: all of it takes about {in_words(needs)}, give that by --within"
             )
             return _not(scenario.name, why)
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
         # One that is killed with its last step is judged by how it ends.
-        until = NO_STEP if scenario.name == "KillAtEnd" else beside.until
+        until = NO_STEP if scenario.name == "KillAtEnd" else baseline.until
         course = self._try(what, scenario, Goal(until=until, seconds=self._left()))
-        told = judge(scenario, course, beside)
-        sooner = earlier(told, course, until=beside.until)
-        if sooner is not None and self._left() >= _least(sooner, beside.control):
+        rehearsed = judge(scenario, course, baseline)
+        sooner = earlier(rehearsed, course, until=baseline.until)
+        if sooner is not None and self._left() >= _least(sooner, baseline.control):
             what = f"its save came with the last step: run with {sooner.shown}"
-            course = self._try(what, sooner, Goal(until=beside.until, seconds=self._left()))
-            told = judge(sooner, course, beside)
-        again = longer(told)
-        if again is None or self._left() < _least(again, beside.control):
-            return told
+            course = self._try(what, sooner, Goal(until=baseline.until, seconds=self._left()))
+            rehearsed = judge(sooner, course, baseline)
+        again = longer(rehearsed)
+        if again is None or self._left() < _least(again, baseline.control):
+            return rehearsed
         what = f"how long a save takes: run with {again.shown}"
-        goal = Goal(until=beside.until, seconds=self._left())
-        return with_measured(told, self._try(what, again, goal))
+        goal = Goal(until=baseline.until, seconds=self._left())
+        return with_measured(rehearsed, self._try(what, again, goal))
 
     def _try(self, what: str, scenario: Scenario | None, goal: Goal) -> DrillRun:
         until = f"step {goal.until}" if goal.until is not None else "it has saved often enough"
@@ -275,7 +275,7 @@ STORES = {
 
 
 def _unclear(rehearsed: tuple[Rehearsed, ...]) -> list[str]:
-    names = sorted({name for it in rehearsed for name in it.unclear})
+    names = sorted({name for verdict in rehearsed for name in verdict.unclear})
     text = (
         f"{some(names, 5)}: saved after a resume, the bytes differ from those of an undisturbed "
         "run. The drill cannot read this format, so it does not know whether the content differs"

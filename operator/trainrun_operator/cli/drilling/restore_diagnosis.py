@@ -50,11 +50,11 @@ class After:
     right: frozenset[Part] = frozenset()
     """Parts of which it has entries, and all are those of an undisturbed run."""
 
-    def pairs(self, name: str, beside: Sequence[int]) -> list[tuple[Metric, Metric]]:
+    def pairs(self, name: str, steps: Sequence[int]) -> list[tuple[Metric, Metric]]:
         """(in the run, undisturbed) of a metric, by step; `beside`: the undisturbed run's steps."""
         return [
             (self.run[step][name], self.control[other][name])
-            for step, other in zip(self.steps, beside, strict=False)
+            for step, other in zip(self.steps, steps, strict=False)
             if name in self.run[step] and name in self.control[other]
         ]
 
@@ -84,43 +84,51 @@ def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
     like."""
     parts: dict[Part, Deviation] = {}
     others: list[Deviation] = []
-    for it in deviations:
-        part = of_state(it.first.metric)
+    for deviation in deviations:
+        part = of_state(deviation.first.metric)
         if part is None:
-            others.append(it)
+            others.append(deviation)
         else:
-            parts.setdefault(part, it)
-    told = [_told(it, _by_name(after, it, part)) for part, it in parts.items()]
-    curves = [it for it in others if not isinstance(it.first.expected, str | bool)]
+            parts.setdefault(part, deviation)
+    found = [
+        _finding(deviation, _by_name(after, deviation, part)) for part, deviation in parts.items()
+    ]
+    curves = [
+        deviation for deviation in others if not isinstance(deviation.first.expected, str | bool)
+    ]
     if curves:
         shape = _by_shape(after, curves[0])
-        if not told or shape[0] == "WeightsNotLoaded":  # the rest may follow from what was told
-            told.append(_told(curves[0], shape))
-    return told or [_told(others[0], ("CurvesDiffer", "which is no number"))]
+        if not found or shape[0] == "WeightsNotLoaded":  # the rest may follow from what was told
+            found.append(_finding(curves[0], shape))
+    return found or [_finding(others[0], ("CurvesDiffer", "which is no number"))]
 
 
-def _told(it: Deviation, why: tuple[Kind, str]) -> Finding:
-    return Finding(kind=why[0], text=f"{differs(it)}: {why[1]}")
+def _finding(deviation: Deviation, why: tuple[Kind, str]) -> Finding:
+    return Finding(kind=why[0], text=f"{differs(deviation)}: {why[1]}")
 
 
-def differs(it: Deviation) -> str:
+def differs(deviation: Deviation) -> str:
     """What was seen of it."""
-    first, largest = it.first, it.largest
+    first, largest = deviation.first, deviation.largest
     text = (
-        f"{first.metric} differs from an undisturbed run in {it.steps} of {it.compared} steps "
-        f"after the resume, first in step {first.step} ({_shown(first.got)} instead of "
-        f"{_shown(first.expected)})"
+        f"{first.metric} differs from an undisturbed run in {deviation.steps} of "
+        f"{deviation.compared} steps after the resume, first in step {first.step} "
+        f"({_value_text(first.got)} instead of {_value_text(first.expected)})"
     )
     if not math.isfinite(largest.size):
         return text
     return (
-        f"{text}, most in step {largest.step} (by {largest.size:.4g}; {it.allowed:.4g} is allowed)"
+        f"{text}, most in step {largest.step} (by {largest.size:.4g}; {deviation.allowed:.4g} is "
+        "allowed)"
     )
 
 
-def _by_name(after: After, it: Deviation, part: Part) -> tuple[Kind, str]:
+def _by_name(after: After, deviation: Deviation, part: Part) -> tuple[Kind, str]:
     """What a metric that is named after this part says when it differs."""
-    again, from_the_first = after.repeats(it.first.metric), it.steps == it.compared
+    again, from_the_first = (
+        after.repeats(deviation.first.metric),
+        deviation.steps == deviation.compared,
+    )
     match part:
         case "Rate" if again:
             why = "these are the values of the first steps, the schedule began anew"
@@ -140,47 +148,47 @@ def _by_name(after: After, it: Deviation, part: Part) -> tuple[Kind, str]:
             return "OptimizerReset", why
 
 
-def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
-    name = it.first.metric
+def _by_shape(after: After, deviation: Deviation) -> tuple[Kind, str]:
+    name = deviation.first.metric
     if after.repeats(name):
         why = "these are the values of the first steps, as if nothing was loaded"
         return "WeightsNotLoaded", why
-    known = _known(after)
-    if it.first.step != after.steps[0]:
+    hint = _hint(after)
+    if deviation.first.step != after.steps[0]:
         if "Rate" in after.wrong:
             return "LearningRateReset", "and the next checkpoint has another state of the schedule"
         return "OptimizerReset", (
             "equal in the first step and not after it, so it looks like optimizer or schedule "
-            f"rather than weights{known}"
+            f"rather than weights{hint}"
         )
     wrong = _apart(after.pairs(name, after.steps))
     noise = _noise([after.control[step].get(name) for step in after.first_steps])
     # A curve that scatters about one level is that of the first steps where the draws are.
     if _near_the_start(after, name, wrong) and abs(sum(wrong)) > noise * len(wrong):
         return "WeightsNotLoaded", (
-            f"much nearer to the curve of the first steps, so it looks like new weights{known}"
+            f"much nearer to the curve of the first steps, so it looks like new weights{hint}"
         )
     if not wrong or (len(wrong) < FEW and not after.wrong & {"Random", "Data"}):
-        return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
+        return "CurvesDiffer", f"at once, so weights, data or random numbers{hint}"
     scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)
     if (scattered or _on_both_sides(wrong)) and not (_same_data(after) and _same_random(after)):
-        return _other_draw(after, known)
+        return _other_draw(after, hint)
     return "WeightsDiffer", (
         "at once, and on one side of the undisturbed curve, so it looks like other weights than "
-        f"the saved ones{known}"
+        f"the saved ones{hint}"
     )
 
 
-def _other_draw(after: After, known: str) -> tuple[Kind, str]:
+def _other_draw(after: After, hint: str) -> tuple[Kind, str]:
     """Which of the two it is that makes a curve scatter."""
     looks = "at once, and as much as from step to step, so it looks like"
     if _same_data(after) or ("Random" in after.wrong and "Data" not in after.wrong):
-        why = " (the next checkpoint has others)" if "Random" in after.wrong else known
+        why = " (the next checkpoint has others)" if "Random" in after.wrong else hint
         return "RandomNotRestored", f"{looks} random numbers{why}"
     if _same_random(after) or ("Data" in after.wrong and "Random" not in after.wrong):
-        why = " (the next checkpoint has another place)" if "Data" in after.wrong else known
+        why = " (the next checkpoint has another place)" if "Data" in after.wrong else hint
         return "DataDiffers", f"{looks} the order of the data{why}"
-    return "DataOrRandomDiffer", f"{looks} random numbers, or the order of the data{known}"
+    return "DataOrRandomDiffer", f"{looks} random numbers, or the order of the data{hint}"
 
 
 def _same_data(after: After) -> bool:
@@ -197,7 +205,7 @@ def _steady(wrong: list[float]) -> bool:
     return len(wrong) > FEW and abs(sum(wrong)) == sum(map(abs, wrong)) and least > most / 2
 
 
-def _known(after: After) -> str:
+def _hint(after: After) -> str:
     same = [name for part in METRICS if (name := after.equal(part))]
     if same:
         return f" ({', '.join(same)}: equal)"
@@ -211,7 +219,7 @@ def _apart(pairs: list[tuple[Metric, Metric]]) -> list[float]:
         for a, b in pairs
         if not isinstance(a, str | bool) and not isinstance(b, str | bool)
     ]
-    return [it for it in found if math.isfinite(it)]
+    return [value for value in found if math.isfinite(value)]
 
 
 def _near_the_start(after: After, name: str, wrong: list[float]) -> bool:
@@ -228,7 +236,9 @@ def _on_both_sides(wrong: list[float]) -> bool:
 
 def _noise(curve: list[Metric | None]) -> float:
     """How far a step's value usually is from the middle of its neighbours'."""
-    found = [float(it) for it in curve if isinstance(it, int | float) and math.isfinite(it)]
+    found = [
+        float(value) for value in curve if isinstance(value, int | float) and math.isfinite(value)
+    ]
     middles = [b - (a + c) / 2 for a, b, c in zip(found, found[1:], found[2:], strict=False)]
     return _size(middles) if middles else 0.0
 
@@ -237,5 +247,5 @@ def _size(values: list[float]) -> float:
     return sum(map(abs, values)) / len(values)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.40}"

@@ -46,20 +46,20 @@ class RunProgress:
     share: float = math.inf
     """Seconds after which two checkpoints are enough."""
     clock: Callable[[], float] = time.monotonic
-    reached_it: bool = False
+    goal_reached: bool = False
     committed: set[int] = field(default_factory=set)
     """Steps of the first attempt's checkpoints."""
-    told: set[int] = field(default_factory=set)
+    reported_steps: set[int] = field(default_factory=set)
     """Steps that were heard of in the first attempt, as far as they were seen."""
     begun: float | None = None
 
     def leaves_room(self) -> bool:
         """Whether an undisturbed run with these checkpoints and steps does."""
-        saved, told = self.committed, self.told | self.committed
+        saved, reported = self.committed, self.reported_steps | self.committed
         if len(saved) < 2:
             return False
-        between = any(min(saved) < step < max(saved) for step in told - saved)
-        beyond = max(told) > sorted(saved)[1] + 1
+        between = any(min(saved) < step < max(saved) for step in reported - saved)
+        beyond = max(reported) > sorted(saved)[1] + 1
         late = self.begun is not None and self.clock() - self.begun > self.share
         return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
 
@@ -87,7 +87,7 @@ class Watcher(RunProgress):
     parts: set[int] = field(default_factory=set)
     ask_gap: float = 0.0
     longest_step: float = 0.0
-    _there: float | None = None
+    _arrived: float | None = None
     """When it was seen at its last step."""
     _agreed: float | None = None
     _calls: dict[int, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Watcher(RunProgress):
     """Steps of what was saved because should_save() said so."""
     _commits: dict[int, float] = field(default_factory=dict)
 
-    def hear(self, state: AgentState) -> None:
+    def observe(self, state: AgentState) -> None:
         """Take note of what an agent says."""
         if self.struck_at is None and self.began():
             self.struck_at = self.clock()
@@ -107,8 +107,8 @@ class Watcher(RunProgress):
         first = state.slot * len(state.steps)
         for rank, step in enumerate(state.steps, start=first):
             if step is not None:
-                told = self.reported[state.attempt]
-                told[rank] = max(step, told.get(rank, step))
+                steps = self.reported[state.attempt]
+                steps[rank] = max(step, steps.get(rank, step))
         if state.asked_for_checkpoint:
             self.sought.add(state.attempt)
         if state.save.calls:
@@ -116,9 +116,9 @@ class Watcher(RunProgress):
         if state.rendezvous:
             self.opened.add(state.attempt)
         if state.attempt == 1:
-            self._of_the_first(state)
-        if not self.reached_it and state.phase == "Running" and self._has_got_there(state):
-            self.reached_it = True
+            self._note_first_attempt(state)
+        if not self.goal_reached and state.phase == "Running" and self._at_goal(state):
+            self.goal_reached = True
             self.enough()
 
     def noticed(self, step: int) -> Noticed:
@@ -142,9 +142,9 @@ class Watcher(RunProgress):
         moments = sorted(self._commits.values())
         return max((b - a for a, b in pairwise(moments)), default=0.0)
 
-    def _of_the_first(self, state: AgentState) -> None:
+    def _note_first_attempt(self, state: AgentState) -> None:
         self.begun = self.begun or self.clock()
-        self.told |= {step for step in state.steps if step is not None}
+        self.reported_steps |= {step for step in state.steps if step is not None}
         self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
         self.ask_gap = max(self.ask_gap, state.ask_gap)
         if self.struck_at is None:
@@ -155,7 +155,7 @@ class Watcher(RunProgress):
         if state.save.committed is not None:
             self._agreed = self._agreed or self.clock()
             self._calls[state.slot] = state.save.calls - state.save.committed
-        asked_for = {it.step for it in state.staged if it.after_save and it.ranks}
+        asked_for = {staged.step for staged in state.staged if staged.after_save and staged.ranks}
         if asked_for and self._saved is None:
             self._saved = self.clock()
         self._asked_for |= asked_for
@@ -166,19 +166,19 @@ class Watcher(RunProgress):
             return None
         return max(moment - self.struck_at, 0.0)
 
-    def _has_got_there(self, state: AgentState) -> bool:
+    def _at_goal(self, state: AgentState) -> bool:
         if state.attempt < self.attempt or not self.ready():
             return False
         if self.until is None:
             return self.leaves_room()
-        told = self.reported[state.attempt]
+        steps = self.reported[state.attempt]
         ranks = range(state.slot * len(state.steps), (state.slot + 1) * len(state.steps))
-        if not told or min(told) not in ranks or told[min(told)] < self.until:
+        if not steps or min(steps) not in ranks or steps[min(steps)] < self.until:
             return False
         # What it saves there is compared, so it is stopped when that is committed.
-        self._there = self.clock() if self._there is None else self._there
-        is_stored = not any(it.step <= self.until for it in state.staged)
-        return is_stored or self.clock() - self._there > LAST_COMMIT
+        self._arrived = self.clock() if self._arrived is None else self._arrived
+        is_stored = not any(staged.step <= self.until for staged in state.staged)
+        return is_stored or self.clock() - self._arrived > LAST_COMMIT
 
 
 LAST_COMMIT = 5.0
@@ -203,21 +203,26 @@ class StatusPoller(RunProgress):
 
     def due(self, status: TrainRunStatus, saved: Iterable[CheckpointId] = ()) -> Due:
         """What is to be done now, with these checkpoints in its storage; `Stop` once."""
-        last, told = {it.step for it in saved if it.attempt == status.attempt}, _reported(status)
+        last, reported = (
+            {checkpoint.step for checkpoint in saved if checkpoint.attempt == status.attempt},
+            _reported(status),
+        )
         if status.attempt == 1:
             self.committed |= last
-            self.told |= told
+            self.reported_steps |= reported
         if self.fault is not None and not self.struck:
             # What is committed was saved a while ago: the training is beyond it.
-            begun = any(step >= self.fault.step for step in (*told, *(step + 1 for step in last)))
+            begun = any(
+                step >= self.fault.step for step in (*reported, *(step + 1 for step in last))
+            )
             runs = status.attempt == 1 and status.phase == "Running"
             return "Strike" if runs and begun else "Nothing"
-        if self.reached_it or not self._has_got_there(status, last | told):
+        if self.goal_reached or not self._at_goal(status, last | reported):
             return "Nothing"
-        self.reached_it = True
+        self.goal_reached = True
         return "Stop"
 
-    def _has_got_there(self, status: TrainRunStatus, steps: set[int]) -> bool:
+    def _at_goal(self, status: TrainRunStatus, steps: set[int]) -> bool:
         if status.attempt < (1 if self.fault is None else 2):
             return False
         if self.until is None:
@@ -249,19 +254,23 @@ def with_stored(course: DrillRun, source: Source) -> DrillRun:
         points=tuple(_points(store)),
         chapters=life_of(source).ran,
         committed=tuple(sorted({*course.committed, *first})),
-        contents={(it.attempt, it.step): read_files(store, it) for it in manifests},
-        savers=tuple(sorted({r for it in manifests for file in it.files for r in file.ranks})),
+        contents={
+            (manifest.attempt, manifest.step): read_files(store, manifest) for manifest in manifests
+        },
+        savers=tuple(
+            sorted({r for manifest in manifests for file in manifest.files for r in file.ranks})
+        ),
     )
 
 
-def ended(status: TrainRunStatus, *, reached_it: bool) -> tuple[Ending, str]:
-    """How it ended, and why it failed; `reached_it`: it was stopped since it had got far enough."""
+def ended(status: TrainRunStatus, *, goal_reached: bool) -> tuple[Ending, str]:
+    """How it ended, and why it failed; `goal_reached`: it was stopped at its goal."""
     failed = status.condition("Failed")
     if failed is not None and failed.status == "True":
         return "Failed", failed.message
     if status.is_true("Complete"):
         return "Succeeded", ""
-    return "Stopped" if reached_it else "OutOfTime", ""
+    return "Stopped" if goal_reached else "OutOfTime", ""
 
 
 def _points(store: RunStore) -> Iterator[Point]:

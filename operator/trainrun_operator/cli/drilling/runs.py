@@ -25,7 +25,7 @@ Curve = Mapping[int, "Mapping[str, Metric]"]
 class Content:
     """Of a file of a checkpoint."""
 
-    told: tuple[int, int]
+    fingerprint: tuple[int, int]
     """Size and checksum."""
     entries: Mapping[str, bytes] | None = None
     """Digests of what is in it, by path; None: only its bytes can be compared."""
@@ -95,9 +95,9 @@ class DrillRun:
     """Attempts in which a process opened a checkpoint."""
     parts: tuple[int, ...] = ()
     """Steps of which some ranks had brought files, while others had not got there."""
-    listened: bool = True
-    """Its agents were listened to. Else nothing is known of `ask_gap`, `longest_step`, `parts` and
-    `noticed`; `sought` and `asked` are those of which nothing says otherwise."""
+    has_heartbeats: bool = True
+    """Its agents' heartbeats were received. Else `ask_gap`, `longest_step`, `parts` and `noticed`
+    are not known, and `sought` and `asked` hold each attempt unless something says otherwise."""
     struck: bool = False
     """Its faults have struck."""
     noticed: Noticed = Noticed()
@@ -120,9 +120,9 @@ class DrillRun:
 
     def reached(self, attempt: int) -> int | None:
         """The step that an attempt got to on the lowest rank that reports."""
-        told = self.reported.get(attempt, {})
-        known = [*self.steps(attempt), *([told[min(told)]] if told else [])]
-        return max(known, default=None)
+        by_rank = self.reported.get(attempt, {})
+        steps = [*self.steps(attempt), *([by_rank[min(by_rank)]] if by_rank else [])]
+        return max(steps, default=None)
 
     @property
     def last(self) -> int:
@@ -146,8 +146,8 @@ def recovery(course: DrillRun) -> float | None:
 
 def detected(course: DrillRun) -> float | None:
     """Seconds from the first failure until it was found; None: that is not known."""
-    told = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
-    return float(told) if isinstance(told, int | float) else None
+    seconds = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 def stages(course: DrillRun) -> dict[str, float]:
@@ -242,7 +242,7 @@ def scenarios(control: DrillRun, *, until: int, grace: float) -> tuple[Scenario,
         _before_checkpoint(control, saves, until),
         _mid_epoch(control, saves, until),
     )
-    return tuple(it for it in planned if it is not None)
+    return tuple(scenario for scenario in planned if scenario is not None)
 
 
 def at_end(control: DrillRun, *, until: int) -> Scenario:
@@ -286,9 +286,9 @@ def _mid_epoch(control: DrillRun, saves: list[int], until: int) -> Scenario | No
     if not saves:
         return Scenario(name="KillMidEpoch", why_not=_no_room(saves, until))
     saved, step = second(saves), middle(saves, until)
-    later = next((it for it in saves if it > saved), until)
-    told = control.steps(1) or [step]
-    if not any(saved + 1 < it < later for it in told) or step <= saved + 1:
+    later = next((save for save in saves if save > saved), until)
+    reported = control.steps(1) or [step]
+    if not any(saved + 1 < between < later for between in reported) or step <= saved + 1:
         return None  # it would be KillAfterCheckpoint once more
     return _kill("KillMidEpoch", control.ranks(1)[-1], step)
 

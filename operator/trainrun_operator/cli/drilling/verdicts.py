@@ -96,20 +96,23 @@ class Drill:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All of them."""
-        return (*self.control_findings, *(f for it in self.rehearsed for f in it.findings))
+        return (
+            *self.control_findings,
+            *(f for rehearsed in self.rehearsed for f in rehearsed.findings),
+        )
 
     @property
     def complete(self) -> bool:
         """Everything was rehearsed."""
-        return all(it.outcome != "NotRehearsed" for it in self.rehearsed)
+        return all(rehearsed.outcome != "NotRehearsed" for rehearsed in self.rehearsed)
 
 
-def judge(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> Rehearsed:
+def judge(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> Rehearsed:
     """The verdict on one fault."""
-    found = of_fault(scenario, course, beside)
-    why_not = "" if found else unseen(scenario, course, beside)
+    found = of_fault(scenario, course, baseline)
+    why_not = "" if found else unseen(scenario, course, baseline)
     handed, ran = course.handed, course.chapters
-    compared = compare(course, beside.contents) if len(ran) > 1 else Compared()
+    compared = compare(course, baseline.contents) if len(ran) > 1 else Compared()
     went_on = course.struck and len(ran) > 1
     return Rehearsed(
         scenario=scenario,
@@ -117,7 +120,7 @@ def judge(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> Re
         why_not=why_not,
         resumed_from=handed.step if handed is not None else None,
         lost_steps=_lost(course) if len(ran) > 1 else 0,
-        curves=_curves(found, beside.within, seen=not _cut_short(course, beside)),
+        curves=_curves(found, baseline.within, complete=not _cut_short(course, baseline)),
         checkpoints=_checkpoints(compared),
         unclear=compared.unclear,
         recovery=recovery(course),
@@ -136,9 +139,11 @@ def findings_of_controls(
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
     if len(controls) == 2 and files_shared(*controls):
         return (of_own_files(*controls),)
-    first, *others = (of_control(it, grace=grace, on_notice=on_notice) for it in controls)
-    shown = [{it.kind for it in found} for found in others]
-    return tuple(it for it in first if all(it.kind in kinds for kinds in shown))
+    first, *others = (of_control(control, grace=grace, on_notice=on_notice) for control in controls)
+    kinds_of_others = [{finding.kind for finding in found} for found in others]
+    return tuple(
+        finding for finding in first if all(finding.kind in kinds for kinds in kinds_of_others)
+    )
 
 
 def files_shared(first: DrillRun, second: DrillRun) -> bool:
@@ -151,7 +156,7 @@ def files_shared(first: DrillRun, second: DrillRun) -> bool:
     return begun > max(first.committed[0], min(first.steps(1)))
 
 
-def unseen(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> str:
+def unseen(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
     """What of this fault could not be seen; empty: nothing is missing."""
     if not course.struck:
         return "the fault never struck: the training was over before, or out of time"
@@ -161,10 +166,10 @@ def unseen(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> s
         return _not_at_end(scenario, course)
     return (
         _not_as_planned(scenario, course)
-        or _by_luck(scenario, course, beside)
-        or _not_comparable(beside.control, beside.within)
-        or _cut_short(course, beside)
-        or _blind(course, beside)
+        or _by_luck(scenario, course, baseline)
+        or _not_comparable(baseline.control, baseline.within)
+        or _cut_short(course, baseline)
+        or _blind(course, baseline)
     )
 
 
@@ -197,16 +202,16 @@ def _not_at_end(scenario: Scenario, course: DrillRun) -> str:
     return ""
 
 
-def _by_luck(scenario: Scenario, course: DrillRun, beside: FaultFreeBaseline) -> str:
+def _by_luck(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
     """A notice was survived by a checkpoint that came anyway."""
-    if scenario.name != "Notice" or beside.on_notice == "Stop":
+    if scenario.name != "Notice" or baseline.on_notice == "Stop":
         return ""
     if course.handed is None or course.noticed.reported is not None:
         return ""
     step = course.handed.step
-    if 0 < beside.control.commit_gap < scenario.faults[0].grace / 2:
+    if 0 < baseline.control.commit_gap < scenario.faults[0].grace / 2:
         return ""  # it saves so often that it need not be asked
-    if step < scenario.faults[0].step or step not in beside.control.committed:
+    if step < scenario.faults[0].step or step not in baseline.control.committed:
         return ""
     return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"
 
@@ -221,15 +226,17 @@ def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
     return ""
 
 
-def _blind(course: DrillRun, beside: FaultFreeBaseline) -> str:
+def _blind(course: DrillRun, baseline: FaultFreeBaseline) -> str:
     """Where a run that loads nothing would not differ from what is allowed."""
-    within, handed, until = beside.within, course.handed, beside.until
+    within, handed, until = baseline.within, course.handed, baseline.until
     if handed is None or within is None:
         return ""
-    if shows_weights(beside.control.curve(1), within, after=handed.step, until=until):
+    if shows_weights(baseline.control.curve(1), within, after=handed.step, until=until):
         return ""
     if within.noisy:
-        apart = ", ".join(f"{it.metric} {_by(it)}" for it in within.largest[:3])
+        apart = ", ".join(
+            f"{difference.metric} {_by(difference)}" for difference in within.largest[:3]
+        )
         differ = apart or f"in {', '.join(within.noisy[:3])}"
         unread = "" if course.last in course.opened else "no rank opened the checkpoint, and "
         return (
@@ -242,19 +249,19 @@ def _blind(course: DrillRun, beside: FaultFreeBaseline) -> str:
     )
 
 
-def _by(it: Difference) -> str:
-    return f"by {it.size:.4g}" if math.isfinite(it.size) else "at all"
+def _by(difference: Difference) -> str:
+    return f"by {difference.size:.4g}" if math.isfinite(difference.size) else "at all"
 
 
-def _cut_short(course: DrillRun, beside: FaultFreeBaseline) -> str:
+def _cut_short(course: DrillRun, baseline: FaultFreeBaseline) -> str:
     """Where the attempt after the fault has not done all steps."""
-    control, until, reached = beside.control, beside.until, course.reached(course.last)
+    control, until, reached = baseline.control, baseline.until, course.reached(course.last)
     # Of processes that have ended well the last heartbeat may be missed, their metrics are not.
     last = max((s for s in control.steps(1) if s <= until), default=until)
     if reached is None or reached >= (last if course.ending == "Succeeded" else until):
         after = course.handed.step if course.handed is not None else -1
-        seen = common_steps(course.curve(course.last), control.curve(1), after=after, until=until)
-        return "" if seen else "no step after the resume was reported in the time that was left"
+        common = common_steps(course.curve(course.last), control.curve(1), after=after, until=until)
+        return "" if common else "no step after the resume was reported in the time that was left"
     ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
     return f"after the fault it got to step {reached} of {until} only{ended}"
 
@@ -273,13 +280,13 @@ OTHER = MEASURED | {"CheckpointsDiffer", "ShouldSaveNeverAsked", "NoticeSavedNot
 def _lost(course: DrillRun) -> int:
     """Steps that had to be done again: that earlier attempts had got to beyond the checkpoint that
     was gone on from in the end."""
-    reached = max((it.reached or 0 for it in course.chapters[:-1]), default=0)
+    reached = max((chapter.reached or 0 for chapter in course.chapters[:-1]), default=0)
     return max(reached - (course.handed.step if course.handed is not None else 0), 0)
 
 
-def _curves(found: list[Finding], within: Tolerance | None, *, seen: bool) -> Curves:
+def _curves(found: list[Finding], within: Tolerance | None, *, complete: bool) -> Curves:
     kinds = {finding.kind for finding in found} - OTHER
-    if within is None or not within.allowed or not seen or kinds & NOT_COMPARED:
+    if within is None or not within.allowed or not complete or kinds & NOT_COMPARED:
         return "NotCompared"
     if kinds:
         return "Differ"
@@ -296,43 +303,47 @@ LONGER, MORE = 10.0, 30.0
 """Times the grace, and seconds beside that."""
 
 
-def longer(told: Rehearsed) -> Scenario | None:
+def longer(rehearsed: Rehearsed) -> Scenario | None:
     """The notice with time enough to see when it saves; None where that is not the question."""
-    kinds = {finding.kind for finding in told.findings}
-    if told.scenario.name != "Notice" or not kinds & MEASURED:
+    kinds = {finding.kind for finding in rehearsed.findings}
+    if rehearsed.scenario.name != "Notice" or not kinds & MEASURED:
         return None
-    (fault,) = told.scenario.faults
-    return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
+    (fault,) = rehearsed.scenario.faults
+    return replace(rehearsed.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
 
 
-def earlier(told: Rehearsed, course: DrillRun, *, until: int) -> Scenario | None:
+def earlier(rehearsed: Rehearsed, course: DrillRun, *, until: int) -> Scenario | None:
     """The notice so early that twice as many steps may be done until it is saved; None where it was
     not too late, or cannot come so early."""
-    if told.scenario.name != "Notice" or told.outcome != "NotRehearsed":
+    if rehearsed.scenario.name != "Notice" or rehearsed.outcome != "NotRehearsed":
         return None
     handed, first = course.handed, min(course.steps(1), default=until)
     if handed is None or handed.step < until:
         return None
-    (fault,) = told.scenario.faults
+    (fault,) = rehearsed.scenario.faults
     step = max(first, until - 2 * (handed.step - fault.step))
     if step >= fault.step:
         return None
-    return replace(told.scenario, faults=(replace(fault, step=step),))
+    return replace(rehearsed.scenario, faults=(replace(fault, step=step),))
 
 
-def with_measured(told: Rehearsed, course: DrillRun) -> Rehearsed:
+def with_measured(rehearsed: Rehearsed, course: DrillRun) -> Rehearsed:
     """The verdict with what the longer grace has shown."""
     took = course.noticed.committed
     if took is None:
-        said = ". With a much longer grace it saved nothing either"
+        note = ". With a much longer grace it saved nothing either"
     else:
-        said = (
+        note = (
             f". With a longer grace it was committed {in_words(took)} after the notice: "
             f"terminationGracePeriodSeconds of {math.ceil(1.5 * took)} would leave some room"
         )
-    findings = list(told.findings)
-    for number, it in enumerate(findings):
-        if it.kind in MEASURED:
-            kind = "SaveTooSlow" if it.kind == "NoticeNotUsed" and took is not None else it.kind
-            findings[number] = replace(it, kind=kind, text=it.text + said)
-    return replace(told, findings=tuple(findings), committed=took)
+    findings = list(rehearsed.findings)
+    for number, finding in enumerate(findings):
+        if finding.kind in MEASURED:
+            kind = (
+                "SaveTooSlow"
+                if finding.kind == "NoticeNotUsed" and took is not None
+                else finding.kind
+            )
+            findings[number] = replace(finding, kind=kind, text=finding.text + note)
+    return replace(rehearsed, findings=tuple(findings), committed=took)

@@ -152,8 +152,10 @@ def advice(life: Life) -> tuple[Advice, ...]:
 
 def _unsaved(life: Life) -> Iterator[Advice]:
     """A restart has nothing to go on from, once there has been one or there may be no other."""
-    kept = life.checkpoints or any(it.resumed_from or it.survived for it in life.ran)
-    if not kept and life.tasks is None and any(it.closed for it in life.ran):
+    saved = life.checkpoints or any(
+        chapter.resumed_from or chapter.survived for chapter in life.ran
+    )
+    if not saved and life.tasks is None and any(chapter.closed for chapter in life.ran):
         yield Advice(kind="NothingSaved", text=unsaved(reports=life.reports))
 
 
@@ -203,11 +205,13 @@ def look_at(node: str, incidents: Collection[Mapping[str, object]], *, keep: str
     """What to do about a node that caused most of these incidents; empty: nothing, since the script
     has raised the same error elsewhere. `keep` is what a broken node is to be spared."""
     there = [incident for incident in incidents if on_node(incident) == node]
-    errors = {(it.get("cause"), str(it.get("raisedAt", ""))) for it in there}
+    errors = {(incident.get("cause"), str(incident.get("raisedAt", ""))) for incident in there}
     ((cause, place), *others) = errors
     if others or cause != Cause.APP_ERROR or not place:
         return f"have it looked at, and keep {keep} from it until then (kubectl cordon {node})"
-    if any(it.get("raisedAt") == place for it in incidents if on_node(it) != node):
+    if any(
+        incident.get("raisedAt") == place for incident in incidents if on_node(incident) != node
+    ):
         return ""
     return (
         f"each time by the same error, in {place}, so see first whether the script is to blame, "
@@ -241,7 +245,9 @@ def remedy(incident: Mapping[str, object]) -> str:
 def _causes(life: Life) -> Iterator[Advice]:
     """The cause that has ended most attempts, with the advice that its row gives."""
     causes = Counter(str(chapter.incident.get("cause", "")) for chapter in life.incidents)
-    newest = {str(it.incident.get("cause", "")): it.incident for it in life.incidents}
+    newest = {
+        str(chapter.incident.get("cause", "")): chapter.incident for chapter in life.incidents
+    }
     for cause, count in causes.most_common(1):
         times = "once" if count == 1 else f"{count} times"
         last = newest[cause]
@@ -268,7 +274,7 @@ def _buckets(life: Life) -> Iterator[Advice]:
     spent = life.seconds
     whole = sum(spent.values())
     causes = {str(chapter.incident.get("cause")) for chapter in life.incidents}
-    how = ", ".join(sorted({NOTICED_BY[it] for it in causes & NOTICED_BY.keys()}))
+    how = ", ".join(sorted({NOTICED_BY[cause] for cause in causes & NOTICED_BY.keys()}))
     hints = {**HINTS, "hang": f"standing still before it was noticed: {how}"} if how else HINTS
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
         if bucket in hints and amount > MUCH * whole:

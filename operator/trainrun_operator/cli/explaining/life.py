@@ -97,7 +97,7 @@ class Life:
         """What is told of a run that stands still now."""
         return self.status.condition(HUNG) if self.status is not None and not self.left else None
 
-    def stood(self, chapter: Chapter) -> tuple[Rank, ...]:
+    def stacks_of(self, chapter: Chapter) -> tuple[Rank, ...]:
         """Where the ranks of a chapter stood still, or do so now."""
         return self.hangs.get(_hang_of(chapter, self.status), ())
 
@@ -147,18 +147,20 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     if status is None and not records and not claimed and not checkpoints:
         raise nothing_of(run)
     if status is not None and status.left:
-        moment = _last_sign(status.status, moment)
+        moment = _last_written(status.status, moment)
     chapters = _chapters(records, status, moment, remarks)
-    known = {it.attempt for it in attempts} | {it.attempt for it in chapters if it.workers}
+    described = {record.attempt for record in attempts} | {
+        chapter.attempt for chapter in chapters if chapter.workers
+    }
     remarks += (
         f"attempt {number}: what it began from is not known, since {layout.attempt_key(number)} "
         "is damaged"
         for number in claimed
-        if number not in known
+        if number not in described
     )
-    told = status.status if status else None
-    stood = [folder for chapter in chapters if (folder := _hang_of(chapter, told))]
-    hangs = _hangs(at, stood[-MOST_HANGS:], remarks) if at is not None else {}
+    run_status = status.status if status else None
+    folders = [folder for chapter in chapters if (folder := _hang_of(chapter, run_status))]
+    hangs = _hangs(at, folders[-MOST_HANGS:], remarks) if at is not None else {}
     tasks = _tasks(at, remarks) if at is not None else None
     return Life(
         name=run.name,
@@ -166,7 +168,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         chapters=chapters,
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
-        status=told,
+        status=run_status,
         left=status is not None and status.left,
         hangs=hangs,
         tasks=tasks,
@@ -184,10 +186,10 @@ def _tasks(run: RunStore, remarks: list[str]) -> TaskHistory | None:
     return None
 
 
-def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
+def _last_written(status: TrainRunStatus, now: datetime) -> datetime:
     """When who led the run wrote about it last, as far as its status tells."""
-    told = (status.goodput.time if status.goodput else None, status.progress.time)
-    return min(max(filter(None, told), default=now), now)
+    times = (status.goodput.time if status.goodput else None, status.progress.time)
+    return min(max(filter(None, times), default=now), now)
 
 
 def _hangs(run: RunStore, folders: list[str], remarks: list[str]) -> dict[str, tuple[Rank, ...]]:
@@ -219,8 +221,8 @@ def _status(run: Source, generation: int | None, remarks: list[str]) -> RunState
     if generation is None or generation == own:
         return state
     if own is not None:
-        told = f"generation {own}" if own else "no generation yet"
-        remarks.append(f"the status is left out: it tells of {told}")
+        shown = f"generation {own}" if own else "no generation yet"
+        remarks.append(f"the status is left out: it tells of {shown}")
     return None
 
 
@@ -239,9 +241,9 @@ def _chapters(
             found[chapter.begun, chapter.number] = record.uid, chapter
     for chapter in _unstored(state.status if state else None, now):
         found.setdefault((chapter.begun, chapter.number), (state.uid if state else "", chapter))
-    numbered = sorted(found.values(), key=lambda it: it[1].number)
+    numbered = sorted(found.values(), key=lambda entry: entry[1].number)
     last = {uid: chapter.begun for uid, chapter in numbered}
-    ordered = sorted(numbered, key=lambda it: (last[it[0]], it[0], it[1].number))
+    ordered = sorted(numbered, key=lambda entry: (last[entry[0]], entry[0], entry[1].number))
     chapters = tuple(chapter for _, chapter in ordered)
     remarks += (*_gaps(chapters), *_jumps(chapters))
     return chapters
@@ -307,8 +309,8 @@ def extras_of(source: Source, life: Life, *, generation: int | None) -> Extras:
     """Read them."""
     try:
         run = generation_of(source, generation)
-        told = read_metrics(run, most=MOST_PIECES)
-        return Extras(curves=curves_of(told), logs=_logs(run, life))
+        records = read_metrics(run, most=MOST_PIECES)
+        return Extras(curves=curves_of(records), logs=_logs(run, life))
     except (StoreError, UnknownGeneration) as error:
         return Extras(remarks=(f"neither curves nor last lines can be read: {error}",))
 

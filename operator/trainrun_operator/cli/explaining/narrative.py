@@ -61,9 +61,9 @@ def section(
         *lines,
         *_incident(chapter, life),
         *(
-            Preformatted(tuple(_stacks(it)), title=STOOD_STILL)
-            for it in [life.stood(chapter)]
-            if it
+            Preformatted(tuple(_stacks(ranks)), title=STACKS_TITLE)
+            for ranks in [life.stacks_of(chapter)]
+            if ranks
         ),
         *(TextLine(text) for text in _waits(chapter)),
         *_tails(logs),
@@ -101,7 +101,7 @@ def beginning(point: CheckpointId | None, life: Life, *, reports: bool = False) 
 def _events(chapter: Chapter) -> Iterator[TextLine]:
     """What happened, with when."""
     if chapter.first_step is not None:
-        yield TextLine(f"first step{_beginning(chapter)}", at=chapter.first_step)
+        yield TextLine(f"first step{_start_parts(chapter)}", at=chapter.first_step)
     elif chapter.workers and chapter.reports:
         yield TextLine("no step was reported", at=chapter.ended or chapter.begun)
     for note in chapter.notes:
@@ -112,7 +112,7 @@ def _events(chapter: Chapter) -> Iterator[TextLine]:
         yield TextLine(more, at=chapter.notes[-1].time if chapter.notes else chapter.begun)
 
 
-def _beginning(chapter: Chapter) -> str:
+def _start_parts(chapter: Chapter) -> str:
     """How long the parts of a start took."""
     assert chapter.first_step is not None
     spawned = chapter.spawned or chapter.begun
@@ -135,29 +135,31 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     who = [f"rank {incident['rank']}"] if "rank" in incident else []
     who += [f"worker {incident['worker']}"] if incident.get("worker") else []
     who += [f"node {on_node(incident)}"] if on_node(incident) else []
-    said = f": {incident['message']}" if incident.get("message") else ""
-    head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}{said}"
+    message = f": {incident['message']}" if incident.get("message") else ""
+    head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}{message}"
     yield TextLine(head, "bad", at=chapter.ended or chapter.begun)
     yield TextLine(f"charged: {_charge(incident)}")
     yield TextLine(f"cost: {_cost(chapter, life)}")
     for name, value in incident.items():
-        if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield TextLine(f"{LABELS.get(name) or _in_words(name)}: {_told(value)}")
+        if name not in OWN_LINES and value not in (None, "", [], {}, False):
+            yield TextLine(f"{LABELS.get(name) or _in_words(name)}: {_value_text(value)}")
     if last := chapter.incident.get("lastLines"):
         yield Preformatted(tuple(map(str, last)), title="its last lines")
 
 
 def _in_words(name: str) -> str:
     """`raised at` of `raisedAt`."""
-    return "".join(f" {it.lower()}" if it.isupper() else it for it in name)
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def _told(value: object) -> str:
+def _value_text(value: object) -> str:
     """A checkpoint, the stages of a recovery in their order, a list, yes; all else as it is."""
     if isinstance(value, dict) and "step" in value:
         return f"step {value['step']} of attempt {value.get('attempt')}"
     if isinstance(value, dict):
-        return stages({it: value[it] for it in STAGES if isinstance(value.get(it), float | int)})
+        return stages(
+            {stage: value[stage] for stage in STAGES if isinstance(value.get(stage), float | int)}
+        )
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "yes" if value is True else str(value)
@@ -166,7 +168,7 @@ def _told(value: object) -> str:
 def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
     """A line per rank, and its stacks below."""
     for rank in ranks[:MOST_RANKS]:
-        yield f"rank {rank.get('rank')}: {', '.join(_stood(rank))}"
+        yield f"rank {rank.get('rank')}: {', '.join(_rank_state(rank))}"
         lines = str(rank.get("stacks") or "").splitlines()
         yield from (f"  {line}" for line in lines[:MOST_LINES])
         if len(lines) > MOST_LINES:
@@ -175,9 +177,9 @@ def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
         yield f"({len(ranks) - MOST_RANKS} more ranks in the store)"
 
 
-def _stood(rank: Rank) -> Iterator[str]:
+def _rank_state(rank: Rank) -> Iterator[str]:
     yield f"step {rank['step']}" if rank.get("step") is not None else "no step"
-    for name, text in STOOD.items():
+    for name, text in RANK_STATE.items():
         if rank.get(name) not in (None, "") and (name != "remark" or not rank.get("readBy")):
             yield text.format(rank[name])
 
@@ -198,11 +200,11 @@ def _tail(rank: RankLog) -> Preformatted:
     )
 
 
-STOOD_STILL = "where the ranks stood"
+STACKS_TITLE = "where the ranks stood"
 MOST_RANKS, MOST_LINES = 64, 60
 """Ranks whose stacks are shown, since a large gang stands in few places; lines of each rank."""
 
-STOOD = {
+RANK_STATE = {
     "state": "state {}",
     "cpu": "{} cores",
     "kernel": "{}",
@@ -215,7 +217,7 @@ STOOD = {
 LABELS = {"evidence": "stacks in", "opened": "died while opening", "trialOf": "had left out"}
 """Words for an incident's fields whose names do not tell enough."""
 
-KNOWN = frozenset(
+OWN_LINES = frozenset(
     {
         "attempt", "cause", "budget", "counted", "slot", "rank", "worker", "node", "exitCode",
         "message", "lastLines", "time", "detectSeconds", "restartSeconds", "recoverySeconds",

@@ -52,10 +52,10 @@ happen."""
 def report_of(life: Life, extras: Extras | None = None) -> Document:
     """The whole story; with `extras` what a page shows besides."""
     more = extras or Extras()
-    said, tone = headline(life)
+    text, tone = headline(life)
     return Document(
         name=f"Run {life.name}",
-        headline=said,
+        headline=text,
         tone=tone,
         lead=tuple(map(TextLine, filter(None, (_goodput(life),)))),
         facts=(("storage", life.uri),),
@@ -140,7 +140,11 @@ def _bars(life: Life) -> Bars:
         Bar(
             name=f"attempt {chapter.attempt}" if chapter.workers else "preparing",
             start=max((chapter.begun - begin).total_seconds() / whole, 0.0),
-            parts={it: chapter.spent[it] / whole for it in WORDS if chapter.spent.get(it)},
+            parts={
+                bucket: chapter.spent[bucket] / whole
+                for bucket in WORDS
+                if chapter.spent.get(bucket)
+            },
             mark=_mark(chapter.incident.get("rank")) if chapter.incident else "",
             section=section_id(chapter),
         )
@@ -168,9 +172,9 @@ def _mark(rank: object) -> str:
 
 def _claims(life: Life) -> Iterator[TextLine]:
     """Attempts of which the storage knows nothing but that they were started."""
-    told = {chapter.attempt for chapter in life.ran}
+    recorded = {chapter.attempt for chapter in life.ran}
     for record in life.attempts:
-        if record.attempt not in told:
+        if record.attempt not in recorded:
             yield TextLine(f"attempt {record.attempt}, {beginning(record.resume, life)}")
             if record.ended:
                 yield TextLine(f"the one before ended: {record.ended}", deeper=True)
@@ -205,21 +209,22 @@ def _data(life: Life) -> dict[str, object]:
                 **chapter_object(chapter),
                 "lostSteps": lost_steps(chapter),
                 "changes": list(changed.get(number, ())),
-                "stacks": list(life.stood(chapter)),
+                "stacks": list(life.stacks_of(chapter)),
             }
             for number, chapter in enumerate(life.chapters)
         ],
         "attempts": [
             {
-                "attempt": it.attempt,
-                "resumedFrom": it.resume and {"attempt": it.resume.attempt, "step": it.resume.step},
-                "endedBefore": it.ended,
-                "setAside": list(it.set_aside),
+                "attempt": record.attempt,
+                "resumedFrom": record.resume
+                and {"attempt": record.resume.attempt, "step": record.resume.step},
+                "endedBefore": record.ended,
+                "setAside": list(record.set_aside),
             }
-            for it in life.attempts
+            for record in life.attempts
         ],
         "checkpoints": [checkpoint_object(info) for info in life.checkpoints],
         "tasks": None if life.tasks is None else life.tasks.counts,
-        "advice": [it.data for it in advice(life)],
+        "advice": [item.data for item in advice(life)],
         "remarks": list(life.remarks),
     }

@@ -53,7 +53,7 @@ class SearchLife:
     sweep: ReadSweep
     lives: Mapping[int, Life]
     """Of the trials that had trouble, by number, as far as their folders were read."""
-    go_on: str
+    resume_command: str
     """The command that goes on with it."""
     leader: int | None
     """Process of this machine that leads it; None: none does."""
@@ -72,7 +72,7 @@ class SearchLife:
         return f"{self.sweep.uri}/{TRIALS}/{folder_name(trial)}"
 
 
-def search_life_of(sweep: ReadSweep, *, go_on: str) -> SearchLife:
+def search_life_of(sweep: ReadSweep, *, resume_command: str) -> SearchLife:
     """Read what is needed beside the log. Raises StoreError."""
     troubled = troubled_trials(sweep.view)
     lives, trouble = _lives(sweep, troubled[:MOST_READ])
@@ -81,7 +81,7 @@ def search_life_of(sweep: ReadSweep, *, go_on: str) -> SearchLife:
     return SearchLife(
         sweep=sweep,
         lives=lives,
-        go_on=go_on,
+        resume_command=resume_command,
         leader=None if leader is None else leader.pid,
         written=_written(sweep) if sweep.view.end is None else None,
         remarks=(*_of_operator(sweep), *_changed(sweep), *_left_out(len(troubled)), *trouble),
@@ -91,7 +91,7 @@ def search_life_of(sweep: ReadSweep, *, go_on: str) -> SearchLife:
 def troubled_trials(view: SweepView) -> list[TrialView]:
     """Those that errored, diverged or were restarted: open ones first, then the newest ends."""
     found = [trial for trial in view.trials.values() if _troubled(trial)]
-    return sorted(found, key=lambda it: (not it.open, -it.told_after, -it.number))
+    return sorted(found, key=lambda trial: (not trial.open, -trial.told_after, -trial.number))
 
 
 def _troubled(trial: TrialView) -> bool:
@@ -108,8 +108,8 @@ def _lives(sweep: ReadSweep, trials: list[TrialView]) -> tuple[dict[int, Life], 
     """What the folders of these tell, many at once, and why one could not be read."""
     with ThreadPoolExecutor(READERS) as pool:
         found = [*zip(trials, pool.map(partial(_attempted, sweep), trials), strict=True)]
-    lives = {trial.number: it for trial, it in found if isinstance(it, Life)}
-    failed = [(trial.number, it) for trial, it in found if isinstance(it, TrainRunError)]
+    lives = {trial.number: life for trial, life in found if isinstance(life, Life)}
+    failed = [(trial.number, error) for trial, error in found if isinstance(error, TrainRunError)]
     if not failed:
         return lives, ()
     number, error = failed[0]
@@ -142,7 +142,7 @@ def _source(sweep: ReadSweep, trial: TrialView) -> Source:
 
 def _written(sweep: ReadSweep) -> datetime | None:
     try:
-        times = [it.modified for it in sweep.folder.objects(layout.SWEEP_LOG)]
+        times = [entry.modified for entry in sweep.folder.objects(layout.SWEEP_LOG)]
     except StoreError:
         return None
     newest = max(times, default=0.0)
@@ -166,9 +166,11 @@ def _changed(sweep: ReadSweep) -> Iterator[str]:
 def _of_operator(sweep: ReadSweep) -> Iterator[str]:
     """What stands in the way in a cluster."""
     conditions = () if sweep.version is None else sweep.version.status.conditions
-    for it in conditions:
-        if it.type == "ClerkReady" and it.status != "True":
-            yield f"{it.type} is {it.status} ({it.reason}): {it.message}"
+    for condition in conditions:
+        if condition.type == "ClerkReady" and condition.status != "True":
+            yield (
+                f"{condition.type} is {condition.status} ({condition.reason}): {condition.message}"
+            )
 
 
 def _left_out(troubled: int) -> Iterator[str]:
@@ -189,18 +191,18 @@ def _unfinished(life: SearchLife) -> Iterator[Advice]:
     if life.view.end is not None or life.leader is not None:
         return
     if life.sweep.version is not None:
-        yield from _held(life, life.sweep.version)
+        yield from _why_held(life, life.sweep.version)
         return
     is_open = life.view.count("Open")
     what = f": {counted(is_open, 'trial')} to go on from what was saved" if is_open else ""
     yield Advice(
         kind="Unfinished",
-        text=f"if nobody leads it elsewhere, {_let_go_on(life)}{life.go_on}{what}",
+        text=f"if nobody leads it elsewhere, {_unblock(life)}{life.resume_command}{what}",
         numbers={"open": is_open},
     )
 
 
-def _held(life: SearchLife, version: SweepVersion) -> Iterator[Advice]:
+def _why_held(life: SearchLife, version: SweepVersion) -> Iterator[Advice]:
     """Why a sweep of a cluster waits, where it does not go on by itself."""
     spec, numbers = version.sweep.spec, {"open": life.view.count("Open")}
     paused = _paused_open(life, version.sweep)
@@ -217,11 +219,13 @@ def _held(life: SearchLife, version: SweepVersion) -> Iterator[Advice]:
 
 
 def _paused_open(life: SearchLife, sweep: TrainSweep) -> list[int]:
-    known = life.view.trials
-    return [it for it in sweep.spec.paused_trials if it in known and known[it].open]
+    trials = life.view.trials
+    return [
+        number for number in sweep.spec.paused_trials if number in trials and trials[number].open
+    ]
 
 
-def _let_go_on(life: SearchLife) -> str:
+def _unblock(life: SearchLife) -> str:
     """What in the file holds it back: the command alone would only find that again."""
     if life.sweep.described is None:
         return "go on with "
@@ -252,27 +256,28 @@ def _ended(life: SearchLife) -> Iterator[Advice]:
             numbers["asked"] = life.view.asked
         case _:
             return
-    yield Advice(kind="Budget", text=f"{text}; then {life.go_on}", numbers=numbers)
+    yield Advice(kind="Budget", text=f"{text}; then {life.resume_command}", numbers=numbers)
 
 
 def _errored(life: SearchLife) -> Iterator[Advice]:
     """How errored trials are taken up again."""
-    errored = [it for it in life.view.trials.values() if it.state == "Errored"]
+    errored = [trial for trial in life.view.trials.values() if trial.state == "Errored"]
     if not errored:
         return
     token = max(session.token for session in life.view.sessions) + 1
-    silent = sum(it.reason == "NoObjective" for it in errored)
+    silent = sum(trial.reason == "NoObjective" for trial in errored)
     flag = "restartErrored" if silent == len(errored) else "resumeErrored"
     yield Advice(
         kind="Errored",
         text=f"{counted(len(errored), 'trial')} errored: mend what failed, set "
         f"spec.resume.{flag}: true and spec.resume.token: {token}, then "
-        f"{'once it has ended ' if life.leader else ''}{life.go_on}; {_how(silent, len(errored))}",
+        f"{'once it has ended ' if life.leader else ''}{life.resume_command}; "
+        f"{_how_resumed(silent, len(errored))}",
         numbers={"errored": len(errored), "token": token},
     )
 
 
-def _how(silent: int, errored: int) -> str:
+def _how_resumed(silent: int, errored: int) -> str:
     """What becomes of them; `silent` are those that never reported the objective."""
     if silent == errored:
         return "they begin again from nothing, since their checkpoints are beyond what is missing"
@@ -291,9 +296,11 @@ def _nodes(life: SearchLife) -> Iterator[Advice]:
         for chapter in of_trial.incidents
         if (node := on_node(chapter.incident))
     ]
-    incidents = [it.incident for of_trial in life.lives.values() for it in of_trial.incidents]
+    incidents = [
+        chapter.incident for of_trial in life.lives.values() for chapter in of_trial.incidents
+    ]
     for node, caused in Counter(node for node, _ in nodes).most_common(1):
-        trials = len({number for it, number in nodes if it == node})
+        trials = len({number for where, number in nodes if where == node})
         if trials < 2 or 2 * caused <= len(nodes):
             return
         if found := look_at(node, incidents, keep="trials"):
@@ -306,7 +313,7 @@ def _nodes(life: SearchLife) -> Iterator[Advice]:
 
 
 def _by_chance(life: SearchLife) -> Iterator[Advice]:
-    fallen = sum(bool(it.fallback) for it in life.view.trials.values())
+    fallen = sum(bool(trial.fallback) for trial in life.view.trials.values())
     if fallen:
         yield Advice(
             kind="Sampler",

@@ -48,7 +48,7 @@ from trainrun_operator.cli.sweeping.trial_text import (
 )
 from trainrun_operator.core.sweep.config import in_sweep
 
-MOST_TOLD = 10
+MOST_SHOWN = 10
 """Trials of one kind; `trainrun sweep trials` shows all."""
 
 
@@ -74,21 +74,21 @@ def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
 
 def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
     trials, troubled = life.view.trials.values(), troubled_trials(life.view)
-    failed = [it for it in troubled if it.state in ("Errored", "Diverged")]
+    failed = [trial for trial in troubled if trial.state in ("Errored", "Diverged")]
     if failed:
-        told = [block for trial in failed[:MOST_TOLD] for block in _failed(life, trial)]
+        details = [block for trial in failed[:MOST_SHOWN] for block in _failed(life, trial)]
         yield Section(
-            title=f"What failed ({reasons(failed)})", blocks=(*told, *_more(life, len(failed)))
+            title=f"What failed ({reasons(failed)})", blocks=(*details, *_more(life, len(failed)))
         )
     for head, found in (
-        ("Open", [it for it in trials if it.open]),
-        ("Restarted", [it for it in troubled if it.state == "Succeeded"]),
-        ("Ended before their time", [it for it in trials if it.state == "Stopped"]),
-        ("Skipped", [it for it in trials if it.state == "Skipped"]),
+        ("Open", [trial for trial in trials if trial.open]),
+        ("Restarted", [trial for trial in troubled if trial.state == "Succeeded"]),
+        ("Ended before their time", [trial for trial in trials if trial.state == "Stopped"]),
+        ("Skipped", [trial for trial in trials if trial.state == "Skipped"]),
     ):
         if found:
-            newest = sorted(found, key=lambda it: (-it.told_after, -it.number))
-            lines = [_other(life, trial) for trial in newest[:MOST_TOLD]]
+            newest = sorted(found, key=lambda trial: (-trial.told_after, -trial.number))
+            lines = [_other(life, trial) for trial in newest[:MOST_SHOWN]]
             yield Section(title=f"{head} ({len(found)})", blocks=(*lines, *_more(life, len(found))))
     yield _best(life)
     if pictures and (drawn := history(life)):
@@ -116,14 +116,14 @@ def _other(life: SearchLife, trial: TrialView) -> TextLine:
 
 
 def _more(life: SearchLife, found: int) -> Iterator[Block]:
-    if found > MOST_TOLD:
-        yield TextLine(f"and {found - MOST_TOLD} more, older ones; all of them:")
+    if found > MOST_SHOWN:
+        yield TextLine(f"and {found - MOST_SHOWN} more, older ones; all of them:")
         yield Preformatted((f"trainrun sweep trials {life.sweep.uri}",))
 
 
 def _best(life: SearchLife) -> Section:
     goal, found = life.sweep.objective, best(life.view, life.sweep.objective)
-    all_of_them = (TextLine(said),) if (said := succeeded(life)) else ()
+    all_of_them = (TextLine(summary),) if (summary := succeeded(life)) else ()
     if found is None:
         return Section(title=f"No trial has a {goal.metric} that counts", blocks=all_of_them)
     so_far = ", so far" if found.trial.open else ""
@@ -131,9 +131,9 @@ def _best(life: SearchLife) -> Section:
         TextLine(parameters(found.trial.params, exact=True)),
         Preformatted((f"trainrun checkpoints {life.folder_of(found.trial)}",)),
     )
-    told = value_at(goal, found.own.value, found.own.step)
+    value = value_at(goal, found.own.value, found.own.step)
     return Section(
-        title=f"Best: trial {found.trial.number}, {told}{so_far}", blocks=(*blocks, *all_of_them)
+        title=f"Best: trial {found.trial.number}, {value}{so_far}", blocks=(*blocks, *all_of_them)
     )
 
 
@@ -176,10 +176,10 @@ def _data(life: SearchLife) -> dict[str, object]:
         "activeSeconds": view.active,
         "sessions": len(view.sessions),
         "restarts": restarts(life.view),
-        "trials": {"asked": view.asked, **{it.lower(): view.count(it) for it in STATES}},
+        "trials": {"asked": view.asked, **{state.lower(): view.count(state) for state in STATES}},
         "best": found and trial_row(found.trial, life.sweep.objective).data,
-        "told": list(_told(life, view.trials.values())),
-        "advice": [it.data for it in advice(life)],
+        "told": list(_notable_trials(life, view.trials.values())),
+        "advice": [item.data for item in advice(life)],
         "remarks": list(life.remarks),
     }
 
@@ -190,11 +190,11 @@ def _object(life: SearchLife) -> dict[str, object] | None:
     if version is None:
         return None
     metadata, status = version.sweep.metadata, json_object(version.status)
-    said = {it: status[it] for it in ("phase", "reason", "message", "conditions")}
-    return {"namespace": metadata.namespace, "name": metadata.name, **said}
+    shown = {name: status[name] for name in ("phase", "reason", "message", "conditions")}
+    return {"namespace": metadata.namespace, "name": metadata.name, **shown}
 
 
-def _told(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[dict[str, object]]:
+def _notable_trials(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[dict[str, object]]:
     for trial in trials:
         if trial.state == "Succeeded" and not trial.restarts and not trial.fallback:
             continue
@@ -227,8 +227,9 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
     where = f"{counted(life.view.asked, 'trial')} with parameters, {life.view.count('Open')} open"
     version = life.sweep.version
     if version is not None:
-        said = status_or_not_led(version.status)
-        return f"Sweep {version.where} is {said.phase} ({said.reason}): {said.message}; {where}."
+        verdict = status_or_not_led(version.status)
+        text = f"{verdict.phase} ({verdict.reason}): {verdict.message}"
+        return f"Sweep {version.where} is {text}; {where}."
     if life.leader is not None:
         return f"Sweep {name} goes on, led by process {life.leader} of this machine: {where}."
     written = ""
@@ -255,8 +256,8 @@ def worker_cost(life: SearchLife) -> str:
 def worker_seconds(lives: Iterable[Life]) -> tuple[float, float]:
     """Seconds times workers of all attempts, and those of them that made steps that count."""
     ran = [chapter for life in lives for chapter in life.ran]
-    whole = sum(it.workers * sum(it.spent.values()) for it in ran)
-    return whole, sum(it.workers * it.spent.get("useful", 0.0) for it in ran)
+    whole = sum(chapter.workers * sum(chapter.spent.values()) for chapter in ran)
+    return whole, sum(chapter.workers * chapter.spent.get("useful", 0.0) for chapter in ran)
 
 
 def title(life: SearchLife, trial: TrialView) -> str:
@@ -265,8 +266,8 @@ def title(life: SearchLife, trial: TrialView) -> str:
     at = "" if own is None else f" with {value_at(life.sweep.objective, own.value, own.step)}"
     again = f" after {counted(trial.restarts, 'restart')}"
     head = f"trial {trial.number} {_ending(trial)}{again if trial.restarts else ''}{at}"
-    said = why(trial)
-    return f"{head}: {said}" if said else head
+    reason = why(trial)
+    return f"{head}: {reason}" if reason else head
 
 
 def _ending(trial: TrialView) -> str:
@@ -285,7 +286,7 @@ def why(trial: TrialView) -> str:
 def causes(life: Life) -> str:
     """`AppError 2 times (rank 0, trial.py:27)`: what ended the attempts of a trial."""
     incidents = [chapter.incident for chapter in life.incidents]
-    count = Counter(str(it.get("cause", "Unknown")) for it in incidents)
+    count = Counter(str(incident.get("cause", "Unknown")) for incident in incidents)
     return ", ".join(
         f"{cause}{f' {n} times' if n > 1 else ''}{_place(incidents, cause)}"
         for cause, n in count.most_common()
@@ -294,7 +295,9 @@ def causes(life: Life) -> str:
 
 def _place(incidents: list[dict[str, Any]], cause: str) -> str:
     """Of the newest incident of this cause."""
-    newest = [it for it in incidents if str(it.get("cause", "Unknown")) == cause][-1]
+    newest = [incident for incident in incidents if str(incident.get("cause", "Unknown")) == cause][
+        -1
+    ]
     parts = [f"rank {newest['rank']}"] if "rank" in newest else []
     parts += [f"node {newest['node']}"] if newest.get("node") else []
     parts += [str(newest["raisedAt"])] if newest.get("raisedAt") else []
@@ -310,7 +313,9 @@ def advice_of(life: Life | None) -> str:
 
 def reasons(trials: Iterable[TrialView]) -> str:
     """`MaxFailuresExceeded 2, NoObjective 1`."""
-    return ", ".join(f"{it} {n}" for it, n in Counter(t.reason for t in trials).most_common())
+    return ", ".join(
+        f"{reason} {n}" for reason, n in Counter(t.reason for t in trials).most_common()
+    )
 
 
 def by_chance(life: SearchLife) -> Iterator[str]:
@@ -320,7 +325,7 @@ def by_chance(life: SearchLife) -> Iterator[str]:
         if trial.fallback:
             found.setdefault(first_line(trial.fallback), []).append(trial.number)
     for reason, numbers in found.items():
-        newest = joined(str(it) for it in numbers[-MOST_NUMBERS:])
+        newest = joined(str(number) for number in numbers[-MOST_NUMBERS:])
         which = "the newest: " if len(numbers) > MOST_NUMBERS else ""
         yield f"{counted(len(numbers), 'trial')} drawn by chance ({which}{newest}): {reason}"
 
@@ -329,7 +334,7 @@ def records_lost(life: SearchLife) -> Iterator[str]:
     """Which trials show that the log has lost records."""
     moved = [trial.number for trial in life.view.trials.values() if trial.first > 1]
     if moved:
-        newest = joined(str(it) for it in moved[-MOST_NUMBERS:])
+        newest = joined(str(number) for number in moved[-MOST_NUMBERS:])
         yield (
             f"the log has lost records: {counted(len(moved), 'trial')} ({newest}) began in a new "
             "folder, since an earlier trial had used that of its number"
@@ -339,8 +344,8 @@ def records_lost(life: SearchLife) -> Iterator[str]:
 def succeeded(life: SearchLife) -> str:
     """All that succeeded, in one sentence; empty: none did."""
     goal = life.sweep.objective
-    trials = [it for it in life.view.trials.values() if it.state == "Succeeded"]
-    values = sorted(it.value for it in trials if it.value is not None)
+    trials = [trial for trial in life.view.trials.values() if trial.state == "Succeeded"]
+    values = sorted(trial.value for trial in trials if trial.value is not None)
     if not values:
         return ""
     if len(values) == 1:

@@ -33,27 +33,29 @@ class Downsampled:
     """A curve thinned to what a picture can show. Every so many reports are kept, and always the
     last one."""
 
-    _kept: list[Point] = field(default_factory=list)
+    _thinned: list[Point] = field(default_factory=list)
     _every: int = 1
-    _seen: int = 0
+    _count: int = 0
     _last: Point | None = None
 
     def add(self, step: int, value: float) -> None:
         """The next report."""
         self._last = (step, value)
-        if self._seen % self._every == 0 or not math.isfinite(value):
-            self._kept.append(self._last)
-        self._seen += 1
-        if len(self._kept) >= 2 * MOST_POINTS:
-            self._kept = self._kept[::2]
+        if self._count % self._every == 0 or not math.isfinite(value):
+            self._thinned.append(self._last)
+        self._count += 1
+        if len(self._thinned) >= 2 * MOST_POINTS:
+            self._thinned = self._thinned[::2]
             self._every *= 2
 
     @property
     def points(self) -> list[Point]:
         """At most MOST_POINTS and one."""
-        step = -(-len(self._kept) // MOST_POINTS) or 1
-        kept = self._kept[::step]
-        return kept if self._last is None or kept[-1:] == [self._last] else [*kept, self._last]
+        step = -(-len(self._thinned) // MOST_POINTS) or 1
+        points = self._thinned[::step]
+        return (
+            points if self._last is None or points[-1:] == [self._last] else [*points, self._last]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class PlotArea:
 
 def frame(picture: Mapping[int, Sequence[Point]]) -> PlotArea | None:
     """None where no value is a finite number."""
-    points = [it for curve in picture.values() for it in curve if math.isfinite(it[1])]
+    points = [point for curve in picture.values() for point in curve if math.isfinite(point[1])]
     if not points:
         return None
     steps, values = zip(*points, strict=True)
@@ -86,7 +88,7 @@ def frame(picture: Mapping[int, Sequence[Point]]) -> PlotArea | None:
 def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
     """Where a metric was no finite number first, in each run."""
     for run, points in curves.pictures[metric].items():
-        wrong = next((it for it in points if not math.isfinite(it[1])), None)
+        wrong = next((point for point in points if not math.isfinite(point[1])), None)
         if wrong is not None:
             kind = "NaN" if math.isnan(wrong[1]) else "infinite"
             yield f"{kind} at step {wrong[0]:,} of {curves.names[run]}"
@@ -100,13 +102,13 @@ def color(run: int, of: int) -> str:
 def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COLORS) -> str:
     """An `svg` element; empty where no value is a finite number. A dot marks where a run that is
     compared went on; `of`: runs that there are."""
-    seen = frame(picture)
-    if seen is None:
+    area = frame(picture)
+    if area is None:
         return ""
     paths = "".join(
         f'<path style="stroke:{color(run, of)}" {"class=thick " * (compared and not run)}'
-        f'd="{_stroke(points, seen)}"/>'
-        + (_dot(color(run, of), points, seen) if compared and run else "")
+        f'd="{_stroke(points, area)}"/>'
+        + (_dot(color(run, of), points, area) if compared and run else "")
         for run, points in sorted(picture.items())
     )
     return (
@@ -115,19 +117,19 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COL
     )
 
 
-def _dot(stroke: str, points: Sequence[Point], seen: PlotArea) -> str:
-    first = _stroke(points[:1], seen)
+def _dot(stroke: str, points: Sequence[Point], area: PlotArea) -> str:
+    first = _stroke(points[:1], area)
     return f'<path class="dot" style="stroke:{stroke}" d="{first}"/>'
 
 
-def _stroke(points: Sequence[Point], seen: PlotArea) -> str:
+def _stroke(points: Sequence[Point], area: PlotArea) -> str:
     """One line, broken where a value is no number; a single point is a dot."""
     drawn, pen = [], "M"
     for point in points:
         if not math.isfinite(point[1]):
             pen = "M"
             continue
-        x, y = seen.place(point)
+        x, y = area.place(point)
         place = f"{WIDE * x:.1f} {TALL * y:.1f}"
         drawn.append(f"M{place} L{place}" if pen == "M" else f"L{place}")
         pen = "L"
@@ -137,36 +139,36 @@ def _stroke(points: Sequence[Point], seen: PlotArea) -> str:
 def braille(curves: Curves) -> Iterator[str]:
     """Dots for the first run, a letter for each run that is somewhere else."""
     for metric, picture in curves.pictures.items():
-        seen = frame(picture)
-        if seen is not None:
-            yield from _drawn(metric, picture, seen, curves.names)
+        area = frame(picture)
+        if area is not None:
+            yield from _drawn(metric, picture, area, curves.names)
 
 
 def _drawn(
-    metric: str, picture: Mapping[int, Sequence[Point]], seen: PlotArea, names: tuple[str, ...]
+    metric: str, picture: Mapping[int, Sequence[Point]], area: PlotArea, names: tuple[str, ...]
 ) -> Iterator[str]:
     first, *others = sorted(picture)
-    dots = _dots(picture[first], seen)
+    dots = _dots(picture[first], area)
     cells = {place: chr(BRAILLE + bits) for place, bits in dots.items()}
     marked = [f"⠒ {names[first]}"]
     for letter, run in zip(ascii_lowercase, others, strict=False):
-        away = _dots(picture[run], seen).keys() - dots.keys()
+        away = _dots(picture[run], area).keys() - dots.keys()
         marked.append(f"{letter} {names[run]}" + ("" if away else " (on it)"))
         cells |= dict.fromkeys(away, letter)
     yield f"  {metric}"
     for row in range(ROWS):
-        label = {0: f"{seen.high:.4g}", ROWS - 1: f"{seen.low:.4g}"}.get(row, "")
+        label = {0: f"{area.high:.4g}", ROWS - 1: f"{area.low:.4g}"}.get(row, "")
         line = "".join(cells.get((row, column), " ") for column in range(COLUMNS))
         yield f"{label:>9} │{line}".rstrip()
     yield f"{'':>9} └{'─' * COLUMNS}"
-    yield f"{'':>11}{f'step {seen.first}':<{COLUMNS - 8}}{seen.last:>8}"
+    yield f"{'':>11}{f'step {area.first}':<{COLUMNS - 8}}{area.last:>8}"
     yield from _legend(marked)
 
 
-def _dots(points: Sequence[Point], seen: PlotArea) -> dict[tuple[int, int], int]:
+def _dots(points: Sequence[Point], area: PlotArea) -> dict[tuple[int, int], int]:
     """Bits by (row, column); between two points a straight line."""
     found: dict[tuple[int, int], int] = {}
-    places = [seen.place(point) for point in points if math.isfinite(point[1])]
+    places = [area.place(point) for point in points if math.isfinite(point[1])]
     wide, tall = 2 * COLUMNS - 1, 4 * ROWS - 1
     for x, y in _between([(round(wide * x), round(tall * y)) for x, y in places]):
         place = (y // 4, x // 2)

@@ -22,9 +22,9 @@ def show(report: Document, *, as_json: bool) -> None:
     tell(lines(report), report.data, as_json=as_json)
 
 
-def tell(told: Iterable[str], data: object, *, as_json: bool) -> None:
+def tell(text: Iterable[str], data: object, *, as_json: bool) -> None:
     """Print these lines, or `data` as one JSON object."""
-    for line in (json.dumps(data),) if as_json else told:
+    for line in (json.dumps(data),) if as_json else text:
         click.echo(line)
 
 

@@ -57,7 +57,9 @@ def safe(words: str) -> str:
 def _head(report: Document) -> str:
     facts = "".join(f"<tr>{_cells(fact)}</tr>" for fact in report.facts)
     table = f"<table>{facts}</table>" if facts else ""
-    notes = "".join(f'<p class="note">{safe(it)}</p>' for it in (*report.remarks, *report.ending))
+    notes = "".join(
+        f'<p class="note">{safe(text)}</p>' for text in (*report.remarks, *report.ending)
+    )
     return (
         f'<header class="{report.tone}"><h1>{safe(report.name)}</h1>'
         f"<p>{safe(report.headline)}</p>{_blocks(report.lead)}{table}</header>{notes}"
@@ -68,8 +70,8 @@ def _advice(advice: Recommendations | None) -> Iterator[str]:
     if advice is None:
         return
     items = "".join(
-        f"<li>{safe(it.text)}{f'<br>&rarr; {safe(it.remedy)}' if it.remedy else ''}</li>"
-        for it in advice.items
+        f"<li>{safe(item.text)}{f'<br>&rarr; {safe(item.remedy)}' if item.remedy else ''}</li>"
+        for item in advice.items
     )
     if not items:
         yield f"<p>{safe(advice.otherwise)}</p>"
@@ -105,7 +107,7 @@ def _block(block: Block) -> str:
         case Preformatted():
             return _verbatim(block)
         case Table(heads=heads, rows=rows):
-            head = "".join(f"<th>{safe(it)}</th>" for it in heads)
+            head = "".join(f"<th>{safe(head)}</th>" for head in heads)
             drawn = "".join(map(_row, rows))
             return f'<div class="wide"><table><tr>{head}</tr>{drawn}</table></div>'
         case Bars():
@@ -116,11 +118,11 @@ def _block(block: Block) -> str:
 
 def _verbatim(block: Preformatted) -> str:
     # Each line by itself: a secret ends with its line.
-    told = "\n".join(safe(shortened(masked(line), LONGEST_LINE)) for line in block.lines)
+    text = "\n".join(safe(shortened(masked(line), LONGEST_LINE)) for line in block.lines)
     title = safe(block.title)
     if block.folded:
-        return f"<details><summary>{title}</summary><pre>{told}</pre></details>"
-    return f"{f'<p>{title}:</p>' if title else ''}<pre>{told}</pre>"
+        return f"<details><summary>{title}</summary><pre>{text}</pre></details>"
+    return f"{f'<p>{title}:</p>' if title else ''}<pre>{text}</pre>"
 
 
 def _row(row: TableRow) -> str:
@@ -175,25 +177,25 @@ def _curves(block: Curves) -> str:
 def _run(block: Curves, run: int) -> str:
     """Its color, and its name, beside it where there are few, else where one points at it."""
     name, of = safe(block.names[run]), len(block.names)
-    shown = name if of <= COLORS or run in (0, of - 1) else ""
+    label = name if of <= COLORS or run in (0, of - 1) else ""
     key = f'<i class="key" style="background:{color(run, of)}"></i>'
-    return f'<span title="{name}">{key}{shown}</span>'
+    return f'<span title="{name}">{key}{label}</span>'
 
 
 def _figure(block: Curves, metric: str) -> str:
     picture = block.pictures[metric]
-    seen, shown = frame(picture), ""
-    if seen is not None:
+    area, plot = frame(picture), ""
+    if area is not None:
         drawn = svg(picture, compared=block.compared, of=len(block.names))
-        shown = (
-            f'<div class="plot"><b>{seen.high:.4g}</b>{drawn}'
-            f'<b>{seen.low:.4g}</b></div><p class="steps"><span>step {seen.first:,}</span>'
-            f"<span>{seen.last:,}</span></p>"
+        plot = (
+            f'<div class="plot"><b>{area.high:.4g}</b>{drawn}'
+            f'<b>{area.low:.4g}</b></div><p class="steps"><span>step {area.first:,}</span>'
+            f"<span>{area.last:,}</span></p>"
         )
     wrong = "; ".join(no_numbers(block, metric))
     note = f'<p class="note">{safe(wrong)}</p>' if wrong else ""
     name = safe(metric[:LONGEST_NAME])
-    return f"<figure><figcaption>{name}</figcaption>{shown}{note}</figure>"
+    return f"<figure><figcaption>{name}</figcaption>{plot}{note}</figure>"
 
 
 STYLE = """

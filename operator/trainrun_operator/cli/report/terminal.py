@@ -94,13 +94,13 @@ def _section(section: Section) -> Iterator[str]:
 def _block(block: Block, *, margin: int) -> Iterator[str]:
     match block:
         case TextLine(text=text, tone=tone, at=at) if at is not None:
-            told = f"{clock(at)} {text}"
-            yield from wrapped(told, indent=margin - 9, hang=9, color=COLORS[tone])
+            verbatim = f"{clock(at)} {text}"
+            yield from wrapped(verbatim, indent=margin - 9, hang=9, color=COLORS[tone])
         case TextLine(text=text, tone=tone, deeper=deeper):
             yield from wrapped(text, indent=margin + 2 * deeper, hang=2, color=COLORS[tone])
-        case Preformatted(lines=told, title=title):
+        case Preformatted(lines=verbatim, title=title):
             yield from wrapped(f"{title}:" if title else "", indent=margin)
-            yield from (f"{' ' * (margin + 2)}{printable(line)}" for line in told)
+            yield from (f"{' ' * (margin + 2)}{printable(line)}" for line in verbatim)
         case Table(heads=heads, rows=rows):
             head, *drawn = table(heads, (row.cells for row in rows))
             yield f"{' ' * margin}{head}"
@@ -129,12 +129,12 @@ def _bars(block: Bars) -> Iterator[str]:
 
 def _bar(bar: Bar, signs: dict[str, str], *, room: int) -> str:
     """In at most so many columns, whatever its parts are."""
-    drawn, at, told = "", 0.0, 0
+    drawn, at, filled = "", 0.0, 0
     for name, part in bar.parts.items():
         at += part
         until = min(round(BAR * at), room)
-        drawn += signs[name] * (until - told)
-        told = until
+        drawn += signs[name] * (until - filled)
+        filled = until
     return drawn or "."
 
 
