@@ -162,7 +162,7 @@ class Trial:
 
     def _on_strike(self) -> None:
         """Before anything is decided: the run has heard of the strike as we have."""
-        kind = self._scenario.store if self._scenario is not None else "TrimmedObject"
+        kind = self._scenario.store if self._scenario is not None else "Kept"
         if kind == "Away":
             self._store.take_away()
             asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)

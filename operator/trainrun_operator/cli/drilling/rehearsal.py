@@ -268,7 +268,7 @@ PATIENCE = 4.0
 """Times as long as an undisturbed run that one to the end of the training may take."""
 
 STORES = {
-    "TrimmedObject": "",
+    "Kept": "",
     "SpoilNewest": " and damage to the newest checkpoint",
     "Away": f" and the store away for {AWAY:.0f} s",
 }

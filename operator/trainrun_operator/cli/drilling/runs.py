@@ -194,7 +194,7 @@ short."""
 OURS: tuple[FaultName, ...] = get_args(Ours)
 """Those that test TrainRun, likewise."""
 
-Store = Literal["TrimmedObject", "SpoilNewest", "Away"]
+Store = Literal["Kept", "SpoilNewest", "Away"]
 """What happens to the storage when the fault strikes."""
 AWAY = 5.0
 """Seconds for which a store is away."""
@@ -207,7 +207,7 @@ class Scenario:
     name: FaultName
     faults: tuple[Fault, ...] = ()
     """In the order in which they strike; each ends an attempt."""
-    store: Store = "TrimmedObject"
+    store: Store = "Kept"
     watched: float = 0.0
     """Seconds of health.progressTimeout; 0: as the file has it."""
     why_not: str = ""
