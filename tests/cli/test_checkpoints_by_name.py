@@ -61,6 +61,6 @@ def test_a_run_that_is_on_in_a_cluster_is_not_said_to_have_stopped(trainruns: Tr
         words = ["status", "digits", "-n", trainruns.namespace]
         return " ".join(CliRunner().invoke(trainrun, words).output.split())
 
-    assert shown().startswith("Run digits: no operator has looked at it yet: see whether")
+    assert shown().startswith("Run digits: no operator has looked at it yet: check that")
     trainruns.apply_status({"phase": "Running", "observedGeneration": 1}, manager="operator")
     assert shown().startswith("Run digits: Running, led by the operator ")

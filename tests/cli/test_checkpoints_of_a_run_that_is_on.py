@@ -179,6 +179,6 @@ def test_a_checkpoint_that_retention_deletes_while_it_is_fetched_is_not_called_d
     result = call("get", bench.run.uri, "10", tmp_path / "model")
     assert result.exit_code == 2
     assert result.output == (
-        f"error: {bench.run.uri}: step-000000010-attempt-1 was deleted while it was fetched, as "
-        "checkpoint.keep says; `trainrun checkpoints` lists what is left\n"
+        f"error: {bench.run.uri}: step-000000010-attempt-1 was deleted during the download, "
+        "because of checkpoint.keep; `trainrun checkpoints` lists what is left\n"
     )

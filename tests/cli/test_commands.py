@@ -109,7 +109,8 @@ def test_a_storage_that_another_machine_wrote_has_checkpoints_and_no_status(
 def test_storage_without_a_run_is_named(tmp_path: Path) -> None:
     result = call("checkpoints", f"{tmp_path.as_uri()}/other")
     assert result.exit_code == 2
-    said = f"run other in {tmp_path.as_uri()} was never started: there is nothing; give <storage "
+    where = f"run other in {tmp_path.as_uri()}"
+    said = f"{where} was never started: the storage has nothing of it. Give <storage URI>"
     assert said in result.output
 
 
@@ -159,7 +160,7 @@ def test_the_newest_checkpoint_is_fetched_and_is_what_was_saved(
     assert list(tmp_path.iterdir()) == [folder]
     again = call("checkpoints", "get", where, str(folder))
     assert again.exit_code == 2
-    assert f"{folder} is there already; name a new folder, or an empty one" in again.output
+    assert f"{folder} already exists; name a new folder, or an empty one" in again.output
 
 
 def test_on_a_terminal_it_is_told_how_much_is_read(
@@ -218,9 +219,9 @@ def test_a_checkpoint_that_poisons_the_training_is_set_aside(
     result = call("checkpoints", "set-aside", where, "20", "--reason", "the loss explodes")
     assert result.exit_code == 0, result.output
     assert result.output == (
-        "step-000000020-attempt-2 is set aside: no attempt resumes from it any more\n"
+        "step-000000020-attempt-2 is set aside: no attempt will resume from it\n"
         "the next attempt resumes from step-000000015-attempt-2, unless a newer one is saved\n"
-        f"to take that back, delete {where}/bad/step-000000020-attempt-2.json\n"
+        f"to undo this, delete {where}/bad/step-000000020-attempt-2.json\n"
     )
     listed = call("checkpoints", where)
     assert "bad" in listed.output
@@ -244,7 +245,7 @@ def test_the_best_one_is_that_of_the_metric_that_is_asked_for(
     unsaid = call("checkpoints", "get", where, "best", folder)
     assert unsaid.exit_code == 2
     assert unsaid.output == (
-        f"error: {where}: nothing says which checkpoint is the best: give the run's YAML file with "
+        f"error: {where}: it is not known which checkpoint is best: give the run's YAML file with "
         "checkpoint.scoreMetric, or --score NAME:Max or NAME:Min\n"
     )
     unknown = call("checkpoints", "get", where, "best", folder, "--score", "bleu:Max")

@@ -304,7 +304,7 @@ def test_a_script_that_reports_no_steps_has_no_goodput(tmp_path: Path) -> None:
 def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     result = call(f"{tmp_path.as_uri()}/other")
     assert result.exit_code == 2
-    assert "there is nothing" in result.output
+    assert "the storage has nothing of it" in result.output
 
 
 def test_a_name_is_looked_for_in_the_cluster_of_the_kubeconfig(

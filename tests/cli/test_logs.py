@@ -166,7 +166,10 @@ def test_attempts_whose_lines_were_deleted_and_those_that_stored_nothing_are_nam
 def test_a_place_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
     result = call(f"{tmp_path.as_uri()}/nothing")
     assert result.exit_code == 2
-    assert "was never started: there is nothing; give <storage URI>/<run name>" in result.output
+    assert (
+        "was never started: the storage has nothing of it. Give <storage URI>/<run name>"
+        in result.output
+    )
 
 
 def test_a_storage_cannot_be_followed(run: RunStore) -> None:

@@ -15,7 +15,7 @@ import click
 
 from trainrun_operator.cli.ctrl_c import loaded
 
-STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+STORAGE = click.option("--storage", metavar="URI", help="Storage to use instead of the file's.")
 NAMESPACE = click.option(
     "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
 )
@@ -23,21 +23,21 @@ GENERATION = click.option(
     "--generation",
     type=int,
     metavar="N",
-    help="Of the run's folder (storage.onExisting: StartFresh), instead of the run's own, or the "
-    "newest where no status tells that.",
+    help="Generation of the run's folder (storage.onExisting: StartFresh). Default: the run's "
+    "own, or the newest if no status names it.",
 )
 
 
 def placed(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is told in which storage, or namespace, what it is about lies."""
+    """Add the options for the storage and the namespace to look in."""
     return STORAGE(NAMESPACE(command))
 
 
 class ListUnlessNamed(click.Group):
-    """A group whose verb may be left out: then it is `list`."""
+    """A group whose default verb is `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the verb in its place."""
+        """Insert `list` if no verb is given."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["list", *args]
         return super().parse_args(ctx, args)
@@ -65,13 +65,13 @@ SCORE = click.option(
 @placed
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @GENERATION
-@click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
+@click.option("--all-generations", is_flag=True, help="All generations, oldest first.")
 @SCORE
 @click.option(
     "--can-resume",
     is_flag=True,
-    help="No list: say whether a run would resume from one, and exit with 0 for yes, 3 for no, "
-    "1 where that cannot be told.",
+    help="Print no list, but whether a run would resume from one; exit with 0 for yes, 3 for "
+    "no, 1 if that is not known.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def list_(
@@ -93,7 +93,9 @@ def list_(
     if can_resume and verify:
         raise click.UsageError("--can-resume reads no files; use --verify without it")
     if all_generations and (can_resume or generation is not None):
-        raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
+        raise click.UsageError(
+            "--all-generations cannot be combined with --generation or --can-resume"
+        )
     if can_resume:
         sys.exit(show_prospect(where, generation=generation, **options))
     which: Which = "all" if all_generations else generation
@@ -108,10 +110,11 @@ def list_(
 @GENERATION
 @SCORE
 def get(*, steps: tuple[str, ...], **options: Any) -> None:
-    """Bring the files of a checkpoint into the new folder DIR, each verified.
+    """Fetch the files of a checkpoint into the new folder DIR, and verify each.
 
-    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one. `best`
-    instead of a step: the good one with the best value of checkpoint.scoreMetric.
+    STEP is a step, or a name such as step-000001200-attempt-3; the default is the newest good
+    checkpoint. `best` instead of a step: the good one with the best value of
+    checkpoint.scoreMetric.
     """
     from trainrun_operator.cli.checkpoint_files import get_checkpoint
 
@@ -127,9 +130,9 @@ def get(*, steps: tuple[str, ...], **options: Any) -> None:
 @GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
 def set_aside(**options: Any) -> None:
-    """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
+    """Exclude the checkpoint of STEP from resumes, because it is damaged or spoils the training.
 
-    An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
+    A running attempt continues; the next one resumes from the newest good checkpoint that is left.
     """
     from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
 

@@ -1,6 +1,6 @@
-"""`trainrun checkpoints get` and `set-aside`: fetch what was trained, give up what poisons it.
+"""`trainrun checkpoints get` and `set-aside`: fetch a checkpoint, or exclude one from resumes.
 
-Layer: cli. Asks the store alone; works from any machine, whether the run is on or over.
+Layer: cli. Needs the store only; works from any machine, while the run is on or after its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.sources import BEST, UnknownScore, best, generation_of, wanted_score
 
 LARGE = 100_000_000
-"""Bytes of a file that is named while it is read."""
+"""Bytes from which a file is named while it is read."""
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -35,7 +35,7 @@ class UnknownCheckpoint(TrainRunError):
 
 
 class FolderInTheWay(TrainRunError):
-    """There is something where the files are to go, or nothing can be written there."""
+    """The target folder is in use, or it cannot be written."""
 
 
 def get_checkpoint(
@@ -47,7 +47,7 @@ def get_checkpoint(
     score: str | None,
     **place: str | None,
 ) -> None:
-    """Bring the files of a checkpoint, of the run of `find_run`, into a new folder."""
+    """Fetch the files of a checkpoint of the run of `find_run` into a new folder."""
     source = find_run(where, **place)
     run = generation_of(source, generation)
     found = list_checkpoints(run)
@@ -69,24 +69,24 @@ def get_checkpoint(
 def set_checkpoint_aside(
     where: str, step: str, *, generation: int | None, reason: str, **place: str | None
 ) -> None:
-    """Let the run of `find_run` never resume from a checkpoint again."""
+    """Mark a checkpoint of the run of `find_run` so that no attempt resumes from it."""
     run = generation_of(find_run(where, **place), generation, certain=True)
     chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
     set_aside(run, chosen.id, reason)
     left = [info for info in list_checkpoints(run) if info.state == "good"]
-    click.echo(f"{chosen.id.name} is set aside: no attempt resumes from it any more")
+    click.echo(f"{chosen.id.name} is set aside: no attempt will resume from it")
     if left:
         newest = max(left, key=lambda info: info.id)
         click.echo(f"the next attempt resumes from {newest.id.name}, unless a newer one is saved")
     else:
-        click.echo("no good checkpoint is left: the next attempt will fail, NoGoodCheckpoint")
-    click.echo(f"to take that back, delete {run.uri}/{layout.bad_key(chosen.id)}")
+        click.echo("no good checkpoint is left: the next attempt will fail with NoGoodCheckpoint")
+    click.echo(f"to undo this, delete {run.uri}/{layout.bad_key(chosen.id)}")
 
 
 def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> CheckpointInfo:
     if score is None:
         raise UnknownScore(
-            f"{uri}: nothing says which checkpoint is the best: give the run's YAML file with "
+            f"{uri}: it is not known which checkpoint is best: give the run's YAML file with "
             "checkpoint.scoreMetric, or --score NAME:Max or NAME:Min"
         )
     chosen = best(found, score)
@@ -99,7 +99,7 @@ def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> Chec
 
 
 def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> CheckpointInfo:
-    """The newest good one, or that of a step: a good one before all others, of the last attempt."""
+    """The newest good one, or that of a step: a good one if there is any, of the last attempt."""
     named = CheckpointId.named(step) if step is not None else None
     wanted = [
         info
@@ -112,32 +112,33 @@ def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> Check
         wanted = good
     if not wanted:
         what = "no good checkpoint" if step is None else f"no complete checkpoint of step {step}"
-        raise UnknownCheckpoint(f"{uri}: there is {what}; `trainrun checkpoints` lists what is")
+        raise UnknownCheckpoint(f"{uri}: there is {what}; `trainrun checkpoints` lists all")
     return max(good or wanted, key=lambda info: info.id)
 
 
 def _check_not_deleted(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamaged) -> None:
-    """Raises UnknownCheckpoint where what seems to be damaged was deleted while it was read."""
+    """Raises UnknownCheckpoint if the checkpoint only looks damaged because it was deleted
+    meanwhile."""
     left = {info.id for info in list_checkpoints(run) if info.state != "incomplete"}
     if checkpoint not in left:
         raise UnknownCheckpoint(
-            f"{run.uri}: {checkpoint.name} was deleted while it was fetched, as checkpoint.keep "
-            "says; `trainrun checkpoints` lists what is left"
+            f"{run.uri}: {checkpoint.name} was deleted during the download, because of "
+            "checkpoint.keep; `trainrun checkpoints` lists what is left"
         ) from error
 
 
 def _report_large(file: CachedFile, _: Path) -> bool:
-    """On a terminal, name a file that takes its time; nobody else has it than the store."""
+    """On a terminal, name a file that takes long to read. Returns False: no local copy exists."""
     if file.size >= LARGE and sys.stderr.isatty():
         click.echo(f"reading {file.name}, {formatting.size(file.size)}", err=True)
     return False
 
 
 def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
-    """The folder appears at once and whole, by a rename."""
+    """Download, then rename, so that the folder appears complete."""
     manifest = manifest_to_read(run, checkpoint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderInTheWay(f"{folder} is there already; name a new folder, or an empty one")
+        raise FolderInTheWay(f"{folder} already exists; name a new folder, or an empty one")
     scratch = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""`trainrun checkpoints`: what a run's storage holds, and whether it can be read.
+"""`trainrun checkpoints`: which checkpoints a run's storage holds, and whether they can be read.
 
-Layer: cli. Asks the store alone; works without a status file, from any machine.
+Layer: cli. Reads the store only; works without a status file, from any machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from trainrun_operator.cli.sources import (
 )
 
 Which = int | Literal["all"] | None
-"""Number of a generation; None: the run's own, or the newest where that is not known."""
+"""Number of a generation; None: the run's own, or the newest if that is not known."""
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
 
@@ -50,31 +50,31 @@ class Listing:
 
     at: RunStore
     generations: int
-    """How many were begun in the run's folder."""
+    """How many generations the run's folder has."""
     own: bool
-    """The run goes on in this one, as far as is known."""
+    """The run uses this one, as far as is known."""
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
     deleted: tuple[str, ...]
-    """Names of those that the run has deleted while others were verified."""
+    """Names of those that the run deleted while others were verified."""
     score: Score | None
 
     @property
     def newest_good(self) -> CheckpointInfo | None:
-        """The one that the next attempt resumes from."""
+        """The checkpoint that the next attempt resumes from."""
         good = [info for info in self.checkpoints if info.state == "good"]
         return max(good, key=lambda info: info.id, default=None)
 
     @property
     def best(self) -> CheckpointInfo | None:
-        """The best good one, where it is known what that is."""
+        """The best good checkpoint, if a score is known."""
         return best(self.checkpoints, self.score)
 
 
 def show_checkpoints(
     where: str, *, which: Which, verify: bool, score: str | None, as_json: bool, **place: str | None
 ) -> int:
-    """Print those of `find_runs`; returns 1 when `verify` found damage."""
+    """Print the checkpoints of each run of `find_runs`; return 1 if `verify` found damage."""
     listings = [
         listing
         for run in find_runs(where, **place)
@@ -93,7 +93,7 @@ def show_checkpoints(
 def _listings(
     source: Source, which: Which, *, verify: bool, score: Score | None
 ) -> Iterator[Listing]:
-    """Of the generations that are asked for."""
+    """One listing for each generation that was asked for."""
     begun = generations(opened(source))
     own = own_generation(source) or len(begun)
     for at in begun if which == "all" else [generation_of(source, which)]:
@@ -118,7 +118,7 @@ def _verified(at: RunStore, found: Sequence[CheckpointInfo]) -> Iterator[Checkpo
         if sys.stderr.isatty():
             size = formatting.size(info.size_bytes)
             click.echo(f"reading {info.id.name}, {number} of {len(found)}, {size}", err=True)
-        with contextlib.suppress(ObjectNotFound):  # deleted meanwhile, as retention does it
+        with contextlib.suppress(ObjectNotFound):  # retention deleted it meanwhile
             yield verify_checkpoint(at, info.id)
 
 
@@ -202,13 +202,13 @@ def _as_json(listing: Listing) -> dict[str, object]:
 
 
 def show_prospect(where: str, *, generation: int | None, as_json: bool, **place: str | None) -> int:
-    """Say in one line whether the run of `find_run` would resume, and from what; returns 0 for yes,
-    3 for no, 1 where that cannot be told."""
+    """Print in one line whether the run of `find_run` would resume, and from what; return 0 for
+    yes, 3 for no, 1 if that is not known."""
     source = find_run(where, **place)
     try:
         run = generation_of(source, generation)
     except UnknownRun as error:
-        raise StoreUnavailable(str(error)) from error  # or it is only not mounted here
+        raise StoreUnavailable(str(error)) from error  # the storage may just not be mounted here
     found = next_resolution(run)
     answer = _answer(found)
     word = {True: "yes", False: "no", None: "not known"}[answer]
@@ -218,7 +218,7 @@ def show_prospect(where: str, *, generation: int | None, as_json: bool, **place:
 
 
 def _answer(found: Resolution) -> bool | None:
-    """Whether a run would resume; None: it would have to ask again, or another node."""
+    """Whether a run would resume; None: only a retry, or another node, can find out."""
     match found.outcome:
         case "Resolved":
             return found.resume is not None

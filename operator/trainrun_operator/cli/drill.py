@@ -1,4 +1,4 @@
-"""`trainrun drill`: the recovery of a run rehearsed, here or in a cluster, before it is needed.
+"""`trainrun drill`: rehearse the recovery of a run, on this machine or in a cluster.
 
 Layer: cli. The run's own storage, name and trackers are not touched.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.verdicts import Drill
 
 MOST_PICTURES = 6
-"""Metrics that a page draws."""
+"""Metrics that a page draws, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class DrillOptions:
     within: str | None = None
     """None: five minutes here, fifteen in a cluster."""
     cluster: bool = False
-    """As TrainRuns in the cluster of the user's kubeconfig."""
+    """Rehearse with TrainRuns in the cluster of the user's kubeconfig."""
     everything: bool = False
     """Also the faults that test TrainRun."""
     as_json: bool = False
     html: Path | None = None
-    """Where a page of it is written."""
+    """File for a page of the report."""
 
 
 def drill(options: DrillOptions) -> int:
@@ -73,7 +73,7 @@ def drill(options: DrillOptions) -> int:
 def _hold(options: DrillOptions) -> Drill:
     within = _seconds(options.within or ("15m" if options.cluster else "5m"))
     if options.html is not None and not options.html.parent.is_dir():
-        raise InvalidSpec(f"--html {options.html}: there is no folder {options.html.parent}")
+        raise InvalidSpec(f"--html {options.html}: the folder {options.html.parent} does not exist")
     run, place = _in_cluster(options) if options.cluster else _here(options)
     with place as environment:
         rehearsal = Rehearsal(
@@ -88,7 +88,7 @@ def _hold(options: DrillOptions) -> Drill:
 
 
 def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:
-    # As it stands, so that every mistake in it is told first; this starts and writes nothing.
+    # Check the file as it is, to report every mistake in it first; this starts and writes nothing.
     prepared = prepare(RunOptions(file=options.file, replicas=options.replicas))
     for note in prepared.notes:
         _say(note)
@@ -96,7 +96,7 @@ def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Drill
 
 
 def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:
-    # aiohttp and the client library: half a second that a drill here need not wait.
+    # Imports aiohttp and the client library: half a second that a local drill saves.
     from trainrun_operator.cli.drilling.cluster_environment import cluster_environment  # noqa: PLC0415
 
     run = load_file(options.file, replicas=options.replicas)
@@ -112,7 +112,7 @@ def _seconds(text: str) -> float:
     except ValueError as error:
         raise InvalidSpec(f"--within {text}: {error}") from error
     if not seconds:
-        raise InvalidSpec("--within: no time is too little; the default is 5m")
+        raise InvalidSpec("--within: must be longer than 0s; the default is 5m")
     return seconds
 
 

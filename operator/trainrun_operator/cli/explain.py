@@ -1,6 +1,6 @@
-"""`trainrun explain`: what became of a run or a search, what it cost, and what to change.
+"""`trainrun explain`: what happened to a run or a sweep, what it cost, and what to change.
 
-Layer: cli. Reads its storage and, where there is one, its status; with the user's own credentials.
+Layer: cli. Reads the storage and, if there is one, the status, with the user's own credentials.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
-    """What was asked for."""
+    """The command line of `trainrun explain`."""
 
     where: str
     storage: str | None
@@ -53,7 +53,7 @@ class ExplainOptions:
 
 
 def explain(options: ExplainOptions) -> None:
-    """Print the story of each run, or of the sweep, that is named."""
+    """Print the story of each run, or of the sweep, that `where` names."""
     where, storage = options.where, options.storage
     stored = stored_name(where, storage)
     name = None if stored else cluster_name(where, options.namespace)
@@ -66,7 +66,7 @@ def explain(options: ExplainOptions) -> None:
 
 
 def _explain_named(found: Namesakes, options: ExplainOptions) -> None:
-    """The run, where a sweep has the same name as well: a run was always what a name means here."""
+    """Explain the run, even if a sweep has the same name: a name always meant a run here."""
     sweep = None if found.sweep is None else found_sweep(found.sweep)
     if found.run is not None:
         _explain_runs([cluster_source(found.run)], options)
@@ -85,7 +85,7 @@ def _explain_runs(found: list[Source], options: ExplainOptions) -> None:
         return
     if len(lives) != 1:
         names = ", ".join(life.uri for life in lives)
-        raise UnknownRun(f"a page tells of one run; name one of them: {names}")
+        raise UnknownRun(f"--html writes the page of one run; name one of them: {names}")
     extras = extras_of(found[0], lives[0], generation=options.generation)
     write(report_of(lives[0], extras), options.html)
 
@@ -93,7 +93,7 @@ def _explain_runs(found: list[Source], options: ExplainOptions) -> None:
 def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> None:
     if options.generation is not None:
         raise InvalidSpec(
-            f"--generation is for runs, and {options.where} is a sweep: name the folder of a "
+            f"--generation applies to runs, and {options.where} is a sweep: name the folder of a "
             f"trial, such as {found.folder.uri}/{TRIALS}/00000"
         )
     sweep = read_log(found)
@@ -108,7 +108,7 @@ def _resume_command(sweep: ReadSweep, options: ExplainOptions) -> str:
     if sweep.version is not None:
         metadata = sweep.version.sweep.metadata
         edit = f"kubectl edit trainsweep {metadata.name} -n {metadata.namespace}"
-        return f"apply its file again (or all of that with `{edit}`)"
+        return f"apply its file again (or change it with `{edit}`)"
     if sweep.described is None:
         return "`trainrun run` of the sweep's file"
     return RunOptions(file=Path(options.where), storage=options.storage).command

@@ -1,6 +1,6 @@
-"""From `FILE|URI|NAME` on the command line to the sources of the runs that are meant.
+"""From `FILE|URI|NAME` on the command line to the sources of the runs that it names.
 
-Layer: cli. `NAME` and `NAMESPACE/NAME` are objects of the cluster of the kubeconfig.
+Layer: cli. `NAME` and `NAMESPACE/NAME` are objects in the cluster of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 FILES = (".yaml", ".yml", ".json")
-"""How names end that are those of files, also where there is none."""
+"""Endings that mark the name of a file, even if there is no such file."""
 
 _NAME = re.compile(r"(?:([a-z0-9][a-z0-9-]*)/)?([a-z0-9][a-z0-9.-]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterName:
-    """An object is meant."""
+    """The name of an object in the cluster."""
 
     name: str
     namespace: str | None
-    """None: that of the kubeconfig's current context."""
+    """None: the namespace of the kubeconfig's current context."""
 
 
 def cluster_name(where: str, namespace: str | None = None) -> ClusterName | None:
-    """What `where` means in the cluster; None: a file, a folder or a URI is meant."""
+    """The object in the cluster that `where` names; None: it names a file, a folder or a URI."""
     found = _NAME.fullmatch(where)
     if found is None or where.endswith(FILES) or Path(where).exists():
         return None
@@ -45,18 +45,18 @@ def cluster_name(where: str, namespace: str | None = None) -> ClusterName | None
 
 
 def stored_name(where: str, storage: str | None) -> str | None:
-    """With `storage`, `NAME` is a folder there: its address. None: something else is meant."""
+    """The URI of the folder `NAME` in `storage`; None: `where` names something else."""
     if storage is None or "/" in where or cluster_name(where) is None:
         return None
     return f"{storage.rstrip('/')}/{where}"
 
 
 def find_runs(where: str, *, storage: str | None, namespace: str | None = None) -> list[Source]:
-    """The run of a YAML file, the run `<uri>/<name>`, the runs known here below a URI, or the
-    TrainRun `NAME` or `NAMESPACE/NAME` in the cluster of the user's kubeconfig; with `storage`,
-    NAME is the run `<storage>/<name>`.
+    """The run of a YAML file, the run `<uri>/<name>`, the runs below a URI that this machine knows,
+    or the TrainRun `NAME` or `NAMESPACE/NAME` in the cluster of the user's kubeconfig; with
+    `storage`, NAME is the run `<storage>/<name>`.
 
-    Raises InvalidSpec when there is neither such a file nor such a run, and what a cluster answers.
+    Raises InvalidSpec if there is neither such a file nor such a run, and the errors of a cluster.
     """
     if "://" in where:
         return _below(where)
@@ -73,7 +73,7 @@ def find_runs(where: str, *, storage: str | None, namespace: str | None = None) 
 
 
 def find_run(where: str, *, storage: str | None, namespace: str | None = None) -> Source:
-    """The only run that is meant. Raises UnknownRun where there are several, and InvalidSpec."""
+    """The only run that `where` names. Raises UnknownRun if there are several, and InvalidSpec."""
     found = find_runs(where, storage=storage, namespace=namespace)
     if len(found) != 1:
         names = ", ".join(f"{run.storage}/{run.name}" for run in found)
@@ -97,9 +97,9 @@ def _of_file(path: Path, storage: str | None) -> Source:
 
 
 def namesakes(name: ClusterName) -> Namesakes:
-    """The TrainRun and the TrainSweep of this name in the cluster. Raises what a cluster answers,
-    also where neither is there."""
-    # aiohttp and the client library: half a second that other commands need not wait.
+    """The TrainRun and the TrainSweep of this name in the cluster. Raises the errors of the
+    cluster, also if neither exists."""
+    # Imports aiohttp and the client library: half a second that other commands save.
     from trainrun_operator.worlds.kubernetes.user_client import read_namesakes  # noqa: PLC0415
 
     return read_namesakes(name.name, name.namespace)
@@ -109,19 +109,20 @@ def _of_cluster(name: ClusterName) -> Source:
     found = namesakes(name)
     if found.run is not None:
         return cluster_source(found.run)
-    assert found.sweep is not None, "one of them is there"
+    assert found.sweep is not None, "one of them exists"
     raise _a_sweep(found.sweep.where)
 
 
 def _a_sweep(where: str) -> UnknownRun:
     return UnknownRun(
-        f"{where} is a TrainSweep: `trainrun sweep status {where}` tells how it fares, `trainrun "
-        f"explain {where}` what became of it; this command is for a run, such as one of its trials"
+        f"{where} is a TrainSweep, and this command takes a run, such as one of its trials. See "
+        f"its state with `trainrun sweep status {where}`, its story with `trainrun explain "
+        f"{where}`"
     )
 
 
 def cluster_source(version: RunVersion) -> ClusterSource:
-    """The TrainRun that was read so."""
+    """The source of a TrainRun that was read from a cluster."""
     run, at = version.run, version.run.spec.storage
     return ClusterSource(
         name=run.run_name,
@@ -146,7 +147,7 @@ def _below(uri: str) -> list[Source]:
     parent, _, name = uri.rpartition("/")
     if not name or parent.endswith(":/"):
         raise InvalidSpec(
-            f"{uri}: this machine knows of no run there; name one ({uri}/<run name>) or its file"
+            f"{uri}: this machine knows no run there; name one ({uri}/<run name>) or its file"
         )
     return [_source(name, parent)]
 

@@ -1,4 +1,4 @@
-"""Numbers and states in words, the same in lines, live view and summary.
+"""Numbers and states in words, the same in plain lines, live view and summary.
 
 Layer: cli; pure.
 """
@@ -21,16 +21,16 @@ from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.incidents.attempt_progress import TRAINED, shows_steps
 
 NO_STEP = "-"
-"""Stands for the step before the first one."""
+"""Shown in place of a step before the first one."""
 
 STAGES = {"firstStep": "first step"}
-"""Stages of a recovery whose names are no words."""
+"""Words for stages of a recovery whose names are not words."""
 
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
 
 
 def rank_states(worker: WorkerFact, *, status: TrainRunStatus, per_worker: int) -> list[RankState]:
-    """What each process of the worker does, in the order of local ranks."""
+    """The state of each process of the worker, by local rank."""
     agent = worker.agent
     if worker.loss is not None or worker.phase == "Ended":
         left_in_order = worker.loss is None and worker.exit_code == 0
@@ -62,8 +62,8 @@ def _process_state(
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    # Who reports nothing trains once its framework has posted, or its driver of tasks reported, as
-    # rank 0 does for all ranks, or once it was up for so long, as for the backoff.
+    # A process that reports nothing counts as training once its framework has posted or its task
+    # driver has reported (rank 0 does both for all ranks), or after TRAINED, as for the backoff.
     up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and not shows_steps(status)
     others = status.posted is not None or status.runs_tasks
     return "training" if stepped or up or others else "starting"
@@ -103,7 +103,7 @@ def clock(moment: datetime, *, day: bool = False) -> str:
 
 
 def stamp(modified: float) -> str:
-    """`2026-11-03 10:05:43 UTC` by the clock of a store; a dash where it tells no time."""
+    """`2026-11-03 10:05:43 UTC` by the clock of a store; a dash if it gives no time."""
     return clock(datetime.fromtimestamp(modified, UTC), day=True) if modified else "-"
 
 
@@ -114,12 +114,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def counts(values: Mapping[str, int]) -> str:
-    """`7 succeeded, 1 open`, without what there is none of."""
+    """`7 succeeded, 1 open`, without zeros."""
     return ", ".join(f"{count:,} {word}" for word, count in values.items() if count) or "none yet"
 
 
 def some(names: Collection[object], most: int) -> str:
-    """`a, b and 5 more`: so many of them, the first ones."""
+    """`a, b and 5 more`: at most `most` names, the first ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(map(str, [*names][:most]))}{more}"
 
@@ -136,7 +136,7 @@ def joined(words: Iterable[str]) -> str:
 
 
 def metrics(values: Mapping[str, Any], *, limit: int = 4) -> str:
-    """`loss=0.312 accuracy=0.95`, the first few; of a program of tasks how they stand."""
+    """`loss=0.312 accuracy=0.95`, the first few; for a program of tasks its counts."""
     if OF_TASKS in values:
         return _tasks(values)
     return " ".join(f"{name}={_number(value)}" for name, value in list(values.items())[:limit])
@@ -159,19 +159,19 @@ def _number(value: object) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters of it."""
+    """The text, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def step_of(status: TrainRunStatus) -> str:
-    """The step; `1200/5000 posted` where only a framework tells it; a dash before the first."""
+    """The step; `1200/5000 posted` if only a framework reports it; a dash before the first."""
     if status.posted is not None and status.posted.text:
         return f"{status.posted.text} posted"
     return NO_STEP if status.progress.step is None else str(status.progress.step)
 
 
 def metrics_of(status: TrainRunStatus) -> str:
-    """`loss=0.312, 21 min left`: what was reported, or what a framework has posted."""
+    """`loss=0.312, 21 min left`: metrics that were reported, or that a framework has posted."""
     posted = status.posted
     if posted is None:
         ended = {"tasks_running": 0} if status.finished and status.runs_tasks else {}
@@ -197,7 +197,7 @@ def checkpoint_of(status: TrainRunStatus) -> str:
 
 
 def has_checkpoint(status: TrainRunStatus) -> bool:
-    """Whether a checkpoint of the run is known to be committed."""
+    """Whether the run is known to have a committed checkpoint."""
     record = status.start_record
     resumed = record is not None and record.resume_point is not None
     return status.checkpoint is not None or resumed
@@ -234,11 +234,12 @@ def restarting(status: TrainRunStatus, *, now: datetime) -> str:
 
 
 AGENT_CHATTER = "[agent] INFO "
-"""How lines begin that an agent prints about its own doings: for --verbose only."""
+"""Prefix of the agent's lines about its own work: shown with --verbose only."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(line: str) -> str:
-    """Without what moves the cursor, clears or colors the screen: a view drawn in place stays."""
+    """The line without codes that move the cursor, clear or color the screen, so that a view drawn
+    in place stays intact."""
     return _CONTROL.sub("", without_escapes(line)).expandtabs(4)

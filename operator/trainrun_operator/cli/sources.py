@@ -1,7 +1,7 @@
-"""What the verbs that look at a run read from, wherever it runs or has run; which generation of its
-folder is meant, and which checkpoint is its best.
+"""Where commands read a run from, wherever it runs or has run; which generation of its folder is
+meant, and which checkpoint is its best.
 
-Layer: cli. Nothing is read before it is asked for; `finding` decides which source a run has.
+Layer: cli. Nothing is read before it is needed; `finding` decides which source a run has.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from trainrun_operator.worlds.local.place import RunPlace, StatusFile, StatusUnr
 
 
 class UnknownRun(TrainRunError):
-    """Nothing is known of the run that was asked for."""
+    """The run is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """A run as it is now, or was when it ended."""
+    """The state of a run, now or at its end."""
 
     uid: str
     status: TrainRunStatus
     leader: int | None
-    """Process that leads the run; None: nobody does."""
+    """Process that leads the run; None: no process does."""
     left: bool = False
-    """Whoever led it on this machine is gone, and nobody has taken over."""
+    """The process of this machine that led it is gone, and no other has taken over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where one run is read from: a folder in a storage, which holds checkpoints and does not say
-    how the run fares, and what this machine knows of the run, if it has started it."""
+    """Where one run is read from: a folder in a storage, which holds its checkpoints but not its
+    state, and the files that this machine keeps about it, if it has started it."""
 
     name: str
     """The run's folder in its storage."""
@@ -50,19 +50,19 @@ class Source:
     """Address of an S3-compatible server; absent, as `region`: boto3's usual sources decide."""
     region: str | None = None
     score: Score | None = None
-    """By which its file says the best checkpoints are kept; None: not known, or none."""
+    """How its file ranks the best checkpoints; None: not known, or not at all."""
     place: RunPlace
-    """Where this machine keeps what it knows."""
+    """Where this machine keeps its files about the run."""
 
     def known_state(self) -> RunState | None:
-        """How the run fares; None where nothing is known of it. Raises StatusUnreadable."""
+        """The state of the run; None if it is not known. Raises StatusUnreadable."""
         try:
             return self.state()
         except UnknownRun:
             return None
 
     def state(self) -> RunState:
-        """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
+        """Read the state of the run. Raises UnknownRun and StatusUnreadable."""
         run = StatusFile(self.place.status).read()
         if run is None:
             opened(self)
@@ -76,35 +76,35 @@ class Source:
             uid=run.uid,
             status=run.status,
             leader=None if leader is None else leader.pid,
-            # A trial has no lock: who leads the sweep leads it.
+            # A trial has no lock: the leader of its sweep leads it.
             left=leader is None and self.place.lock.exists(),
         )
 
     def checkpoints(self) -> RunStore:
-        """Return where its checkpoints lie, without any I/O. Raises StoreMisconfigured."""
+        """Return the store of its checkpoints, without any I/O. Raises StoreMisconfigured."""
         store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
         return RunStore(store, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSource(Source):
-    """A TrainRun in a cluster, as it was read there with the user's own credentials."""
+    """A TrainRun in a cluster, read with the user's own credentials."""
 
     known: RunState
     namespace: str
     object_name: str
-    """Of the TrainRun, which its folder in the storage need not have."""
+    """Name of the TrainRun; its folder in the storage may have another name."""
     per_worker: int
-    """Processes of each worker."""
+    """Processes per worker."""
 
     def state(self) -> RunState:
-        """As it was read."""
+        """Return the state that was read."""
         return self.known
 
 
 def opened(source: Source) -> RunStore:
-    """Where its checkpoints lie. Raises UnknownRun where it was never started here and not even the
-    storage's folder is there, and StoreMisconfigured."""
+    """The store of its checkpoints. Raises UnknownRun if the run was never started here and the
+    storage's folder does not exist, and StoreMisconfigured."""
     run = source.checkpoints()
     root = run.store.root if isinstance(run.store, FileStore) else None
     known = isinstance(source, ClusterSource) or source.place.status.exists()
@@ -117,21 +117,22 @@ def opened(source: Source) -> RunStore:
 
 
 def nothing_of(source: Source) -> UnknownRun:
-    """Its storage is there and has nothing of it."""
+    """The error for a run that has nothing in its storage."""
     return UnknownRun(
-        f"run {source.name} in {source.storage} was never started: there is nothing; give <storage "
-        "URI>/<run name>, the run's folder, its YAML file, or the name of a TrainRun"
+        f"run {source.name} in {source.storage} was never started: the storage has nothing of "
+        "it. Give <storage URI>/<run name>, the run's folder, its YAML file, or the name of a "
+        "TrainRun"
     )
 
 
 class UnknownGeneration(TrainRunError):
-    """The run has no such generation, or nothing says which one it is in."""
+    """The run has no such generation, or no status says which one is its own."""
 
 
 def generation_of(source: Source, number: int | None, *, certain: bool = False) -> RunStore:
-    """That with this number; None: the run's own where its status tells it, else the newest.
+    """The generation with this number; None: the run's own if its status names it, else the newest.
 
-    `certain`: the newest of several is not good enough. Raises UnknownGeneration, StoreError.
+    `certain`: raise instead of taking the newest of several. Raises UnknownGeneration, StoreError.
     """
     run = opened(source)
     if number is not None:
@@ -150,7 +151,7 @@ def generation_of(source: Source, number: int | None, *, certain: bool = False) 
 
 
 def own_generation(source: Source) -> int | None:
-    """The one that the run is in; None: no status tells it, or nothing was claimed yet."""
+    """The generation that the run uses; None: no status names it, or none was claimed yet."""
     try:
         return source.state().status.storage_generation or None
     except (StatusUnreadable, UnknownRun):
@@ -162,7 +163,7 @@ def _numbered(begun: list[RunStore], number: int) -> RunStore:
     if found is None:
         noun = "generation" if len(begun) == 1 else "generations"
         raise UnknownGeneration(
-            f"{begun[0].uri} has {len(begun)} {noun}, and none with the number {number}"
+            f"{begun[0].uri} has {len(begun)} {noun}, but none with the number {number}"
         )
     return found
 
@@ -180,22 +181,22 @@ def checkpoint_object(info: CheckpointInfo) -> dict[str, object]:
 
 
 BEST = "best"
-"""Stands for a step on the command line."""
+"""Written in place of a step on the command line."""
 
 
 class UnknownScore(TrainRunError):
-    """Nothing says what is the best, or it cannot be read."""
+    """It is not known which checkpoint is best, or --score cannot be read."""
 
 
 def score_of(spec: CheckpointSpec) -> Score | None:
-    """The one that the file of a run names."""
+    """The score that the file of a run names."""
     if spec.score_metric is None or spec.score_order is None:
         return None
     return Score(metric=spec.score_metric, order=spec.score_order)
 
 
 def wanted_score(asked: str | None, run: Source) -> Score | None:
-    """What is asked for as `NAME:Max` or `NAME:Min`, or else what the run's file says.
+    """The score given as `NAME:Max` or `NAME:Min`, or else that of the run's file.
 
     Raises UnknownScore.
     """
@@ -210,7 +211,7 @@ def wanted_score(asked: str | None, run: Source) -> Score | None:
 
 
 def best(found: Iterable[CheckpointInfo], score: Score | None) -> CheckpointInfo | None:
-    """The best good one; None where none has a number for the metric."""
+    """The best good checkpoint; None if none has a number for the metric."""
     if score is None:
         return None
     good = {info.id: info for info in found if info.state == "good"}

@@ -1,7 +1,7 @@
-"""`trainrun status`: how a run stands, and what is said at the end of one, as a report.
+"""`trainrun status`: the state of a run, also printed when a run ends, as a report.
 
-Layer: cli. Of a failed run the culprit's message and last lines follow at once, not those of the
-ranks that only fell with it.
+Layer: cli. For a failed run, the culprit's message and last lines come first, not those of ranks
+that only failed with it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from trainrun_operator.core.run.incidents.attempt_progress import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 NOT_OBSERVED = (
-    "no operator has looked at it yet: see whether one runs, and whether it watches this namespace "
-    "(the chart's value watchNamespaces)"
+    "no operator has looked at it yet: check that one runs, and that it watches this namespace (the "
+    "chart's value watchNamespaces)"
 )
 
 
@@ -57,18 +57,18 @@ def _as_json(run: Source, state: RunState) -> dict[str, object]:
 
 
 HEADS = ("attempt", "cause", "who", "charged", "detect", "restart", "first step", "resumed", "lost")
-"""Of the table of incidents. Seconds: from the loss until we knew, from then until the next
-attempt was started, and until it reported its first step. Lost: steps done again."""
+"""Heads of the table of incidents. Seconds: from the loss until the operator knew, from then until
+the next attempt was started, and until it reported its first step. Lost: steps done again."""
 
 LEAST_SHARE = 0.01
-"""Part of a recovery from which a stage of it is shown."""
+"""Stages below this part of a recovery are left out."""
 
 
 def report_of(
     name: str, status: TrainRunStatus, *, led_by: str = "", continue_with: str = ""
 ) -> Document:
-    """How a run stands or has ended. `led_by` names who leads it, `continue_with` the command that
-    goes on with it if it is unfinished."""
+    """The state of a run, or how it ended. `led_by` names its leader, `continue_with` the command
+    that continues it if it is unfinished."""
     led = bool(led_by) and not status.finished
     headline, tone = _headline(name, status)
     if led:
@@ -99,7 +99,7 @@ def report_of(
 
 
 def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
-    """How far it is, what it has used of its budgets, where its checkpoint is."""
+    """Its steps, attempts, budgets and checkpoint."""
     over = status.completion_time is not None
     step = formatting.step_of(status)
     if over and not shows_steps(status):
@@ -121,7 +121,7 @@ def _headline(name: str, status: TrainRunStatus) -> tuple[str, Tone]:
         return f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "bad"
     if done is not None and done.status == "True":
         if never_met(status):
-            doubt = f"which may be no success: {done.message}"
+            doubt = f"but may not have succeeded: {done.message}"
             return f"Run {name} ended{_after(status)}, {doubt}", "note"
         return f"Run {name} succeeded{_after(status)}: {done.message}", "good"
     if status.is_true("Suspended"):
@@ -130,7 +130,7 @@ def _headline(name: str, status: TrainRunStatus) -> tuple[str, Tone]:
 
 
 def never_met(status: TrainRunStatus) -> bool:
-    """It has succeeded, and its processes may each have trained alone."""
+    """It has succeeded, but its processes may each have trained alone."""
     done = status.condition("Complete")
     return done is not None and done.reason == NEVER_MET
 
@@ -150,7 +150,7 @@ def _after(status: TrainRunStatus) -> str:
 
 
 def _last_lines(status: TrainRunStatus) -> Iterator[Preformatted]:
-    """The last lines, where a run has failed of its last incident, as the headline says."""
+    """The last lines of a rank, if the run failed because of its last incident."""
     last = status.incidents[-1] if status.incidents else None
     if last is not None and last.last_lines and last.message in _verdict(status):
         title = f"Last lines of {formatting.culprit(last)} in attempt {last.attempt}"
@@ -158,7 +158,7 @@ def _last_lines(status: TrainRunStatus) -> Iterator[Preformatted]:
 
 
 def _verdict(status: TrainRunStatus) -> str:
-    """What a run has failed of, mostly with the words of its last incident: told once then."""
+    """Why a run failed, mostly in the words of its last incident, which is then not repeated."""
     failed = status.condition("Failed")
     return failed.message if failed is not None and failed.status == "True" else ""
 
@@ -170,7 +170,7 @@ def _incidents(status: TrainRunStatus) -> Section:
 
 
 def _recovery(incident: Incident) -> Iterator[str]:
-    """The parts of a recovery that is over."""
+    """The stages of a finished recovery."""
     if incident.recovery_seconds is None or not incident.stages:
         return
     whole = sum(incident.stages.values())

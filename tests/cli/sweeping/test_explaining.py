@@ -240,7 +240,7 @@ def test_what_is_for_runs_names_the_folder_of_a_trial(sweeps: Sweeps) -> None:
     found = explain(file, "--generation", "1")
     assert found.exit_code == 2
     assert found.output == (
-        f"error: --generation is for runs, and {file} is a sweep: name the folder of a trial, such "
+        f"error: --generation applies to runs, and {file} is a sweep: name the folder of a trial, such "
         f"as {sweeps.storage.as_uri()}/lr/trials/00000\n"
     )
 

@@ -160,7 +160,7 @@ def test_a_search_is_explained_by_its_name(cluster: ClusterSweeps) -> None:
         "trial 1 errored (AppError) after 1 restart: why",
         "Best: trial 2, loss 0.25 at step 1, so far",
         "set spec.resume.resumeErrored: true and spec.resume.token: 1, then apply its file again "
-        f"(or all of that with `kubectl edit trainsweep lr -n {cluster.objects.namespace}`)",
+        f"(or change it with `kubectl edit trainsweep lr -n {cluster.objects.namespace}`)",
     ):
         assert squeezed(part) in squeezed(text), text
     assert "no process of this machine" not in text
@@ -195,7 +195,7 @@ def test_a_search_that_nobody_leads_says_so(cluster: ClusterSweeps) -> None:
 def test_an_end_is_lifted_by_applying_the_file_again(cluster: ClusterSweeps) -> None:
     cluster.create(asked(0), told(0), End("Succeeded", "AllTrialsEnded", "all have ended"))
     text = squeezed(call("explain", cluster.where).output)
-    assert squeezed("raise spec.budget.trials; then apply its file again (or all of") in text
+    assert squeezed("raise spec.budget.trials; then apply its file again (or change") in text
 
 
 def test_a_run_and_a_sweep_of_one_name_are_told_apart(cluster: ClusterSweeps) -> None:
@@ -232,9 +232,9 @@ def test_what_is_for_runs_points_to_what_is_for_sweeps(cluster: ClusterSweeps, v
         found = call(verb, where)
         assert found.exit_code == 2
         assert found.output == (
-            f"error: {where} is a TrainSweep: `trainrun sweep status {where}` tells how it fares, "
-            f"`trainrun explain {where}` what became of it; this command is for a run, such as one "
-            "of its trials\n"
+            f"error: {where} is a TrainSweep, and this command takes a run, such as one of its "
+            f"trials. See its state with `trainrun sweep status {where}`, its story with `trainrun "
+            f"explain {where}`\n"
         )
 
 

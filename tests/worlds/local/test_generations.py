@@ -133,7 +133,7 @@ def test_one_checkpoint_of_each_generation_can_be_fetched(runs: LocalRuns) -> No
     got = CliRunner().invoke(
         trainrun, ["checkpoints", "get", run, str(runs.folder / "no"), "--generation", "3"]
     )
-    assert (got.exit_code, "and none with the number 3" in got.output) == (2, True)
+    assert (got.exit_code, "but none with the number 3" in got.output) == (2, True)
     shown = CliRunner().invoke(trainrun, ["checkpoints", run, "--all-generations"])
     assert "  generation 1 of 2\n" in shown.output
     assert "  * the newest good one\n" in shown.output

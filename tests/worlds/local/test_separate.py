@@ -32,7 +32,7 @@ def test_ranks_that_never_meet_are_no_plain_success(runs: LocalRuns) -> None:
     assert ended.code == 3
     assert "Run tiny ended after" in ended.out
     assert (
-        "which may be no success: all 2 processes ended with exit code 0, but none of the 2 "
+        "but may not have succeeded: all 2 processes ended with exit code 0, but none of the 2 "
         "processes has opened MASTER_PORT"
     ) in " ".join(ended.out.split())
     again = runs.run()
