@@ -24,7 +24,7 @@ from trainrun.errors import ObjectNotFound, StoreUnavailable
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
 from trainrun_operator.cli.finding import find_run, find_runs
-from trainrun_operator.cli.report.output import tell
+from trainrun_operator.cli.report.output import show_lines
 from trainrun_operator.cli.report.terminal import table
 from trainrun_operator.cli.sources import (
     Source,
@@ -213,7 +213,7 @@ def show_prospect(where: str, *, generation: int | None, as_json: bool, **place:
     answer = _answer(found)
     word = {True: "yes", False: "no", None: "not known"}[answer]
     data = _prospect_json(run.uri, found, answer=answer)
-    tell([f"{word}: {_answer_text(run.uri, found)}"], data, as_json=as_json)
+    show_lines([f"{word}: {_answer_text(run.uri, found)}"], data, as_json=as_json)
     return FAILED if answer is None else SUCCEEDED if answer else NO
 
 

@@ -240,8 +240,8 @@ def test_what_is_for_runs_names_the_folder_of_a_trial(sweeps: Sweeps) -> None:
     found = explain(file, "--generation", "1")
     assert found.exit_code == 2
     assert found.output == (
-        f"error: --generation applies to runs, and {file} is a sweep: name the folder of a trial, such "
-        f"as {sweeps.storage.as_uri()}/lr/trials/00000\n"
+        f"error: --generation applies to runs, and {file} is a sweep: name the folder of a trial, "
+        f"such as {sweeps.storage.as_uri()}/lr/trials/00000\n"
     )
 
 

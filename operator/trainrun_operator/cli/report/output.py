@@ -1,4 +1,4 @@
-"""Where a report goes: to stdout as lines or as JSON, and into a file as a page.
+"""Where a report goes: stdout as lines or JSON, or a file as a page.
 
 Layer: cli.
 """
@@ -18,25 +18,25 @@ from trainrun_operator.cli.report.terminal import lines
 
 
 def show(report: Document, *, as_json: bool) -> None:
-    """Print it."""
-    tell(lines(report), report.data, as_json=as_json)
+    """Print a report."""
+    show_lines(lines(report), report.data, as_json=as_json)
 
 
-def tell(text: Iterable[str], data: object, *, as_json: bool) -> None:
+def show_lines(text: Iterable[str], data: object, *, as_json: bool) -> None:
     """Print these lines, or `data` as one JSON object."""
     for line in (json.dumps(data),) if as_json else text:
         click.echo(line)
 
 
 def write(report: Document, file: Path) -> None:
-    """Write its page. Raises InvalidSpec where that cannot be."""
+    """Write the page of a report. Raises InvalidSpec if that fails."""
     write_page(page(report), file, option="--html")
     click.echo(f"written: {file}", err=True)
 
 
 def write_page(text: str, file: Path, *, option: str) -> None:
-    """In place of one that is there already: it was of an earlier moment. Raises InvalidSpec, which
-    names the option that asked for it."""
+    """Write a page, replacing an older one. Raises InvalidSpec, which names the option that asked
+    for it."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

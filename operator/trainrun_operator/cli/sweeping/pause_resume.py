@@ -22,7 +22,7 @@ from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.finding import cluster_name
-from trainrun_operator.cli.report.output import tell
+from trainrun_operator.cli.report.output import show_lines
 from trainrun_operator.cli.sweeping.stored_sweep import load_sweep, store_of
 from trainrun_operator.core.sweep.config import sweep_config
 
@@ -185,7 +185,7 @@ def steer(
     steering = _PauseResumePatch(follow=follow, trials=trials)
     change_sweep(name.name, name.namespace, steering.fields)
     data = {"sweep": steering.where, **asdict(steering.edit)}
-    tell(steering.lines(), data, as_json=as_json)
+    show_lines(steering.lines(), data, as_json=as_json)
 
 
 @dataclass(slots=True, kw_only=True)

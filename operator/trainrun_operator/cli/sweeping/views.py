@@ -21,7 +21,7 @@ from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.report import terminal
-from trainrun_operator.cli.report.output import tell
+from trainrun_operator.cli.report.output import show_lines
 from trainrun_operator.cli.sweeping.stored_sweep import (
     FoundSweep,
     ReadSweep,
@@ -74,7 +74,7 @@ def show_best(sweep: ReadSweep, *, as_json: bool) -> int:
     row = trial_row(found.trial, sweep.objective)
     value = value_at(sweep.objective, found.own.value, found.own.step)
     lines = (f"trial {row.trial}: {value}", f"  {parameters(row.params, exact=True)}")
-    tell(lines, row.data, as_json=as_json)
+    show_lines(lines, row.data, as_json=as_json)
     return SUCCEEDED
 
 
@@ -140,7 +140,7 @@ class _Standing:
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Print a sweep's status."""
     standing = _standing(find_sweep(where, storage=storage, namespace=namespace))
-    tell(_lines(standing), _status_json(standing), as_json=as_json)
+    show_lines(_lines(standing), _status_json(standing), as_json=as_json)
 
 
 def _standing(found: FoundSweep) -> _Standing:

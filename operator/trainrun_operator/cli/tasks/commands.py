@@ -22,7 +22,7 @@ from trainrun.tasks.replayed_state import Entry
 from trainrun.tasks.task_storage import BY_HAND, digest_in, to_bytes
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
-from trainrun_operator.cli.report.output import tell
+from trainrun_operator.cli.report.output import show_lines
 from trainrun_operator.cli.report.terminal import wrapped
 from trainrun_operator.cli.tasks import views
 from trainrun_operator.cli.tasks.program import (
@@ -49,7 +49,7 @@ def show(where: str | None, *, as_json: bool, **place: str | None) -> None:
             history.total = int(metrics.get("tasks_total", 0))
     stale = stale_tasks(history, program.file)
     lines = views.program_lines(uri, history, stale, now=time.time())
-    tell(lines, views.program_object(uri, history, stale), as_json=as_json)
+    show_lines(lines, views.program_object(uri, history, stale), as_json=as_json)
 
 
 def explain(where: str | None, *, key: str, as_json: bool, **place: str | None) -> None:
@@ -57,7 +57,7 @@ def explain(where: str | None, *, key: str, as_json: bool, **place: str | None) 
     program = find_program(where, **place)
     task = find_task(program.history, key)
     data = views.life_object(task, program.history)
-    tell(views.life_lines(task, program), data, as_json=as_json)
+    show_lines(views.life_lines(task, program), data, as_json=as_json)
 
 
 def rebuild(where: str | None, *, key: str, **place: str | None) -> None:
