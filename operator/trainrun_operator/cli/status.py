@@ -31,8 +31,8 @@ from trainrun_operator.core.run.incidents.attempt_progress import shows_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 NOT_OBSERVED = (
-    "no operator has looked at it yet: check that one runs, and that it watches this namespace (the "
-    "chart's value watchNamespaces)"
+    "no operator has looked at it yet: check that one runs, and that it watches this namespace "
+    "(the chart's value watchNamespaces)"
 )
 
 

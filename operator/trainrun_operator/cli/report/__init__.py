@@ -1,1 +1,1 @@
-"""What a command tells, as one model that the terminal, a page and programs are shown."""
+"""Reports of commands: one model, shown in a terminal, on a page and as JSON."""

@@ -1,8 +1,8 @@
-"""Curves as pictures: SVG within a page, braille in a terminal.
+"""Curves as pictures: SVG on a page, braille in a terminal.
 
-Layer: cli; pure. The SVG takes any width; what is to be read stands beside it as text, so that it
-has its size on a phone, too. A run that others are compared with is drawn thick and below them, so
-that those which equal it are seen to lie on it.
+Layer: cli; pure. The SVG takes any width; its labels are text next to it, so they stay readable on
+a phone. The run that others are compared with is drawn thick and below them, so that equal curves
+visibly lie on it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from string import ascii_lowercase
 from trainrun_operator.cli.report.model import Curves, Point
 
 MOST_POINTS = 300
-"""Points of one curve in a picture."""
+"""Points of one curve in a picture, at most."""
 COLORS = 11
-"""Of the style; more runs than that are drawn from one end of the rainbow to the other."""
+"""Colors of the style; more runs than that get colors along the rainbow."""
 WIDE, TALL = 1000, 200
-"""Of an SVG, in its own units."""
+"""Size of an SVG, in its own units."""
 COLUMNS, ROWS = 64, 12
-"""Characters of a picture in a terminal."""
+"""Size of a picture in a terminal, in characters."""
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a character of braille, by row and column."""
 BRAILLE = 0x2800
@@ -30,8 +30,7 @@ BRAILLE = 0x2800
 
 @dataclass(slots=True)
 class Downsampled:
-    """A curve thinned to what a picture can show. Every so many reports are kept, and always the
-    last one."""
+    """A curve thinned to what a picture can show: every n-th report, and always the last one."""
 
     _thinned: list[Point] = field(default_factory=list)
     _every: int = 1
@@ -39,7 +38,7 @@ class Downsampled:
     _last: Point | None = None
 
     def add(self, step: int, value: float) -> None:
-        """The next report."""
+        """Add the next report."""
         self._last = (step, value)
         if self._count % self._every == 0 or not math.isfinite(value):
             self._thinned.append(self._last)
@@ -50,7 +49,7 @@ class Downsampled:
 
     @property
     def points(self) -> list[Point]:
-        """At most MOST_POINTS and one."""
+        """At most MOST_POINTS + 1 points."""
         step = -(-len(self._thinned) // MOST_POINTS) or 1
         points = self._thinned[::step]
         return (
@@ -60,7 +59,7 @@ class Downsampled:
 
 @dataclass(frozen=True, slots=True)
 class PlotArea:
-    """The finite numbers of a picture: from where to where."""
+    """The range of the finite numbers in a picture."""
 
     low: float
     high: float
@@ -68,16 +67,16 @@ class PlotArea:
     last: int
 
     def place(self, point: Point) -> tuple[float, float]:
-        """From 0 to 1, from the left and from the top."""
+        """Position of a point, from 0 to 1, from the left and from the top."""
         step, value = point
-        # Halves first: the difference of two large numbers may be none.
+        # Halve first: the difference of two large numbers may overflow.
         flat = self.high == self.low
         height = 0.5 if flat else (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return (step - self.first) / max(self.last - self.first, 1), 1 - height
 
 
 def frame(picture: Mapping[int, Sequence[Point]]) -> PlotArea | None:
-    """None where no value is a finite number."""
+    """The range to draw; None if no value is a finite number."""
     points = [point for curve in picture.values() for point in curve if math.isfinite(point[1])]
     if not points:
         return None
@@ -86,7 +85,7 @@ def frame(picture: Mapping[int, Sequence[Point]]) -> PlotArea | None:
 
 
 def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
-    """Where a metric was no finite number first, in each run."""
+    """Where a metric first was not a finite number, in each run."""
     for run, points in curves.pictures[metric].items():
         wrong = next((point for point in points if not math.isfinite(point[1])), None)
         if wrong is not None:
@@ -95,13 +94,13 @@ def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
 
 
 def color(run: int, of: int) -> str:
-    """Of a run, by its position among so many: no two have the same."""
+    """Color of a run, by its position among `of` runs: no two runs share one."""
     return f"var(--c{run})" if of <= COLORS else f"hsl({300 * run / (of - 1):.0f} 75% 45%)"
 
 
 def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COLORS) -> str:
-    """An `svg` element; empty where no value is a finite number. A dot marks where a run that is
-    compared went on; `of`: runs that there are."""
+    """An `svg` element; empty if no value is a finite number. If `compared`, a dot marks where a
+    run resumed; `of`: number of runs."""
     area = frame(picture)
     if area is None:
         return ""
@@ -123,7 +122,7 @@ def _dot(stroke: str, points: Sequence[Point], area: PlotArea) -> str:
 
 
 def _stroke(points: Sequence[Point], area: PlotArea) -> str:
-    """One line, broken where a value is no number; a single point is a dot."""
+    """One line, broken where a value is not a number; a single point is a dot."""
     drawn, pen = [], "M"
     for point in points:
         if not math.isfinite(point[1]):
@@ -137,7 +136,7 @@ def _stroke(points: Sequence[Point], area: PlotArea) -> str:
 
 
 def braille(curves: Curves) -> Iterator[str]:
-    """Dots for the first run, a letter for each run that is somewhere else."""
+    """Dots for the first run, and a letter for each other run where it differs."""
     for metric, picture in curves.pictures.items():
         area = frame(picture)
         if area is not None:
@@ -166,7 +165,7 @@ def _drawn(
 
 
 def _dots(points: Sequence[Point], area: PlotArea) -> dict[tuple[int, int], int]:
-    """Bits by (row, column); between two points a straight line."""
+    """Bits by (row, column); straight lines join the points."""
     found: dict[tuple[int, int], int] = {}
     places = [area.place(point) for point in points if math.isfinite(point[1])]
     wide, tall = 2 * COLUMNS - 1, 4 * ROWS - 1

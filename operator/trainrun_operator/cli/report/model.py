@@ -1,7 +1,7 @@
-"""A report: what a command has to tell, whatever it is about.
+"""A report: what a command shows, whatever its subject.
 
-Layer: cli; pure. The room of each command gathers one; `terminal` and `page` show it and know
-nothing of commands. Texts are as they were found: whoever shows them strips and escapes.
+Layer: cli; pure. Each command builds one; `terminal` and `page` show it and know nothing of
+commands. Texts are raw: the module that shows them strips and escapes them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Literal
 
 Tone = Literal["plain", "good", "bad", "note"]
 Point = tuple[int, float]
-"""Step and value; the value may be no finite number."""
+"""Step and value; the value may be NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A sentence, wrapped where it is too long."""
+    """A sentence, wrapped if it is too long."""
 
     text: str
     tone: Tone = "plain"
     at: datetime | None = None
-    """When that happened."""
+    """When it happened."""
     deeper: bool = False
-    """It tells more of the one before."""
+    """It adds to the line before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Preformatted:
     lines: tuple[str, ...]
     title: str = ""
     folded: bool = False
-    """A page shows it when it is asked to."""
+    """A page shows it on a click."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """Of a table."""
+    """One row of a table."""
 
     cells: tuple[str, ...]
     below: tuple[str, ...] = ()
@@ -58,40 +58,40 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarKind:
-    """What parts of bars are made of."""
+    """What a part of a bar stands for."""
 
     name: str
     """A page has a color of this name."""
     sign: str
-    """One character, which a terminal draws it with."""
+    """The character that draws it in a terminal."""
     words: str
     amount: str = ""
-    """In all bars."""
+    """Total in all bars."""
     share: float = 0.0
-    """Of all bars, from 0 to 1."""
+    """Share of all bars, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One line of a picture."""
+    """One bar of a chart."""
 
     name: str
     parts: Mapping[str, float]
-    """How long each kind is, from 0 to 1 of the width, in the order in which they are drawn."""
+    """Length of each kind, from 0 to 1 of the width, in drawing order."""
     start: float = 0.0
     mark: str = ""
     section: str = ""
-    """The section that tells of it."""
+    """Id of the section about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Bars below each other over one scale, and the sums of what they are made of."""
+    """Bars below each other on one scale, and the totals of their kinds."""
 
     bars: tuple[Bar, ...]
     kinds: tuple[BarKind, ...]
     scale: tuple[str, str]
-    """What stands at its ends."""
+    """Labels of its two ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Curves:
     """Pictures of some metrics, each with the curves of the same runs."""
 
     names: tuple[str, ...]
-    """Of the runs."""
+    """Names of the runs."""
     pictures: Mapping[str, Mapping[int, Sequence[Point]]]
     """Metric, position of the run in `names`, points by step."""
     compared: bool = False
@@ -116,7 +116,7 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     at: datetime | None = None
-    """When it begins; its lines are by time."""
+    """When it begins; its lines are ordered by time."""
     id: str = ""
 
 
@@ -128,9 +128,9 @@ class Advice:
     """For programs."""
     text: str
     remedy: str = ""
-    """What to do, where the text says only what is wrong."""
+    """What to do, if the text only says what is wrong."""
     numbers: Mapping[str, float | str] = field(default_factory=dict)
-    """Behind it, for programs."""
+    """The numbers behind it, for programs."""
 
     @property
     def data(self) -> dict[str, object]:
@@ -140,32 +140,32 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendations:
-    """What to do about all that: at the end of a terminal, at the top of a page."""
+    """What to do: shown at the end in a terminal, at the top of a page."""
 
     title: str
     items: tuple[Advice, ...]
     otherwise: str
-    """What is said where there is none."""
+    """Shown if there is no advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """All of it."""
+    """A whole report."""
 
     name: str
-    """What it is about: `Run llama`."""
+    """Its subject: `Run llama`."""
     headline: str
-    """How that stands, in a sentence."""
+    """The state of the subject, in a sentence."""
     tone: Tone = "plain"
     lead: tuple[TextLine | Preformatted, ...] = ()
     """What to read first."""
     facts: tuple[tuple[str, str], ...] = ()
-    """In a word or two, and what it is; without a word it goes on with the one before."""
+    """Label and value; a fact without a label continues the one before."""
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
     sections: tuple[Section, ...] = ()
     ending: tuple[str, ...] = ()
-    """What to know at last, a sentence each; lines that may be copied."""
+    """What to know at the end, one sentence each; lines that may be copied."""
     advice: Recommendations | None = None
     data: Mapping[str, object] = field(default_factory=dict)
-    """The same for programs, as documented for the command."""
+    """The same for programs, in the documented schema of the command."""

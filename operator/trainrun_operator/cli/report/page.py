@@ -1,7 +1,7 @@
-"""A report as one static page: to send, to keep, to read on a phone. No scripts, nothing fetched.
+"""A report as one static page to send, keep or read on a phone: no scripts, nothing fetched.
 
-Layer: cli; pure. All texts are escaped, and what looks like a secret is left out: output of
-training processes may be in it.
+Layer: cli; pure. All texts are escaped, and what looks like a secret is left out: a report may hold
+output of training processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def page(report: Document) -> str:
 
 
 def framed(body: str, *, title: str, policy: str, style: str, script: str = "") -> str:
-    """A page with this body, which the browser lets do no more than the policy says."""
+    """A page with this body; the browser allows it no more than the policy says."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -50,7 +50,7 @@ def framed(body: str, *, title: str, policy: str, style: str, script: str = "") 
 
 
 def safe(words: str) -> str:
-    """Escaped, and without what looks like a secret."""
+    """The text, escaped and without what looks like a secret."""
     return html.escape(masked(printable(words)))
 
 
@@ -92,7 +92,7 @@ def _section(section: Section) -> str:
 
 
 def _blocks(blocks: Iterable[Block]) -> str:
-    """Lines that follow each other are one list."""
+    """Consecutive lines are one list."""
     return "".join(
         f"<ul>{''.join(map(_block, some))}</ul>" if lines else "".join(map(_block, some))
         for lines, some in groupby(blocks, key=lambda block: isinstance(block, TextLine))
@@ -117,7 +117,7 @@ def _block(block: Block) -> str:
 
 
 def _verbatim(block: Preformatted) -> str:
-    # Each line by itself: a secret ends with its line.
+    # Mask each line by itself: a secret ends with its line.
     text = "\n".join(safe(shortened(masked(line), LONGEST_LINE)) for line in block.lines)
     title = safe(block.title)
     if block.folded:
@@ -175,7 +175,7 @@ def _curves(block: Curves) -> str:
 
 
 def _run(block: Curves, run: int) -> str:
-    """Its color, and its name, beside it where there are few, else where one points at it."""
+    """The color and name of a run; with many runs, most names show only on hover."""
     name, of = safe(block.names[run]), len(block.names)
     label = name if of <= COLORS or run in (0, of - 1) else ""
     key = f'<i class="key" style="background:{color(run, of)}"></i>'

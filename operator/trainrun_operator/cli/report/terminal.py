@@ -1,7 +1,7 @@
 """A report as plain text for a terminal of 80 columns.
 
-Layer: cli. Colors are left to click, which leaves them out where there is no terminal. What moves
-the cursor is left out here, whoever wrote it.
+Layer: cli. click adds the colors, and leaves them out if stdout is not a terminal. Codes that move
+the cursor are removed here, whatever their source.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WIDTH = 79
 def wrapped(
     text: str, *, indent: int = 0, hang: int = 0, color: str | None = None, bold: bool = False
 ) -> Iterator[str]:
-    """Lines of at most WIDTH columns: all `indent` further right, those after the first one also by
+    """Lines of at most WIDTH columns, each indented by `indent`, those after the first also by
     `hang`."""
     for line in textwrap.wrap(
         printable(text),
@@ -48,15 +48,15 @@ def wrapped(
 
 COLORS: dict[Tone, str | None] = {"plain": None, "good": "green", "bad": "red", "note": "yellow"}
 BAR = 56
-"""Columns of the widest bar."""
+"""Columns of the longest bar."""
 NAME = 14
-"""Columns of its name."""
+"""Columns of a bar's name."""
 LABEL = 12
-"""Columns of the word before a fact."""
+"""Columns of a fact's label."""
 
 
 def lines(report: Document) -> Iterator[str]:
-    """All of it."""
+    """All lines of a report."""
     yield from wrapped(report.headline, color=COLORS[report.tone], bold=True)
     for block in report.lead:
         yield from _block(block, margin=2)
@@ -115,7 +115,7 @@ def _block(block: Block, *, margin: int) -> Iterator[str]:
 
 
 def _bars(block: Bars) -> Iterator[str]:
-    """The picture, and what its signs mean: the sums."""
+    """The bars, and a legend with the totals."""
     signs = {kind.name: kind.sign for kind in block.kinds}
     for bar in block.bars:
         left = min(round(BAR * bar.start), BAR - 1)
@@ -128,7 +128,7 @@ def _bars(block: Bars) -> Iterator[str]:
 
 
 def _bar(bar: Bar, signs: dict[str, str], *, room: int) -> str:
-    """In at most so many columns, whatever its parts are."""
+    """One bar in at most `room` columns, whatever its parts are."""
     drawn, at, filled = "", 0.0, 0
     for name, part in bar.parts.items():
         at += part
