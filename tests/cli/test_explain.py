@@ -43,7 +43,7 @@ def test_a_folder_alone_tells_what_happened_what_it_cost_and_what_to_change(tmp_
         "10:05:43 NodeLost of worker llama-3-1, node n7: bad batch",
         "charged: as a failure to maxFailures",
         "cost: 651 steps to be done again",
-        "waited 4.0 s (Attributing: for workers that had not reported yet, or for news of a silent",
+        "waited 4.0 s (Attributing: for workers that had not reported yet, or for the state of a",
         "fingerprint: NodeLost@n7",
         "image was changed from registry/llama:1 to registry/llama:2",
         "node n7 caused 2 of 2",
@@ -194,7 +194,7 @@ def test_attempts_of_a_version_without_a_story_are_told_by_their_claims(tmp_path
     assert "Run old has no recorded end" in output
     assert "attempt 2, no checkpoint handed to it" in output
     assert "from nothing" not in output
-    assert "the one before ended: AppError: x" in output
+    assert "the attempt before ended: AppError: x" in output
 
 
 def test_a_claim_that_cannot_be_read_costs_what_the_attempt_began_from_and_nothing_else(
@@ -208,7 +208,7 @@ def test_a_claim_that_cannot_be_read_costs_what_the_attempt_began_from_and_nothi
     output = " ".join(call(f"{tmp_path.as_uri()}/old").output.split())
     assert "attempt 1, no checkpoint handed to it" in output
     assert (
-        "! attempt 2: what it began from is not known, since attempts/000002.json is damaged"
+        "! attempt 2: it is not known what it started from, because attempts/000002.json is damaged"
         in output
     )
 
@@ -257,7 +257,7 @@ def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothin
     assert "from nothing" not in told.replace("or a restart begins from nothing", "")
     assert "attempt 2, no checkpoint handed to it, 1 worker" in told
     assert "- no step was ever reported: a script that resumes from a folder of its own" in told
-    assert "- AppError ended an attempt once: its own output cannot tell who sent SIGKILL" in told
+    assert "- AppError ended 1 attempt: its own output cannot tell who sent SIGKILL" in told
 
 
 def test_a_run_that_reports_steps_and_never_saved_is_told_how(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_the_page_shows_curves_and_the_last_lines_of_what_failed(tmp_path: Path)
     assert "<b>0.5</b>" in text
     assert "hunter2" not in text
     summaries = re.findall(r"<summary>(rank[^<]*)</summary>", text)
-    assert summaries == [f"rank {rank}: 60 lines, 15 before them left out" for rank in (1, 0)]
+    assert summaries == [f"rank {rank}: 60 lines, 15 earlier ones left out" for rank in (1, 0)]
     assert "10 of 1 &lt;i&gt; password=***\n11 of 1" in text
     assert "\n9 of 1" not in text
     assert text.count("Last lines of its processes") == 1, "of the attempt that failed alone"
@@ -416,7 +416,7 @@ def test_where_the_ranks_of_a_hang_stood_is_shown_in_text_json_and_on_the_page(
     assert stacks[1]["flightRecorder"] == "/tmp/nccl_trace_rank_3"
     assert call(str(folder), "--html", str(tmp_path / "page.html")).exit_code == 0
     page = (tmp_path / "page.html").read_text()
-    assert "where the ranks stood:</p><pre>rank 0" in page
+    assert "where the ranks were stuck:</p><pre>rank 0" in page
     assert "File &lt;data.py&gt;, line 41 in __next__" in page
 
 

@@ -152,7 +152,7 @@ def test_the_story_of_another_generation_is_told_without_the_status(folder: RunS
     assert told["uri"] == folder.uri
     assert len(told["chapters"]) == 4
     assert told["phase"] is None
-    assert told["remarks"] == ["the status is left out: it tells of generation 2"]
+    assert told["remarks"] == ["the status is left out: it belongs to generation 2"]
     unknown = call("explain", folder.uri, "--generation", "3")
     assert unknown.exit_code == 2
     assert "has 2 generations, but none with the number 3" in unknown.output

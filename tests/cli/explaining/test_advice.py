@@ -75,7 +75,7 @@ def test_a_run_of_this_machine_was_told_to_cordon_the_folder_of_a_worker() -> No
 def test_the_node_on_which_attempts_ended_for_several_reasons_is_to_be_cordoned() -> None:
     (given,) = told(with_incidents(an_error("n7"), an_error("n7", cause="NodeLost")), "Node")
     assert given.text == (
-        "node n7 caused 2 of 2: have it looked at, and keep the run from it until then "
+        "node n7 caused 2 of 2 incidents: check it, and keep the run off it until then "
         "(kubectl cordon n7)"
     )
 
@@ -84,7 +84,7 @@ def test_a_node_is_not_blamed_for_an_error_that_the_script_raises_elsewhere_too(
     life = with_incidents(an_error("n7"), an_error("n7"), an_error("n8"))
     assert told(life, "Node") == []
     assert [it.text for it in told(life, "Cause")] == [
-        "AppError ended an attempt 3 times: read the last lines of the rank named"
+        "AppError ended 3 attempts: read the last lines of the rank named"
     ]
 
 
@@ -92,8 +92,8 @@ def test_a_node_on_which_alone_one_error_is_raised_may_be_to_blame() -> None:
     life = with_incidents(an_error("n7"), an_error("n7"), an_incident(cause="Hung", node="n8"))
     (given,) = told(life, "Node")
     assert given.text == (
-        "node n7 caused 2 of 3: each time by the same error, in train.py:12, so see first whether "
-        "the script is to blame, and have the node looked at if it is not"
+        "node n7 caused 2 of 3 incidents: each time by the same error, in train.py:12: check the "
+        "script first, then the node"
     )
 
 
@@ -113,7 +113,7 @@ def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
     spent = {"useful": 50.0, "hang": 50.0}
     failed = (replace(it, spent=spent, incident=an_incident(cause=cause)) for it in (first, second))
     given = told(a_run(*failed), "Bucket")
-    before = "50 % of the time (100 s) went into hang: standing still before it was noticed: "
+    before = "50 % of the time (100 s) went into hang: no progress before the hang was detected: "
     assert len(given) == len(fields)
     for item, field in zip(given, fields, strict=True):
         assert item.text.startswith(before + field)
@@ -128,7 +128,7 @@ def test_the_advice_for_a_hang_names_where_it_stood() -> None:
         with_incidents(an_incident(cause="Hung", hang="OneRankAway", message=message)), "Cause"
     )
     assert given.text.startswith(
-        "Hung ended an attempt once: rank 0 stands in `load` (train.py:6): look at what"
+        "Hung ended 1 attempt: rank 0 stands in `load` (train.py:6): look at what"
     )
     (unknown,) = told(with_incidents(an_incident(cause="Hung", message=message)), "Cause")
-    assert unknown.text.startswith("Hung ended an attempt once: look at what the rank")
+    assert unknown.text.startswith("Hung ended 1 attempt: look at what the rank")

@@ -162,13 +162,13 @@ def test_of_a_run_that_hangs_it_was_said_that_it_goes_on_and_wants_a_compile_cac
         conditions=(hung,),
         evidence_asked=EvidenceAsked(attempt=2, number=1, time=at(390)),
     )
-    assert headline(life)[0] == "Run llama stands still after 500 s: 2 attempts, step 12."
+    assert headline(life)[0] == "Run llama hangs after 500 s: 2 attempts, step 12."
     assert (life.seconds["hang"], life.seconds.get("unknown")) == (440.0, None)
     report = "\n".join(lines(report_of(life)))
-    assert "where the ranks stood:" in report
+    assert "where the ranks were stuck:" in report
     assert "File train.py, line 6 in load" in report
     advised = report.partition("What to change:")[2]
-    assert "look at the lines where the ranks stand; wrap what takes long" in advised
+    assert "look at the lines where the ranks are stuck; wrap what takes long" in advised
     assert "cache" not in advised
     assert report_of(life).data["chapters"][-1]["stacks"][0]["rank"] == 0  # type: ignore[index]
 

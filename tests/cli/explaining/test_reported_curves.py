@@ -52,7 +52,7 @@ def test_metrics_and_attempts_are_bounded_and_what_is_left_out_is_named() -> Non
     found, left_out = curves_of(records(1, range(1, 2), **many))
     assert isinstance(found, Curves)
     assert len(found.pictures) == MOST_METRICS
-    assert left_out == TextLine(f"Without a picture: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
+    assert left_out == TextLine(f"Not drawn: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
     attempts = [
         record for number in range(100) for record in records(number, range(1, 2), loss=None)
     ]

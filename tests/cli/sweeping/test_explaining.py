@@ -78,9 +78,9 @@ def test_a_search_with_a_trial_that_errored_is_told_from_its_folder_alone(sweeps
         "Restarted (1): trial 0 succeeded after 1 restart with loss",
         "2 trials succeeded: loss from ",
         "Best: trial ",
-        "1 trial errored: mend what failed, set spec.resume.resumeErrored: true and "
-        "spec.resume.token: 1, then `trainrun run` of the sweep's file; they go on from what they "
-        "have saved, with fresh failure budgets",
+        "1 trial errored: fix what failed, set spec.resume.resumeErrored: true and "
+        "spec.resume.token: 1, then `trainrun run` of the sweep's file; they resume from what they "
+        "saved, with new failure budgets",
     ):
         assert part in found, found
     (_, second) = as_json(folder)["told"]
@@ -109,10 +109,10 @@ def test_each_kind_of_end_has_its_place(sweeps: Sweeps) -> None:
         "in 2 sessions: 5 trials, 2 succeeded, 1 errored, 1 diverged, 1 stopped; 1 restart.",
         "trial 3 errored (MaxFailuresExceeded) after 1 restart: why 3 lr=0.4",
         "trial 1 diverged (NotANumber): its loss was not a number lr=0.2",
-        "Ended before their time (1): trial 2 stopped (StoppedEarly) with loss 2 at step 3: not",
-        "1 trial drawn by chance (4): the sampler has failed: LinAlgError: singular",
-        "the log has lost records: 1 trial (4) began in a new folder, since an earlier trial had "
-        "used that of its number",
+        "Stopped early (1): trial 2 stopped (StoppedEarly) with loss 2 at step 3: not",
+        "1 trial drawn at random (4): the sampler has failed: LinAlgError: singular",
+        "the log has lost records: 1 trial (4) started in a new folder, since an earlier trial "
+        "had used the folder of that number",
         "2 trials succeeded: loss from 0.25 to 0.5, median 0.375.",
         "Best: trial 4, loss 0.25 at step 9: lr=0.5",
         "the sampler failed for 1 of 5 trials",
@@ -131,11 +131,11 @@ def test_an_unfinished_search_says_since_when_nothing_was_written_and_how_to_go_
 ) -> None:
     file = sweeps.write(asked(0), reported(0, s1=0.25))
     found = story(file)
-    assert "Sweep lr has not ended, and no process of this machine leads it" in found
-    assert "1 trial with parameters, 1 open. The newest record of its log is of 20" in found
+    assert "Sweep lr has not ended, and no process on this machine leads it" in found
+    assert "1 trial with parameters, 1 open. Its log was last written at 20" in found
     assert "Open (1): trial 0 is open, in attempt 1 with loss 0.25 at step 1" in found
     assert "Best: trial 0, loss 0.25 at step 1, so far" in found
-    wanted = f"go on with trainrun run {file}: 1 trial to go on from what was saved"
+    wanted = f"continue with trainrun run {file}; 1 trial will resume from saved checkpoints"
     assert squeezed(wanted) in squeezed(found)
     (advice,) = as_json(file)["advice"]
     assert (advice["kind"], advice["numbers"]) == ("Unfinished", {"open": 1})
@@ -154,7 +154,7 @@ def test_a_search_that_a_process_leads_is_left_alone(sweeps: Sweeps) -> None:
     held = acquire(lock, run="lr")
     found = story(file)
     held.release()
-    assert f"Sweep lr goes on, led by process {os.getpid()} of this machine" in found
+    assert f"Sweep lr is running, led by process {os.getpid()} on this machine" in found
     assert "What to do next: nothing." in found
 
 
@@ -186,7 +186,7 @@ def test_what_ended_the_attempts_of_a_trial_is_told_from_its_own_folder(sweeps: 
     file = sweeps.write(asked(0), errored(0), OVER)
     a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00000")
     found = story(file)
-    assert "NodeLost (node n7), AppError (rank 2, node n7); 1159 min of workers' time" in found
+    assert "NodeLost (node n7), AppError (rank 2, node n7); 1159 min of worker time" in found
     assert "read the last lines of the rank named" in found
 
 
@@ -194,7 +194,7 @@ def test_a_node_that_fails_several_trials_is_named(sweeps: Sweeps) -> None:
     file = sweeps.write(asked(0), asked(1), errored(0), errored(1))
     for name in ("00000", "00001"):
         a_folder(sweeps.storage / "lr" / "trials", *a_life(), name=name)
-    assert "node n7 caused 4 of 4 incidents, in 2 trials: have it looked at" in story(file)
+    assert "node n7 caused 4 of 4 incidents, in 2 trials: check it" in story(file)
 
 
 def test_of_many_trials_with_trouble_the_newest_are_read_and_the_others_counted(
@@ -206,7 +206,7 @@ def test_of_many_trials_with_trouble_the_newest_are_read_and_the_others_counted(
         a_folder(sweeps.storage / "lr" / "trials", *a_life()[:2], name=f"{number:05}")
     found = story(file)
     assert f"{len(many)} trials errored, diverged or were restarted; the folders of the" in found
-    assert f"{len(many) - MOST_SHOWN} more, older ones; all of them: trainrun sweep trials" in found
+    assert f"and {len(many) - MOST_SHOWN} older ones; to list all: trainrun sweep trials" in found
     assert "trial 24 errored" in found
     assert "trial 14 errored" not in found
     rows = as_json(file)["told"]
@@ -223,7 +223,7 @@ def test_no_line_is_wider_than_80_columns_but_those_to_copy(sweeps: Sweeps) -> N
 def test_a_file_that_describes_another_search_is_told_so(sweeps: Sweeps) -> None:
     sweeps.write(asked(0))
     sweeps.spec = {"sampler": {"seed": 7}}
-    assert "describes another search than the log (spec.sampler.seed)" in story(sweeps.file())
+    assert "describes another sweep than the log (spec.sampler.seed)" in story(sweeps.file())
 
 
 def test_a_sweep_in_one_line_of_json_is_a_sweep(sweeps: Sweeps) -> None:

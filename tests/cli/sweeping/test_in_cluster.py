@@ -163,7 +163,7 @@ def test_a_search_is_explained_by_its_name(cluster: ClusterSweeps) -> None:
         f"(or change it with `kubectl edit trainsweep lr -n {cluster.objects.namespace}`)",
     ):
         assert squeezed(part) in squeezed(text), text
-    assert "no process of this machine" not in text
+    assert "no process on this machine" not in text
     as_json = json.loads(call("explain", "lr", "-n", cluster.objects.namespace, "--json").output)
     known = as_json["object"]
     assert (known["namespace"], known["name"]) == (cluster.objects.namespace, "lr")
@@ -182,14 +182,14 @@ def test_what_holds_a_search_back_is_told_with_the_command(
     cluster.create(*SOME)
     cluster.says(phase="Suspended", reason="Suspended", message="all are saved")
     text = call("explain", cluster.where).output
-    assert squeezed(f"to go on: trainrun sweep resume {cluster.where}{words}-") in squeezed(text)
+    assert squeezed(f"to continue: trainrun sweep resume {cluster.where}{words}-") in squeezed(text)
 
 
 def test_a_search_that_nobody_leads_says_so(cluster: ClusterSweeps) -> None:
     cluster.create(*SOME)
     text = squeezed(call("explain", cluster.where).output)
     assert squeezed("is Pending (NotLed): no operator has looked at it yet") in text
-    assert squeezed("no operator leads it: see whether one is installed in this cluster") in text
+    assert squeezed("no operator leads it: check that one is installed in this cluster") in text
 
 
 def test_an_end_is_lifted_by_applying_the_file_again(cluster: ClusterSweeps) -> None:

@@ -56,7 +56,7 @@ def test_a_damaged_log_of_tasks_is_a_remark(tmp_path: Path) -> None:
     (folder / "tasks/log/000000001.json").unlink()
     result = CliRunner().invoke(trainrun, ["explain", str(folder)])
     assert result.exit_code == 0
-    assert "! the log of its tasks cannot be read: " in result.output
+    assert "! its task log cannot be read: " in result.output
     assert "000000001.json: it is missing" in call(folder, code=2).stderr
 
 

@@ -1,1 +1,1 @@
-"""What has become of a run, told from what was written of it: `trainrun explain`."""
+"""What happened to a run or a sweep, from its stored records: `trainrun explain`."""

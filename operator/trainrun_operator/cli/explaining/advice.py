@@ -1,7 +1,7 @@
-"""Figures about a life, and what they advise to change: derived from the life of a run alone.
+"""Figures about a run, and the advice that follows from them.
 
-Layer: cli; pure. Nothing is said without a number behind it, and nothing about what costs less than
-a hundredth of the time.
+Layer: cli; pure. Each piece of advice has a number behind it, and none is about less than a
+hundredth of the time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import pairwise
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life
+from trainrun_operator.cli.formatting import counted
 from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.core.run.attempts import unsaved
@@ -24,41 +25,44 @@ from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.warnings import REMEDIES, SAVE_TOO_LATE
 
 NOTABLE = 0.01
-"""Part of the time below which nothing is said about the checkpoint interval."""
+"""Part of the time below which there is no advice on the checkpoint interval."""
 
 MUCH = 0.05
-"""Part of the time from which a bucket is worth a word."""
+"""Part of the time from which a bucket gets advice."""
 
 FAR = 1.5
-"""How many times longer or shorter than the best an interval is before a change is worth it."""
+"""How many times longer or shorter than the best interval an interval must be to be worth a
+change."""
 
 SOURCE = "T = sqrt(2 x cost of a save x time between failures): Young 1974, Daly 2006"
 
 HINTS: Mapping[str, str] = {
     "queue": "waiting for room: give the run a quota or a priority of its own, or fewer workers",
-    "image": "pulling images: use a smaller image, or have nodes pull it beforehand",
-    "backoff": "waiting before restarts of a run that made no progress: mend what fails first",
-    "start": "making pods and starting processes: replacements of workers that are gone cost most",
-    "rendezvous": "between the start of the processes and their question for a checkpoint: "
-    "imports, meeting, building the model",
-    "load": "finding and loading checkpoints: save smaller ones, or keep them nearer",
-    "first_step": "from the checkpoint to the first step: compilation, data loading, warm-up; a "
+    "image": "pulling images: use a smaller image, or pull it on the nodes beforehand",
+    "backoff": "backoff before restarts of a run that made no progress: fix what fails first",
+    "start": "creating pods and starting processes: replacing lost workers takes longest",
+    "rendezvous": "imports, rendezvous and building the model, until the processes ask for a "
+    "checkpoint",
+    "load": (
+        "finding and loading checkpoints: save smaller ones, or use a store closer to the workers"
+    ),
+    "first_step": "compilation, data loading and warm-up after the checkpoint is loaded; a "
     "compile cache on a volume helps",
-    "checkpoint_stall": "waiting until there was room for a checkpoint: save less often, raise "
-    "checkpoint.maxPending, or use a faster store",
-    "drain": "saving, stopping and uploading at the ends of attempts",
+    "checkpoint_stall": "waiting for earlier uploads to make room for a checkpoint: save less "
+    "often, raise checkpoint.maxPending, or use a faster store",
+    "drain": "saving, stopping and uploading at the end of attempts",
 }
-"""What lies behind a bucket, and what helps."""
+"""What the time of a bucket went into, and what helps."""
 
 NOTICED_BY: Mapping[str, str] = {
     Cause.HUNG: "set health.progressTimeout to a few times your slowest step",
     Cause.SILENT: "lower health.heartbeatTimeout",
     Cause.NODE_LOST: "lower health.heartbeatTimeout",
 }
-"""What notices a cause sooner; of the others their processes tell at once."""
+"""What detects a cause sooner; processes report the other causes at once."""
 
 LEAST_STALL = 1.0
-"""Seconds that a save is taken to cost at least: what it costs beside the wait is not measured."""
+"""Seconds that a save costs at least: its cost apart from the wait is not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +70,25 @@ class SavingFigures:
     """How often the run saves, what that costs, and how often would be best. Seconds."""
 
     step: float
-    """Of training between two steps, on average, waits for uploads left out."""
+    """Training time per step on average, without waits for uploads."""
     interval: float
-    """Of training between two checkpoints."""
+    """Training time between two checkpoints."""
     between_failures: float
-    """Of training between two incidents."""
+    """Training time between two incidents."""
     stall: float
-    """That training waits for one save: measured, and at least LEAST_STALL."""
+    """Time that training waits for one save: measured, and at least LEAST_STALL."""
     best: float
     """The best interval: sqrt(2 * stall * between_failures)."""
 
     def loss(self, interval: float) -> float:
-        """The part of the time that saving so often costs, in waits and in steps done again."""
+        """The part of the time that this interval costs, in waits and in steps done again."""
         part = self.stall / (self.stall + interval) + interval / 2 / self.between_failures
-        return min(part, 1.0)  # the formula is for failures that are rarer than saves
+        return min(part, 1.0)  # the formula assumes failures rarer than saves
 
     @property
     def improves(self) -> bool:
-        """The best interval is better than the present one; where failures come faster than it,
-        what is best is not known."""
+        """The best interval beats the present one. False if failures come faster than the best
+        interval: then the best is not known."""
         rare = self.best < self.between_failures
         return rare and self.loss(self.best) < self.loss(self.interval)
 
@@ -95,7 +99,7 @@ def worked(chapter: Chapter) -> float:
 
 
 def steps_of(chapter: Chapter) -> int:
-    """Steps that an attempt made."""
+    """Number of steps that an attempt made."""
     base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
     return max((chapter.reached or base) - base, 0)
 
@@ -109,13 +113,13 @@ def lost_steps(chapter: Chapter) -> int:
 
 
 def step_seconds(life: Life) -> float:
-    """Of all attempts; 0 where no two steps of an attempt are known."""
+    """Seconds per step over all attempts; 0 if no attempt has two known steps."""
     made = sum(max(steps_of(chapter) - 1, 0) for chapter in life.ran)
     return sum(worked(chapter) for chapter in life.ran) / made if made else 0.0
 
 
 def saving(life: Life) -> SavingFigures | None:
-    """None where too little is known: no incident, no steps, or no two checkpoints."""
+    """None if too little is known: no incident, no steps, or no two checkpoints."""
     step, failures = step_seconds(life), len([c for c in life.incidents if c.workers])
     every = _steps_between_saves(life)
     if not step or not failures or not every:
@@ -133,7 +137,7 @@ def saving(life: Life) -> SavingFigures | None:
 
 
 def _steps_between_saves(life: Life) -> float:
-    """The usual distance of two checkpoints of one attempt; else twice the usual loss."""
+    """The median distance of two checkpoints of one attempt; else twice the mean loss."""
     good = sorted((c.id.attempt, c.id.step) for c in life.checkpoints if c.state == "good")
     apart = sorted(b[1] - a[1] for a, b in pairwise(good) if a[0] == b[0] and b[1] > a[1])
     if apart:
@@ -144,14 +148,14 @@ def _steps_between_saves(life: Life) -> float:
 
 def advice(life: Life) -> tuple[Advice, ...]:
     """The most expensive first."""
-    # Where it stands now matters more than where the time went before.
+    # A hang now matters more than where the time went before.
     kinds = (_unsaved, _interval, _nodes, _causes, _asking)
     spent = _buckets(life) if life.hung is None else ()
     return (*(found for kind in kinds for found in kind(life)), *spent)
 
 
 def _unsaved(life: Life) -> Iterator[Advice]:
-    """A restart has nothing to go on from, once there has been one or there may be no other."""
+    """An attempt has ended, and there is no checkpoint to resume from."""
     saved = life.checkpoints or any(
         chapter.resumed_from or chapter.survived for chapter in life.ran
     )
@@ -195,28 +199,25 @@ def _interval(life: Life) -> Iterator[Advice]:
 
 
 def on_node(incident: Mapping[str, object]) -> str:
-    """The node that an incident was seen on; empty: none is known, or it is the folder of a worker
-    of `trainrun run`, which stands for a node and is called as the worker is."""
+    """The node of an incident; empty: not known, or the folder of a worker of `trainrun run`, which
+    takes the place of a node and has the worker's name."""
     node = str(incident.get("node", ""))
     return "" if node == incident.get("worker") else node
 
 
 def look_at(node: str, incidents: Collection[Mapping[str, object]], *, keep: str) -> str:
     """What to do about a node that caused most of these incidents; empty: nothing, since the script
-    has raised the same error elsewhere. `keep` is what a broken node is to be spared."""
+    raised the same error elsewhere. `keep`: what to keep off a broken node."""
     there = [incident for incident in incidents if on_node(incident) == node]
     errors = {(incident.get("cause"), str(incident.get("raisedAt", ""))) for incident in there}
     ((cause, place), *others) = errors
     if others or cause != Cause.APP_ERROR or not place:
-        return f"have it looked at, and keep {keep} from it until then (kubectl cordon {node})"
+        return f"check it, and keep {keep} off it until then (kubectl cordon {node})"
     if any(
         incident.get("raisedAt") == place for incident in incidents if on_node(incident) != node
     ):
         return ""
-    return (
-        f"each time by the same error, in {place}, so see first whether the script is to blame, "
-        "and have the node looked at if it is not"
-    )
+    return f"each time by the same error, in {place}: check the script first, then the node"
 
 
 def _nodes(life: Life) -> Iterator[Advice]:
@@ -231,40 +232,39 @@ def _nodes(life: Life) -> Iterator[Advice]:
     if found := look_at(node, incidents, keep="the run"):
         yield Advice(
             kind="Node",
-            text=f"node {node} caused {caused} of {everywhere}: {found}",
+            text=f"node {node} caused {caused} of {everywhere} incidents: {found}",
             numbers={"node": node, "incidents": caused, "of": everywhere},
         )
 
 
 def remedy(incident: Mapping[str, object]) -> str:
-    """What a user can do about what ended an attempt."""
+    """What a user can do about the incident that ended an attempt."""
     cause = str(incident.get("cause", ""))
     return advice_on(cause, rank=incident.get("rank"), exit_code=incident.get("exitCode"))
 
 
 def _causes(life: Life) -> Iterator[Advice]:
-    """The cause that has ended most attempts, with the advice that its row gives."""
+    """The cause that ended most attempts, with the advice for it."""
     causes = Counter(str(chapter.incident.get("cause", "")) for chapter in life.incidents)
     newest = {
         str(chapter.incident.get("cause", "")): chapter.incident for chapter in life.incidents
     }
     for cause, count in causes.most_common(1):
-        times = "once" if count == 1 else f"{count} times"
         last = newest[cause]
         place = place_of(str(last.get("hang", "")), str(last.get("message", "")))
         hint = ": ".join(filter(None, (place, remedy(last))))
         yield Advice(
             kind="Cause",
-            text=f"{cause} ended an attempt {times}: {hint}",
+            text=f"{cause} ended {counted(count, 'attempt')}: {hint}",
             numbers={"cause": cause, "incidents": count},
         )
 
 
 def _asking(life: Life) -> Iterator[Advice]:
-    """A hang, and a notice that would come too late now."""
+    """Advice on a hang, and on a notice that would come too late now."""
     if (hung := life.hung) is not None:
         then = REMEDIES.get(hung.reason, hung.message)
-        yield Advice(kind=HUNG, text=f"look at the lines where the ranks stand; {then}")
+        yield Advice(kind=HUNG, text=f"look at the lines where the ranks are stuck; {then}")
     found = life.status.condition(SAVE_TOO_LATE) if life.status is not None else None
     if found is not None:
         yield Advice(kind=SAVE_TOO_LATE, text=found.message)
@@ -275,7 +275,7 @@ def _buckets(life: Life) -> Iterator[Advice]:
     whole = sum(spent.values())
     causes = {str(chapter.incident.get("cause")) for chapter in life.incidents}
     how = ", ".join(sorted({NOTICED_BY[cause] for cause in causes & NOTICED_BY.keys()}))
-    hints = {**HINTS, "hang": f"standing still before it was noticed: {how}"} if how else HINTS
+    hints = {**HINTS, "hang": f"no progress before the hang was detected: {how}"} if how else HINTS
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
         if bucket in hints and amount > MUCH * whole:
             yield Advice(

@@ -1,9 +1,9 @@
-"""A run's life put together from its storage and, where there is one, its status; and what a page
-shows beside it: curves, and last lines of attempts that failed.
+"""A run's life, read from its storage and, if there is one, its status; and what a page adds:
+curves, and the last lines of attempts that failed.
 
-Layer: cli. The chapters in the storage are those that are over; the status holds the one that is
-being written and those that no agent has stored yet. What is in both is the same. What a page shows
-besides is read for it alone, since it may take a while; it is bounded whatever a run has reported.
+Layer: cli. The storage holds the finished chapters; the status holds the current one and those that
+no agent has stored yet. A chapter in both is the same. What a page adds is read for a page only,
+since it may take a while; its size is bounded, whatever a run has reported.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
 
 Rank = Mapping[str, object]
-"""Where a rank stood that did not move, as its agent has stored it (docs/hangs.md)."""
+"""Where a rank was stuck, as its agent has stored it (docs/hangs.md)."""
 MOST_HANGS = 10
-"""Of which stacks are read."""
+"""Hangs whose stacks are read, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """Everything that is known of a run."""
+    """Everything that is known about a run."""
 
     name: str
     uri: str
-    """Its folder in its storage, or that of its generation where it is not the first."""
+    """URI of its folder in its storage, or of its generation's folder if that is not the first."""
     chapters: tuple[Chapter, ...]
-    """In the order of time; the last one may still be written."""
+    """Ordered by time; the last one may be unfinished."""
     attempts: tuple[AttemptRecord, ...] = ()
-    """What the storage says that attempts were started from."""
+    """What the attempts started from, as stored."""
     checkpoints: tuple[CheckpointInfo, ...] = ()
     hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
-    """By folder, where the ranks of a hang stood."""
+    """Where the ranks of a hang were stuck, by folder."""
     tasks: TaskHistory | None = None
-    """What the log of its tasks says, where it is a program of tasks."""
+    """Contents of its task log, if it is a program of tasks."""
     status: TrainRunStatus | None = None
     left: bool = False
-    """Nobody leads it any more: its last chapter is that far."""
+    """No process leads it now: its last chapter ends with its last status."""
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the time of all chapters went into."""
+        """Seconds of all chapters, by bucket."""
         sums: dict[str, float] = {}
         for chapter in self.chapters:
             sums = total(sums, chapter.spent)
@@ -79,26 +79,26 @@ class Life:
 
     @property
     def ran(self) -> tuple[Chapter, ...]:
-        """The chapters in which an attempt was started."""
+        """The chapters in which an attempt started."""
         return tuple(chapter for chapter in self.chapters if chapter.workers)
 
     @property
     def incidents(self) -> tuple[Chapter, ...]:
-        """Those that an incident has ended."""
+        """The chapters that an incident ended."""
         return tuple(chapter for chapter in self.chapters if chapter.incident)
 
     @property
     def until(self) -> datetime:
-        """The last moment of the story: now, while a chapter is being written."""
+        """The end of the story: now, while a chapter is unfinished."""
         return max(map(_until, self.chapters))
 
     @property
     def hung(self) -> Condition | None:
-        """What is told of a run that stands still now."""
+        """The condition of a run that hangs now."""
         return self.status.condition(HUNG) if self.status is not None and not self.left else None
 
     def stacks_of(self, chapter: Chapter) -> tuple[Rank, ...]:
-        """Where the ranks of a chapter stood still, or do so now."""
+        """Where the ranks of a chapter were stuck, or are now."""
         return self.hangs.get(_hang_of(chapter, self.status), ())
 
     @property
@@ -108,7 +108,7 @@ class Life:
 
 
 def _hang_of(chapter: Chapter, status: TrainRunStatus | None) -> str:
-    """The folder of what was found when it stood still; empty: it did not."""
+    """The folder with the stacks of a chapter's hang; empty: it did not hang."""
     asked = status.evidence_asked if status is not None and status.condition(HUNG) else None
     if asked is not None and chapter.closed is None:
         return layout.hang_folder(asked.attempt, asked.number)
@@ -118,13 +118,14 @@ def _hang_of(chapter: Chapter, status: TrainRunStatus | None) -> str:
 def _until(chapter: Chapter) -> datetime:
     if chapter.closed is not None:
         return chapter.closed
-    # The one that is being written tells its end only by the time that is divided.
+    # An unfinished chapter has no end, only the time spent so far.
     return chapter.begun + timedelta(seconds=sum(chapter.spent.values()))
 
 
 def life_of(run: Source, *, generation: int | None = None, now: datetime | None = None) -> Life:
-    """Read it; of this generation, or as `generation_of` chooses. Raises UnknownRun where nothing
-    is known, UnknownGeneration, and StoreError where only the storage could tell."""
+    """Read the life of a run, of this generation or the one that `generation_of` chooses. Raises
+    UnknownRun if nothing is known of the run, UnknownGeneration, and StoreError if the storage
+    cannot be read and there is no status."""
     moment = now or datetime.now(UTC)
     remarks: list[str] = []
     status = _status(run, generation, remarks)
@@ -138,7 +139,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         uri = at.uri if at.generation > 1 else uri
         numbers = at.attempts()[-MOST_CHAPTERS:]
         records, attempts = read_story(at), read_attempts(at)
-        claimed = numbers  # only now: of a claim that no answer came for nobody knows the state
+        claimed = numbers  # only now: if a read fails, it is not known which claims are damaged
         checkpoints = list_checkpoints(at)
     except StoreError as error:
         if status is None:
@@ -153,8 +154,8 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         chapter.attempt for chapter in chapters if chapter.workers
     }
     remarks += (
-        f"attempt {number}: what it began from is not known, since {layout.attempt_key(number)} "
-        "is damaged"
+        f"attempt {number}: it is not known what it started from, because "
+        f"{layout.attempt_key(number)} is damaged"
         for number in claimed
         if number not in described
     )
@@ -177,17 +178,17 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
 
 
 def _tasks(run: RunStore, remarks: list[str]) -> TaskHistory | None:
-    """What the log of tasks says."""
+    """Read the task log."""
     try:
         if run.objects(layout.TASK_LOG):
             return TaskHistory().read_on(TaskFolder(run))
     except (StoreError, TaskLogDamaged) as error:
-        remarks.append(f"the log of its tasks cannot be read: {error}")
+        remarks.append(f"its task log cannot be read: {error}")
     return None
 
 
 def _last_written(status: TrainRunStatus, now: datetime) -> datetime:
-    """When who led the run wrote about it last, as far as its status tells."""
+    """When the last leader last wrote about the run, as far as the status shows."""
     times = (status.goodput.time if status.goodput else None, status.progress.time)
     return min(max(filter(None, times), default=now), now)
 
@@ -206,7 +207,7 @@ def _hangs(run: RunStore, folders: list[str], remarks: list[str]) -> dict[str, t
 
 
 def _ranks(records: Iterable[HangRecord]) -> tuple[Rank, ...]:
-    """All ranks in order, with the path alone of what only machines read."""
+    """All ranks in order; of data for machines only the path."""
     found = [{**rank, "worker": record.worker} for record in records for rank in record.ranks]
     for rank in found:
         recorder = rank.get("flightRecorder")
@@ -215,22 +216,23 @@ def _ranks(records: Iterable[HangRecord]) -> tuple[Rank, ...]:
 
 
 def _status(run: Source, generation: int | None, remarks: list[str]) -> RunState | None:
-    """None where there is none, or where it tells of another generation than is asked for."""
+    """The state of the run; None if there is none, or if it belongs to another generation than the
+    one asked for."""
     state = run.known_state()
     own = state.status.storage_generation if state is not None else None
     if generation is None or generation == own:
         return state
     if own is not None:
         shown = f"generation {own}" if own else "no generation yet"
-        remarks.append(f"the status is left out: it tells of {shown}")
+        remarks.append(f"the status is left out: it belongs to {shown}")
     return None
 
 
 def _chapters(
     records: Iterable[StoryRecord], state: RunState | None, now: datetime, remarks: list[str]
 ) -> tuple[Chapter, ...]:
-    """All chapters, each once. Those of one TrainRun are in the order of their numbers, since
-    clocks jump; TrainRuns in that of time."""
+    """All chapters, each once. Those of one TrainRun are ordered by their numbers, since clocks
+    jump; TrainRuns by time."""
     found: dict[tuple[datetime, int], tuple[str, Chapter]] = {}
     for record in records:
         try:
@@ -260,19 +262,19 @@ def _unstored(status: TrainRunStatus | None, now: datetime) -> Iterable[Chapter]
 
 
 def _gaps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
-    """Chapters of which nobody has stored anything, by their numbers."""
+    """Chapters that are missing, by their numbers."""
     for before, after in pairwise(chapters):
         if after.number > before.number + 1:
             first, last = before.number + 1, after.number - 1
             which = f"chapter {first}" if first == last else f"chapters {first} to {last}"
             yield (
                 f"{which} of the story (between attempts {before.attempt} and {after.attempt}) "
-                "could not be stored, or not read"
+                "could not be stored or read"
             )
 
 
 def _jumps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
-    """Where the clock of who led the run was set back; those of two leaders differ by less."""
+    """Where the leader's clock was set back; the clocks of two leaders differ by less."""
     for before, after in pairwise(chapters):
         until = before.closed or before.begun
         if after.number > before.number and until - after.begun > timedelta(minutes=1):
@@ -281,43 +283,43 @@ def _jumps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
 
 
 MOST_PIECES = 600
-"""Pieces of metrics that are read; a piece is half a minute."""
+"""Pieces of metrics that are read, at most; a piece is half a minute."""
 MOST_METRICS = 12
-"""Metrics that have a picture: those that were reported first."""
+"""Metrics that are drawn: those that were reported first."""
 MOST_CURVES = 30
-"""Attempts that have curves: the first ones; a run of more is told by its incidents."""
+"""Attempts that have curves: the first ones; the incidents describe a run of more."""
 MOST_ATTEMPTS = 10
 """Failed attempts whose last lines are shown: the newest."""
 MOST_WORKERS = 8
-"""Workers of each, the one of the culprit among them."""
+"""Workers shown per attempt, the culprit's among them."""
 MOST_RANKS = 16
-"""Processes of each attempt, the culprit first."""
+"""Processes shown per attempt, the culprit first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """Of one run."""
+    """What a page of a run shows in addition."""
 
     curves: tuple[Block, ...] = ()
-    """What rank 0 has reported."""
+    """Metrics that rank 0 reported."""
     logs: Mapping[int, tuple[RankLog, ...]] = field(default_factory=dict)
     """By attempt, the culprit first."""
     remarks: tuple[str, ...] = ()
 
 
 def extras_of(source: Source, life: Life, *, generation: int | None) -> Extras:
-    """Read them."""
+    """Read the extras of a run."""
     try:
         run = generation_of(source, generation)
         records = read_metrics(run, most=MOST_PIECES)
         return Extras(curves=curves_of(records), logs=_logs(run, life))
     except (StoreError, UnknownGeneration) as error:
-        return Extras(remarks=(f"neither curves nor last lines can be read: {error}",))
+        return Extras(remarks=(f"curves and last lines cannot be read: {error}",))
 
 
 def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
-    """From the records of a run's metrics, as `read_metrics` gives them: pictures of the metrics,
-    and the names of those that have none; nothing where there are no numbers."""
+    """Pictures of the metrics in the records of `read_metrics`, and the names of those without a
+    picture; empty if there are no numbers."""
     found: dict[str, dict[int, Downsampled]] = {}
     left_out: dict[str, None] = {}
     attempts: list[int] = []
@@ -337,12 +339,12 @@ def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
         name: {at: curve.points for at, curve in curves.items()} for name, curves in found.items()
     }
     names = tuple(f"attempt {attempt}" for attempt in attempts)
-    more = (TextLine(f"Without a picture: {', '.join(left_out)}."),) if left_out else ()
+    more = (TextLine(f"Not drawn: {', '.join(left_out)}."),) if left_out else ()
     return (Curves(names=names, pictures=pictures), *more)
 
 
 def _numbers(records: Iterable[Mapping[str, object]]) -> Iterator[tuple[int, int, str, float]]:
-    """Attempt, step, metric, value, of rank 0."""
+    """(attempt, step, metric, value) of rank 0."""
     for record in records:
         attempt, step, metrics = record.get("attempt"), record.get("step"), record.get("metrics")
         if record.get("rank") != 0 or not isinstance(metrics, dict):

@@ -1,4 +1,4 @@
-"""What is said of a chapter of a run's life: when what happened, what ended it, what that cost.
+"""The text of a chapter of a run's life: what happened when, what ended it, what that cost.
 
 Layer: cli; pure.
 """
@@ -20,20 +20,20 @@ from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.times import STAGES
 
 REASONS: dict[str, str] = {
-    "Attributing": "for workers that had not reported yet, or for news of a silent worker's node, "
-    "because what was known could be a consequence of a loss elsewhere",
+    "Attributing": "for workers that had not reported yet, or for the state of a silent "
+    "worker's node, because the known loss could be a consequence of another one",
     "Ending": "for the processes of the attempt to end",
-    "Stopping": "for processes to end after SIGTERM, because killing them would have thrown away "
-    "what the run goes on from",
+    "Stopping": "for processes to end after SIGTERM, because killing them would have lost what "
+    "the run resumes from",
     "Flushing": "for uploads of checkpoints that every rank had staged, so that fewer steps are "
     "done again",
     "BackingOff": "before the restart, because attempts had ended without a new step",
-    "Gathering": "for workers to start and to call",
+    "Gathering": "for workers to start and to report to the operator",
     "Starting": "for workers to start",
     "Unschedulable": "for room for workers",
     "SchedulingGated": "for the scheduling gates of workers to be lifted",
     "QuotaExceeded": "for quota",
-    "GangNotPlaced": "for room for the whole gang, with all pods given back",
+    "GangNotPlaced": "for room for the whole gang, with all its pods deleted meanwhile",
     "ImagePull": "for images",
     "ConfigError": "for secrets, config maps or volumes",
     "Resolving": "for the store to name the newest good checkpoint",
@@ -45,16 +45,16 @@ REASONS: dict[str, str] = {
     "CheckpointSuspect": "for a second node to read a checkpoint that one node read wrongly",
     "Suspending": "for processes to stop and uploads to end before the suspension",
 }
-"""What a wait was for, and why it was worth it."""
+"""What a wait was for, and why it was needed."""
 
 NOTABLE_WAIT = 0.5
-"""Seconds below which a wait is not told."""
+"""Seconds below which a wait is not shown."""
 
 
 def section(
     chapter: Chapter, life: Life, *, changed: Iterable[str] = (), logs: Iterable[RankLog] = ()
 ) -> Section:
-    """All that is told of a chapter; `logs` are the last lines of its processes."""
+    """Everything about a chapter; `logs` are the last lines of its processes."""
     lines = sorted(_events(chapter), key=lambda line: line.at or chapter.begun)
     blocks: tuple[Block, ...] = (
         *(TextLine(text, "note") for text in changed),
@@ -83,37 +83,37 @@ def _title(chapter: Chapter, life: Life) -> str:
     if not chapter.workers:
         if chapter.end == "Incident":
             return f"attempt {chapter.attempt} could not start"
-        return "preparing" if chapter.attempt == 0 else "preparing to go on"
+        return "preparing" if chapter.attempt == 0 else "preparing to resume"
     begin = beginning(chapter.resumed_from, life, reports=chapter.reports)
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
 
 
 def beginning(point: CheckpointId | None, life: Life, *, reports: bool = False) -> str:
-    """What an attempt began from; `reports`: its script is known to report steps."""
+    """What an attempt started from; `reports`: its script is known to report steps."""
     if point is not None:
         return f"from step {point.step} of attempt {point.attempt}"
     if life.tasks is not None:
         return "after the tasks that were done"
-    # Of a script that reports nothing nobody knows where it went on: its output may tell.
+    # A script that reports nothing may have resumed by itself: only its output shows it.
     return "from nothing" if reports else "no checkpoint handed to it"
 
 
 def _events(chapter: Chapter) -> Iterator[TextLine]:
-    """What happened, with when."""
+    """What happened, and when."""
     if chapter.first_step is not None:
         yield TextLine(f"first step{_start_parts(chapter)}", at=chapter.first_step)
     elif chapter.workers and chapter.reports:
         yield TextLine("no step was reported", at=chapter.ended or chapter.begun)
     for note in chapter.notes:
-        if note.reason != chapter.incident.get("cause"):  # told with the incident
+        if note.reason != chapter.incident.get("cause"):  # shown with the incident
             yield TextLine(f"{note.reason}: {note.message}", at=note.time)
     if chapter.dropped_notes:
-        more = f"and {chapter.dropped_notes} more events, for which the record had no room"
+        more = f"and {chapter.dropped_notes} more events that did not fit into the record"
         yield TextLine(more, at=chapter.notes[-1].time if chapter.notes else chapter.begun)
 
 
 def _start_parts(chapter: Chapter) -> str:
-    """How long the parts of a start took."""
+    """How long each part of a start took."""
     assert chapter.first_step is not None
     spawned = chapter.spawned or chapter.begun
     took = (chapter.first_step - spawned).total_seconds()
@@ -128,7 +128,7 @@ def _start_parts(chapter: Chapter) -> str:
 
 
 def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
-    """Culprit, node, cause, charge and cost; and what else the incident carries."""
+    """Culprit, node, cause, charge and cost; then the other fields of the incident."""
     incident: Mapping[str, object] = chapter.incident
     if not incident:
         return
@@ -153,7 +153,8 @@ def _in_words(name: str) -> str:
 
 
 def _value_text(value: object) -> str:
-    """A checkpoint, the stages of a recovery in their order, a list, yes; all else as it is."""
+    """A checkpoint, the stages of a recovery in their order, a list, or yes; anything else as it
+    is."""
     if isinstance(value, dict) and "step" in value:
         return f"step {value['step']} of attempt {value.get('attempt')}"
     if isinstance(value, dict):
@@ -166,7 +167,7 @@ def _value_text(value: object) -> str:
 
 
 def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
-    """A line per rank, and its stacks below."""
+    """A line per rank, with its stacks below."""
     for rank in ranks[:MOST_RANKS]:
         yield f"rank {rank.get('rank')}: {', '.join(_rank_state(rank))}"
         lines = str(rank.get("stacks") or "").splitlines()
@@ -185,7 +186,7 @@ def _rank_state(rank: Rank) -> Iterator[str]:
 
 
 def _tails(logs: Iterable[RankLog]) -> Iterator[Block]:
-    """The last lines of the processes of an attempt that failed."""
+    """The last lines of the processes of a failed attempt."""
     if tails := [_tail(rank) for rank in logs]:
         yield TextLine("Last lines of its processes:")
         yield from tails
@@ -194,15 +195,15 @@ def _tails(logs: Iterable[RankLog]) -> Iterator[Block]:
 def _tail(rank: RankLog) -> Preformatted:
     lines = tuple(line.text for line in rank.lines[-MOST_LINES:])
     before = rank.dropped + len(rank.lines) - len(lines)
-    more = f", {before:,} before them left out" if before else ""
+    more = f", {before:,} earlier ones left out" if before else ""
     return Preformatted(
         lines, title=f"rank {rank.rank}: {counted(len(lines), 'line')}{more}", folded=True
     )
 
 
-STACKS_TITLE = "where the ranks stood"
+STACKS_TITLE = "where the ranks were stuck"
 MOST_RANKS, MOST_LINES = 64, 60
-"""Ranks whose stacks are shown, since a large gang stands in few places; lines of each rank."""
+"""Ranks whose stacks are shown, since a large gang is stuck in few places; lines of each rank."""
 
 RANK_STATE = {
     "state": "state {}",
@@ -212,10 +213,10 @@ RANK_STATE = {
     "remark": "{}",
     "flightRecorder": "flight recorder: {}",
 }
-"""What is told of a rank that did not move (docs/hangs.md); nobody vouches for the records."""
+"""What is shown of a stuck rank (docs/hangs.md); the records are not checked."""
 
 LABELS = {"evidence": "stacks in", "opened": "died while opening", "trialOf": "had left out"}
-"""Words for an incident's fields whose names do not tell enough."""
+"""Labels for fields of an incident whose names do not say enough."""
 
 OWN_LINES = frozenset(
     {
@@ -224,7 +225,7 @@ OWN_LINES = frozenset(
         "lostSteps", "resumedFrom",
     }
 )  # fmt: skip
-"""Fields of an incident that have their own words; others are told by their names."""
+"""Fields of an incident with lines of their own; others are shown under their names."""
 
 
 def _charge(incident: Mapping[str, object]) -> str:
@@ -241,10 +242,10 @@ def _cost(chapter: Chapter, life: Life) -> str:
         again = f" ({in_words(lost * step)} of training)" if step else ""
         parts.append(f"{counted(lost, 'step')} to be done again{again}")
     elif chapter.reached is not None:
-        parts.append("no step")
+        parts.append("no steps lost")
     detect = chapter.incident.get("detectSeconds")
     if isinstance(detect, float | int) and detect >= NOTABLE_WAIT:
-        parts.append(f"{in_words(float(detect))} until it was noticed")
+        parts.append(f"{in_words(float(detect))} until it was detected")
     if chapter.ended is not None and chapter.closed is not None:
         gone = (chapter.closed - chapter.ended).total_seconds()
         then = "the verdict" if chapter.verdict else "the next attempt"
@@ -264,7 +265,7 @@ def _next_first_step(chapter: Chapter, life: Life) -> float | None:
 
 
 def _waits(chapter: Chapter) -> Iterator[str]:
-    """Decisions to wait, with their reasons."""
+    """The waits, with their reasons."""
     for reason, waited in sorted(chapter.waits.items(), key=lambda item: -item[1]):
         if waited >= NOTABLE_WAIT:
             why = REASONS.get(reason, "")
@@ -273,7 +274,7 @@ def _waits(chapter: Chapter) -> Iterator[str]:
 
 
 def changes(life: Life) -> dict[int, tuple[str, ...]]:
-    """What the spec and the image of an attempt have that those before had not, by position."""
+    """What changed in spec and image from one attempt to the next, by position of the chapter."""
     ran = [(i, c) for i, c in enumerate(life.chapters) if c.workers]
     found: dict[int, tuple[str, ...]] = {}
     for (_, before), (i, after) in pairwise(ran):

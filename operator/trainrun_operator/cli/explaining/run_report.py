@@ -1,5 +1,4 @@
-"""A run's life as a report: how it stands, what its time went into, chapter by chapter what
-happened, and what to change.
+"""A run's life as a report: its state, where its time went, each chapter, and what to change.
 
 Layer: cli; pure.
 """
@@ -38,19 +37,18 @@ WORDS: dict[str, tuple[str, str]] = {
     "useful": ("=", "steps that count"),
     "checkpoint_stall": ("c", "waits for uploads"),
     "rework": ("r", "steps done again later"),
-    "hang": ("h", "standing still"),
+    "hang": ("h", "making no progress"),
     "unknown": ("?", "not known"),
     "drain": ("d", "saving, stopping, uploading"),
     "backoff": ("b", "backing off"),
     "queue": ("q", "waiting for room"),
     "image": ("i", "pulling images"),
 }
-"""Sign and words of a bucket, in the order in which those of an attempt are drawn: about as they
-happen."""
+"""Sign and label of a bucket, in the drawing order of an attempt: roughly by time."""
 
 
 def report_of(life: Life, extras: Extras | None = None) -> Document:
-    """The whole story; with `extras` what a page shows besides."""
+    """The whole report; with `extras`, what a page adds."""
     more = extras or Extras()
     text, tone = headline(life)
     return Document(
@@ -71,7 +69,7 @@ def report_of(life: Life, extras: Extras | None = None) -> Document:
 
 
 def headline(life: Life) -> tuple[str, Tone]:
-    """How it stands, after how long, in how many attempts."""
+    """State, duration and number of attempts."""
     whole, state, tone = sum(life.seconds.values()), *_state(life)
     took = f"after {in_words(whole)}" if whole else "after an unknown time"
     reached = max((c.reached for c in life.ran if c.reached is not None), default=None)
@@ -82,7 +80,7 @@ def headline(life: Life) -> tuple[str, Tone]:
 def _state(life: Life) -> tuple[str, Tone]:
     last = life.chapters[-1] if life.chapters else None
     if last is None or last.closed is None:
-        going = "goes on" if life.hung is None else "stands still"
+        going = "is still running" if life.hung is None else "hangs"
         led = going if life.status is not None else "has no recorded end"
         return "was stopped" if life.left else led, "plain"
     if last.verdict:
@@ -171,13 +169,13 @@ def _mark(rank: object) -> str:
 
 
 def _claims(life: Life) -> Iterator[TextLine]:
-    """Attempts of which the storage knows nothing but that they were started."""
+    """Attempts of which the storage knows only that they were started."""
     recorded = {chapter.attempt for chapter in life.ran}
     for record in life.attempts:
         if record.attempt not in recorded:
             yield TextLine(f"attempt {record.attempt}, {beginning(record.resume, life)}")
             if record.ended:
-                yield TextLine(f"the one before ended: {record.ended}", deeper=True)
+                yield TextLine(f"the attempt before ended: {record.ended}", deeper=True)
 
 
 def _checkpoints(life: Life) -> Section:

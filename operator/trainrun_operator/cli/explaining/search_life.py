@@ -1,9 +1,9 @@
-"""A search's life put together: its log, and the lives of the trials that had trouble; and what to
-do next about it.
+"""A sweep's life: its log, and the lives of the trials that had trouble; and advice on what to do
+next.
 
-Layer: cli. The log alone tells of every trial. Folders of trials are read only where something went
-wrong, at most MOST_READ of them: a search of a thousand trials is told as fast as one of ten. All
-that is advised can be done with the file of the sweep and one command.
+Layer: cli. The log alone describes every trial. Folders of trials are read only where something
+went wrong, at most MOST_READ of them, so a sweep of a thousand trials is explained as fast as one
+of ten. All advice can be followed with the file of the sweep and one command.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 
 MOST_READ = 20
-"""Trials of which the folder is read."""
+"""Trials whose folders are read, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLife:
-    """Everything that is known of a search."""
+    """Everything that is known about a sweep."""
 
     sweep: ReadSweep
     lives: Mapping[int, Life]
-    """Of the trials that had trouble, by number, as far as their folders were read."""
+    """Lives of the trials that had trouble, by number, as far as their folders were read."""
     resume_command: str
-    """The command that goes on with it."""
+    """The command that continues it."""
     leader: int | None
     """Process of this machine that leads it; None: none does."""
     written: datetime | None
@@ -64,16 +64,16 @@ class SearchLife:
 
     @property
     def view(self) -> SweepView:
-        """What the log says."""
+        """Contents of the log."""
         return self.sweep.view
 
     def folder_of(self, trial: TrialView) -> str:
-        """Address of the folder of this trial."""
+        """URI of the folder of this trial."""
         return f"{self.sweep.uri}/{TRIALS}/{folder_name(trial)}"
 
 
 def search_life_of(sweep: ReadSweep, *, resume_command: str) -> SearchLife:
-    """Read what is needed beside the log. Raises StoreError."""
+    """Read what is needed in addition to the log. Raises StoreError."""
     troubled = troubled_trials(sweep.view)
     lives, trouble = _lives(sweep, troubled[:MOST_READ])
     place = place_of(sweep.folder.store.uri, sweep.folder.run_name, environ=os.environ)
@@ -89,7 +89,7 @@ def search_life_of(sweep: ReadSweep, *, resume_command: str) -> SearchLife:
 
 
 def troubled_trials(view: SweepView) -> list[TrialView]:
-    """Those that errored, diverged or were restarted: open ones first, then the newest ends."""
+    """Trials that errored, diverged or were restarted: open ones first, then the newest ends."""
     found = [trial for trial in view.trials.values() if _troubled(trial)]
     return sorted(found, key=lambda trial: (not trial.open, -trial.told_after, -trial.number))
 
@@ -100,12 +100,12 @@ def _troubled(trial: TrialView) -> bool:
 
 
 def newest_attempt(trial: TrialView) -> int:
-    """As far as the log knows of it; 0: of none."""
+    """The newest attempt in the log; 0: none."""
     return max((*trial.heard, *trial.resumed), default=0)
 
 
 def _lives(sweep: ReadSweep, trials: list[TrialView]) -> tuple[dict[int, Life], tuple[str, ...]]:
-    """What the folders of these tell, many at once, and why one could not be read."""
+    """The lives in the folders of these trials, read in parallel; and why one could not be read."""
     with ThreadPoolExecutor(READERS) as pool:
         found = [*zip(trials, pool.map(partial(_attempted, sweep), trials), strict=True)]
     lives = {trial.number: life for trial, life in found if isinstance(life, Life)}
@@ -127,7 +127,8 @@ def _attempted(sweep: ReadSweep, trial: TrialView) -> Life | TrainRunError | Non
 
 
 def _source(sweep: ReadSweep, trial: TrialView) -> Source:
-    """The run of a trial: its folder, and what this machine knows of it if it has led it."""
+    """The run of a trial: its folder, and the files that this machine keeps about it if it led
+    it."""
     uri = f"{sweep.uri}/{TRIALS}"
     name = sweep.folder.run_name if sweep.described is None else sweep.described.metadata.name
     at = None if sweep.described is None else sweep.described.spec.storage
@@ -150,7 +151,7 @@ def _written(sweep: ReadSweep) -> datetime | None:
 
 
 def _changed(sweep: ReadSweep) -> Iterator[str]:
-    """What of the spec is not as it was when the search was begun."""
+    """Fields of the spec that have changed since the sweep began."""
     if sweep.described is None:
         return
     fields = changed_fields(sweep.view.sessions[0].spec, immutable_part(sweep.described.spec))
@@ -158,13 +159,13 @@ def _changed(sweep: ReadSweep) -> Iterator[str]:
         names = ", ".join(f"spec.{field}" for field in fields)
         what = "file" if sweep.version is None else "TrainSweep"
         yield (
-            f"the {what} describes another search than the log ({names}): it will be refused as "
-            "SpecChanged; take that back, or use another storage.sweepName"
+            f"the {what} describes another sweep than the log ({names}), so it will be refused "
+            "as SpecChanged. Undo the change, or set another storage.sweepName"
         )
 
 
 def _of_operator(sweep: ReadSweep) -> Iterator[str]:
-    """What stands in the way in a cluster."""
+    """What holds the sweep back in a cluster."""
     conditions = () if sweep.version is None else sweep.version.status.conditions
     for condition in conditions:
         if condition.type == "ClerkReady" and condition.status != "True":
@@ -177,12 +178,12 @@ def _left_out(troubled: int) -> Iterator[str]:
     if troubled > MOST_READ:
         yield (
             f"{troubled} trials errored, diverged or were restarted; the folders of the newest "
-            f"{MOST_READ} were read, the others are told from the log alone"
+            f"{MOST_READ} were read, the others are described from the log alone"
         )
 
 
 def advice(life: SearchLife) -> tuple[Advice, ...]:
-    """The most pressing first."""
+    """The most urgent first."""
     kinds = (_unfinished, _errored, _nodes, _ended, _by_chance)
     return tuple(found for kind in kinds for found in kind(life))
 
@@ -194,25 +195,28 @@ def _unfinished(life: SearchLife) -> Iterator[Advice]:
         yield from _why_held(life, life.sweep.version)
         return
     is_open = life.view.count("Open")
-    what = f": {counted(is_open, 'trial')} to go on from what was saved" if is_open else ""
+    what = f"; {counted(is_open, 'trial')} will resume from saved checkpoints" if is_open else ""
     yield Advice(
         kind="Unfinished",
-        text=f"if nobody leads it elsewhere, {_unblock(life)}{life.resume_command}{what}",
+        text=f"if no other process leads it, {_unblock(life)}{life.resume_command}{what}",
         numbers={"open": is_open},
     )
 
 
 def _why_held(life: SearchLife, version: SweepVersion) -> Iterator[Advice]:
-    """Why a sweep of a cluster waits, where it does not go on by itself."""
+    """Why a sweep in a cluster waits, if it does not continue by itself."""
     spec, numbers = version.sweep.spec, {"open": life.view.count("Open")}
     paused = _paused_open(life, version.sweep)
     command = f"trainrun sweep resume {version.where}"
     if not version.status.holder:
-        text = "no operator leads it: see whether one is installed in this cluster"
+        text = "no operator leads it: check that one is installed in this cluster"
     elif spec.suspend:
-        text = f"spec.suspend is true; to go on: {command}"
+        text = f"spec.suspend is true; to continue: {command}"
     elif paused:
-        text = f"spec.pausedTrials holds trials; to go on: {command} {' '.join(map(str, paused))}"
+        text = (
+            f"spec.pausedTrials holds back trials; to continue: {command} "
+            f"{' '.join(map(str, paused))}"
+        )
     else:
         return
     yield Advice(kind="Unfinished", text=text, numbers=numbers)
@@ -226,31 +230,31 @@ def _paused_open(life: SearchLife, sweep: TrainSweep) -> list[int]:
 
 
 def _unblock(life: SearchLife) -> str:
-    """What in the file holds it back: the command alone would only find that again."""
+    """What to change in the file first: without that, the command would stop again."""
     if life.sweep.described is None:
-        return "go on with "
+        return "continue with "
     spec = life.sweep.described.spec
     held = [
         *(["set spec.suspend: false"] if spec.suspend else []),
         *(["empty spec.pausedTrials"] if _paused_open(life, life.sweep.described) else []),
     ]
-    return f"{' and '.join(held)}, then " if held else "go on with "
+    return f"{' and '.join(held)}, then " if held else "continue with "
 
 
 def _ended(life: SearchLife) -> Iterator[Advice]:
-    """What lifts an end."""
+    """What lifts the end of a sweep."""
     if life.view.end is None:
         return
     numbers: dict[str, float | str] = {"open": life.view.count("Open")}
     match life.view.end.record.reason:
         case "BudgetExhausted":
-            text = "to go on, raise spec.budget.activeTime"
+            text = "to continue, raise spec.budget.activeTime"
             numbers["activeSeconds"] = round(life.view.active, 3)
         case "TooManyFailedTrials":
-            text = "to go on with the trials that are left, raise spec.maxFailedTrials"
+            text = "to continue with the remaining trials, raise spec.maxFailedTrials"
             numbers["errored"] = life.view.count("Errored")
         case "TargetReached":
-            text = "to search on, change spec.objective.target"
+            text = "to continue searching, change spec.objective.target"
         case "AllTrialsEnded":
             text = "to try more trials, raise spec.budget.trials"
             numbers["asked"] = life.view.asked
@@ -260,7 +264,7 @@ def _ended(life: SearchLife) -> Iterator[Advice]:
 
 
 def _errored(life: SearchLife) -> Iterator[Advice]:
-    """How errored trials are taken up again."""
+    """How to resume or restart errored trials."""
     errored = [trial for trial in life.view.trials.values() if trial.state == "Errored"]
     if not errored:
         return
@@ -269,7 +273,7 @@ def _errored(life: SearchLife) -> Iterator[Advice]:
     flag = "restartErrored" if silent == len(errored) else "resumeErrored"
     yield Advice(
         kind="Errored",
-        text=f"{counted(len(errored), 'trial')} errored: mend what failed, set "
+        text=f"{counted(len(errored), 'trial')} errored: fix what failed, set "
         f"spec.resume.{flag}: true and spec.resume.token: {token}, then "
         f"{'once it has ended ' if life.leader else ''}{life.resume_command}; "
         f"{_how_resumed(silent, len(errored))}",
@@ -278,18 +282,18 @@ def _errored(life: SearchLife) -> Iterator[Advice]:
 
 
 def _how_resumed(silent: int, errored: int) -> str:
-    """What becomes of them; `silent` are those that never reported the objective."""
+    """What happens to them; `silent` are those that never reported the objective."""
     if silent == errored:
-        return "they begin again from nothing, since their checkpoints are beyond what is missing"
-    why = ", which those with NoObjective need" if silent else ""
+        return "they restart from nothing, since their checkpoints are past the missing objective"
+    why = ", as those with NoObjective need" if silent else ""
     return (
-        "they go on from what they have saved, with fresh failure budgets "
-        f"(restartErrored: true instead: from nothing{why})"
+        "they resume from what they saved, with new failure budgets (restartErrored: true "
+        f"instead: from nothing{why})"
     )
 
 
 def _nodes(life: SearchLife) -> Iterator[Advice]:
-    """A node that failed more than one trial, and caused most of what is known."""
+    """A node that failed several trials, and caused most of the known incidents."""
     nodes = [
         (node, number)
         for number, of_trial in life.lives.items()
@@ -318,6 +322,6 @@ def _by_chance(life: SearchLife) -> Iterator[Advice]:
         yield Advice(
             kind="Sampler",
             text=f"the sampler failed for {fallen} of {counted(life.view.asked, 'trial')}, which "
-            "were drawn by chance: try another version of its library where the search is led",
+            "were drawn at random: try another version of its library where the sweep is led",
             numbers={"byChance": fallen},
         )

@@ -1,4 +1,4 @@
-"""A search's life as a report: how it stands, what it cost, what failed, the best, what to do next.
+"""A sweep's life as a report: its state, its cost, what failed, the best trial, what to do next.
 
 Layer: cli; pure.
 """
@@ -49,11 +49,11 @@ from trainrun_operator.cli.sweeping.trial_text import (
 from trainrun_operator.core.sweep.config import in_sweep
 
 MOST_SHOWN = 10
-"""Trials of one kind; `trainrun sweep trials` shows all."""
+"""Trials shown of each kind; `trainrun sweep trials` shows all."""
 
 
 def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
-    """The whole story; with `pictures` for a page."""
+    """The whole report; with `pictures`, for a page."""
     end = life.view.end
     verdict = None if end is None else end.record.verdict
     lead = (searched(life.view, life.sweep.objective), f"{cost(life.view)} {worker_cost(life)}")
@@ -83,7 +83,7 @@ def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
     for head, found in (
         ("Open", [trial for trial in trials if trial.open]),
         ("Restarted", [trial for trial in troubled if trial.state == "Succeeded"]),
-        ("Ended before their time", [trial for trial in trials if trial.state == "Stopped"]),
+        ("Stopped early", [trial for trial in trials if trial.state == "Stopped"]),
         ("Skipped", [trial for trial in trials if trial.state == "Skipped"]),
     ):
         if found:
@@ -96,13 +96,13 @@ def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
 
 
 def _failed(life: SearchLife, trial: TrialView) -> Iterator[Block]:
-    """One that errored or diverged."""
+    """A trial that errored or diverged."""
     yield TextLine(title(life, trial), "bad")
     yield TextLine(parameters(trial.params, exact=True), deeper=True)
     own = life.lives.get(trial.number)
     if own is not None and own.incidents:
         spent, _ = worker_seconds([own])
-        yield TextLine(f"{causes(own)}; {in_words(spent)} of workers' time", deeper=True)
+        yield TextLine(f"{causes(own)}; {in_words(spent)} of worker time", deeper=True)
     hint = advice_of(own)
     if hint and hint not in why(trial):
         yield TextLine(hint, deeper=True)
@@ -117,7 +117,7 @@ def _other(life: SearchLife, trial: TrialView) -> TextLine:
 
 def _more(life: SearchLife, found: int) -> Iterator[Block]:
     if found > MOST_SHOWN:
-        yield TextLine(f"and {found - MOST_SHOWN} more, older ones; all of them:")
+        yield TextLine(f"and {found - MOST_SHOWN} older ones; to list all:")
         yield Preformatted((f"trainrun sweep trials {life.sweep.uri}",))
 
 
@@ -138,7 +138,7 @@ def _best(life: SearchLife) -> Section:
 
 
 def history(life: SearchLife) -> Curves | None:
-    """What trials have come to, by number; None where none has a value."""
+    """Values of the trials, by number; None if no trial has a value."""
     goal = life.sweep.objective
     better = min if goal.goal == "minimize" else max
     values, ahead = Downsampled(), Downsampled()
@@ -155,8 +155,8 @@ def history(life: SearchLife) -> Curves | None:
 
 
 def _data(life: SearchLife) -> dict[str, object]:
-    """docs/explain.md is its schema; every trial that did not simply succeed, whatever their
-    number."""
+    """The schema is in docs/explain.md; lists every trial that did not simply succeed, without a
+    limit."""
     view, end = life.view, life.view.end
     found = best(view, life.sweep.objective)
     return {
@@ -185,7 +185,7 @@ def _data(life: SearchLife) -> dict[str, object]:
 
 
 def _object(life: SearchLife) -> dict[str, object] | None:
-    """What the cluster says of it."""
+    """The TrainSweep in the cluster."""
     version = life.sweep.version
     if version is None:
         return None
@@ -214,11 +214,11 @@ def _notable_trials(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[d
 
 
 MOST_NUMBERS = 10
-"""Of trials, in a sentence."""
+"""Numbers of trials in a sentence, at most."""
 
 
 def headline(life: SearchLife, *, now: datetime | None = None) -> str:
-    """How it ended, or stands."""
+    """How the sweep ended, or its state."""
     name, end = life.sweep.folder.run_name, life.view.end
     if end is not None:
         word = "succeeded" if end.record.verdict == "Succeeded" else "failed"
@@ -231,30 +231,30 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
         text = f"{verdict.phase} ({verdict.reason}): {verdict.message}"
         return f"Sweep {version.where} is {text}; {where}."
     if life.leader is not None:
-        return f"Sweep {name} goes on, led by process {life.leader} of this machine: {where}."
+        return f"Sweep {name} is running, led by process {life.leader} on this machine: {where}."
     written = ""
     if life.written is not None:
         ago = ((now or datetime.now(UTC)) - life.written).total_seconds()
         written = (
-            f" The newest record of its log is of {clock(life.written, day=True)}, "
+            f" Its log was last written at {clock(life.written, day=True)}, "
             f"{in_words(max(ago, 0.0))} ago."
         )
-    return f"Sweep {name} has not ended, and no process of this machine leads it: {where}.{written}"
+    return f"Sweep {name} has not ended, and no process on this machine leads it: {where}.{written}"
 
 
 def worker_cost(life: SearchLife) -> str:
-    """What the trials that had trouble cost; empty where nothing is known of them."""
+    """Worker time of the trials that had trouble; empty if none is known."""
     whole, useful = worker_seconds(life.lives.values())
     if not whole:
         return ""
     return (
-        f"{counted(len(life.lives), 'trial')} with trouble took {in_words(whole)} of "
-        f"workers' time, {in_words(useful)} of it in steps that count."
+        f"{counted(len(life.lives), 'trial')} with trouble took {in_words(whole)} of worker "
+        f"time, {in_words(useful)} of it in steps that count."
     )
 
 
 def worker_seconds(lives: Iterable[Life]) -> tuple[float, float]:
-    """Seconds times workers of all attempts, and those of them that made steps that count."""
+    """Worker-seconds of all attempts, and those of them in steps that count."""
     ran = [chapter for life in lives for chapter in life.ran]
     whole = sum(chapter.workers * sum(chapter.spent.values()) for chapter in ran)
     return whole, sum(chapter.workers * chapter.spent.get("useful", 0.0) for chapter in ran)
@@ -273,13 +273,13 @@ def title(life: SearchLife, trial: TrialView) -> str:
 def _ending(trial: TrialView) -> str:
     if trial.open:
         attempt = newest_attempt(trial)
-        return f"is open, in attempt {attempt}" if attempt else "is open, and was not heard of"
+        return f"is open, in attempt {attempt}" if attempt else "is open, and has not reported"
     word = trial.state.lower()
     return word if trial.state == "Succeeded" else f"{word} ({trial.reason})"
 
 
 def why(trial: TrialView) -> str:
-    """The first line of what its end said."""
+    """The first line of the message of its end."""
     return in_sweep(first_line(trial.message))
 
 
@@ -305,7 +305,7 @@ def _place(incidents: list[dict[str, Any]], cause: str) -> str:
 
 
 def advice_of(life: Life | None) -> str:
-    """What a user can do about what ended the newest attempt; empty where that is not known."""
+    """What a user can do about the newest incident; empty if that is not known."""
     if life is None or not life.incidents:
         return ""
     return in_sweep(remedy(life.incidents[-1].incident))
@@ -319,7 +319,7 @@ def reasons(trials: Iterable[TrialView]) -> str:
 
 
 def by_chance(life: SearchLife) -> Iterator[str]:
-    """Why the sampler did not choose, with the trials that this happened to."""
+    """Why the sampler did not choose, and for which trials."""
     found: dict[str, list[int]] = {}
     for trial in life.view.trials.values():
         if trial.fallback:
@@ -327,7 +327,7 @@ def by_chance(life: SearchLife) -> Iterator[str]:
     for reason, numbers in found.items():
         newest = joined(str(number) for number in numbers[-MOST_NUMBERS:])
         which = "the newest: " if len(numbers) > MOST_NUMBERS else ""
-        yield f"{counted(len(numbers), 'trial')} drawn by chance ({which}{newest}): {reason}"
+        yield f"{counted(len(numbers), 'trial')} drawn at random ({which}{newest}): {reason}"
 
 
 def records_lost(life: SearchLife) -> Iterator[str]:
@@ -336,13 +336,13 @@ def records_lost(life: SearchLife) -> Iterator[str]:
     if moved:
         newest = joined(str(number) for number in moved[-MOST_NUMBERS:])
         yield (
-            f"the log has lost records: {counted(len(moved), 'trial')} ({newest}) began in a new "
-            "folder, since an earlier trial had used that of its number"
+            f"the log has lost records: {counted(len(moved), 'trial')} ({newest}) started in a "
+            "new folder, since an earlier trial had used the folder of that number"
         )
 
 
 def succeeded(life: SearchLife) -> str:
-    """All that succeeded, in one sentence; empty: none did."""
+    """The trials that succeeded, in one sentence; empty: none did."""
     goal = life.sweep.objective
     trials = [trial for trial in life.view.trials.values() if trial.state == "Succeeded"]
     values = sorted(trial.value for trial in trials if trial.value is not None)
