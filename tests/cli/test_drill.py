@@ -114,7 +114,7 @@ def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_
         ("CheckpointNeverOpened", "KillMidEpoch"),
     }
     text = told["findings"][0]["text"]
-    assert "opened nothing of it and began again with step 1" in text
+    assert "did not open it, and started again with step 1" in text
     assert "get_checkpoint()" in told["findings"][0]["remedy"]
 
 
@@ -126,9 +126,9 @@ def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_
         ("skips", "StepsSkipped", "an undisturbed run reports step"),
         ("never-looks", "CheckpointNeverAsked", "no process that reports called get_checkpoint()"),
         ("opens-nothing", "CheckpointNeverOpened", "no rank opened the files of the checkpoint"),
-        ("loads-nothing", "WeightsNotLoaded", "nearer to the curve of the first steps"),
+        ("loads-nothing", "WeightsNotLoaded", "closer to the curve of the first steps"),
         ("loads-roughly", "WeightsDiffer", "at once, and on one side of the undisturbed curve"),
-        ("forgets-momentum", "OptimizerReset", "equal in the first step and not after it"),
+        ("forgets-momentum", "OptimizerReset", "equal in the first step but not after it"),
         ("forgets-schedule", "LearningRateReset", "these are the values of the first steps"),
         ("forgets-place", "DataRestarted", "these are the batches of the first steps"),
         (
@@ -153,8 +153,12 @@ def test_after_a_kill_it_is_found_that_the_script(
 @pytest.mark.parametrize(
     ("mode", "kind", "text"),
     [
-        ("never-asks", "ShouldSaveNeverAsked", "the script never asked should_save()"),
-        ("asks-in-vain", "NoticeNotUsed", "although should_save() said so: the script asked it"),
+        ("never-asks", "ShouldSaveNeverAsked", "the script never called should_save()"),
+        (
+            "asks-in-vain",
+            "NoticeNotUsed",
+            "although should_save() returned true: the script called it",
+        ),
     ],
 )
 def test_after_a_notice_it_is_found_that_the_script(
@@ -180,7 +184,7 @@ def test_a_save_that_is_longer_than_the_grace_is_found_and_measured(
     measured = with_measured(told, course)
     assert measured.committed is not None
     assert measured.committed > 3
-    assert "With a longer grace it was committed" in measured.findings[0].text
+    assert "With a longer grace the checkpoint was committed" in measured.findings[0].text
 
 
 @pytest.mark.slow
@@ -190,7 +194,7 @@ def test_how_long_a_notice_would_wait_for_should_save_shows_without_any_fault(
     control = a_ground(tmp_path, "evaluates").try_run(None, Goal(until=12, seconds=LONG))
     (finding,) = of_control(control, grace=1, on_notice="Auto")
     assert finding.kind == "SaveTooLate"
-    assert "a notice of 1 s that comes then is not heard in time" in finding.text
+    assert "a notice of 1 s that arrives then is seen too late" in finding.text
     assert of_control(control, grace=60, on_notice="Auto") == []
 
 
@@ -237,7 +241,7 @@ def test_ranks_that_report_nothing_are_named_and_what_needs_a_checkpoint_is_not_
 def test_a_script_that_does_not_equal_itself_is_told_so_first(tmp_path: Path) -> None:
     result = call(a_file(tmp_path, "unequal"), "--until-step", "8")
     assert result.exit_code == 3, result.output
-    assert "the script does not equal itself: loss of two" in result.stdout.splitlines()[1]
+    assert "the script is not reproducible: loss of two" in result.stdout.splitlines()[1]
     assert "named after time, speed or memory: step_time" in " ".join(result.stdout.split())
 
 
@@ -254,7 +258,7 @@ def test_without_metrics_nothing_is_called_fine(tmp_path: Path) -> None:
 def test_a_script_that_fails_without_any_fault_is_no_finding(tmp_path: Path) -> None:
     result = call(a_file(tmp_path, "fails"))
     assert result.exit_code == 1, result.output
-    assert "without any fault the run fails" in result.stderr
+    assert "the run fails without any fault" in result.stderr
     assert "there is no data" in result.stderr
 
 

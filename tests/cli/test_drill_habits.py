@@ -79,7 +79,7 @@ def test_nothing_is_found_in_a_sound_script(mode: str, fault: FaultName, folder:
     [
         ("forgets-random", "KillAfterCheckpoint", "RandomNotRestored", "random generators"),
         ("saves-before forgets-random", "KillAfterCheckpoint", "RandomNotRestored", "random gen"),
-        ("forgets-place", "KillAfterCheckpoint", "DataDiffers", "save the place in the data"),
+        ("forgets-place", "KillAfterCheckpoint", "DataDiffers", "save the position in the data"),
         ("own-folder", "KillAfterCheckpoint", "OwnFilesUsed", "get_checkpoint()"),
         ("empty-at-the-end", "KillAtEnd", "RecoveryFailed", "leaves the loop nothing to do"),
     ],
@@ -107,5 +107,5 @@ def test_a_script_whose_first_step_comes_late_has_as_many_faults_as_fit(tmp_path
     assert "first undisturbed run until it has saved often enough, at most 12 s" in result.stderr
     assert "no step was reported" not in result.stdout
     assert "two undisturbed runs are equal" in result.stdout
-    assert "no time was left: all of it takes about" in " ".join(result.stdout.split())
+    assert "no time was left: everything takes about" in " ".join(result.stdout.split())
     assert result.exit_code == 3, result.output

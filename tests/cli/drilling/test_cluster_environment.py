@@ -154,7 +154,7 @@ def test_what_deleting_a_worker_cannot_show_is_not_rehearsed(tmp_path: Path) -> 
     assert {name for name, it in told.items() if it.faults} == set(IN_CLUSTER)
     others = [it for name, it in told.items() if name not in IN_CLUSTER]
     assert len(others) == 7
-    assert all("takes more than the right to delete pods" in it.why_not for it in others)
+    assert all("needs more than the right to delete pods" in it.why_not for it in others)
 
 
 def test_faults_strike_as_soon_as_they_make_sense_since_steps_are_seen_late(tmp_path: Path) -> None:

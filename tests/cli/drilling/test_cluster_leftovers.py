@@ -160,9 +160,7 @@ def test_the_run_stays_as_long_as_its_folder(place: Place, monkeypatch: pytest.M
     api = Api([place.left()])
     place.begin_drill(api, monkeypatch)
     assert api.deleted == []
-    assert place.said == [
-        "what drills that were killed have left may still be there: the store is away"
-    ]
+    assert place.said == ["leftovers of killed drills may still be there: the store is away"]
 
 
 def test_trouble_with_it_is_told_and_the_drill_goes_on(
@@ -171,7 +169,7 @@ def test_trouble_with_it_is_told_and_the_drill_goes_on(
     place.begin_drill(Api([place.left()], refuses_lists=True), monkeypatch)
     assert place.there()
     assert place.said == [
-        "what drills that were killed have left may still be there: list trainruns: forbidden"
+        "leftovers of killed drills may still be there: list trainruns: forbidden"
     ]
 
 

@@ -71,7 +71,9 @@ def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
     rehearsal = Rehearsal(
         run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
     )
-    with pytest.raises(InvalidSpec, match="keeps what is done in its log and saves no checkpoints"):
+    with pytest.raises(
+        InvalidSpec, match="records finished tasks in its log and saves no checkpoints"
+    ):
         rehearsal.hold()
 
 

@@ -71,18 +71,18 @@ FIRST = [CONTROL[step] for step in range(1, 11)]
         (
             told(loss=[float(it["loss"]) + 0.01 for it in FIRST]),
             "WeightsNotLoaded",
-            "much nearer to the curve of the first steps",
+            "much closer to the curve of the first steps",
         ),
         (
             told(lr=[it["lr"] for it in FIRST]),
             "LearningRateReset",
-            "the schedule began anew",
+            "the schedule restarted",
         ),
-        (told(lr=[0.5] * 10), "LearningRateReset", "does not go on where it was"),
+        (told(lr=[0.5] * 10), "LearningRateReset", "does not continue where it was"),
         (
             told(batch_hash=[it["batch_hash"] for it in FIRST]),
             "DataRestarted",
-            "the data began anew",
+            "the data restarted",
         ),
         (told(batch_hash=["x"] * 10), "DataDiffers", "other batches than without a restart"),
     ],

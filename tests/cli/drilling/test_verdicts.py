@@ -114,7 +114,7 @@ def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
 def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_the_reason() -> None:
     (finding,) = verdict(replace(struck(), has_heartbeats=False), NOTICE).findings
     assert finding.kind == "NoticeSavedNothing"
-    assert "should_save() was asked too late, or the save was not over in time" in finding.text
+    assert "should_save() was called too late, or the save did not end in time" in finding.text
     silent = replace(struck(), has_heartbeats=False, asked=frozenset())
     (finding,) = verdict(silent, NOTICE).findings
     assert finding.kind == "ShouldSaveNeverAsked"
@@ -127,7 +127,7 @@ def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_th
         (
             replace(struck(begins=1), opened=frozenset(), sought=frozenset({2})),
             "CheckpointNeverOpened",
-            "opened nothing of it and began again with step 1",
+            "did not open it, and started again with step 1",
         ),
         (struck(begins=18), "StepsRepeated", "3 of the steps in the checkpoint were done twice"),
         (struck(begins=23), "StepsSkipped", "is step 23; an undisturbed run reports step 21"),
@@ -169,14 +169,14 @@ def test_a_recovery_that_hangs_after_one_step_is_not_called_equal(ending: Ending
     short = (*points(1, 1, 25), *points(2, 21, 21))
     told = verdict(replace(struck(), ending=ending, points=short, reported={2: {0: 22, 1: 22}}))
     assert (told.outcome, told.curves, told.findings) == ("NotRehearsed", "NotCompared", ())
-    assert told.why_not == "after the fault it got to step 22 of 30 only"
+    assert told.why_not == "after the fault it only got to step 22 of 30"
 
 
 def test_a_recovery_that_ends_early_is_not_called_fine() -> None:
     short = (*points(1, 1, 25), *points(2, 21, 24))
     told = verdict(replace(struck(), ending="Succeeded", points=short))
     assert (told.outcome, told.curves) == ("NotRehearsed", "NotCompared")
-    assert told.why_not == "after the fault it got to step 24 of 30 only and ended with exit code 0"
+    assert told.why_not == "after the fault it only got to step 24 of 30 and ended with exit code 0"
     assert verdict(replace(struck(), ending="Succeeded")).outcome == "Fine"
 
 
@@ -198,11 +198,11 @@ def test_a_notice_that_was_not_seen_to_end_is_not_said_to_have_saved_nothing(
 
 def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks() -> None:
     (asked,) = verdict(struck(), NOTICE).findings
-    assert "by then not all ranks had asked should_save() and were told" in asked.text
+    assert "some ranks had not called should_save() by then" in asked.text
     idle = Noticed(agreed=0.5, calls=7)
     (asked_for,) = verdict(replace(struck(), noticed=idle), NOTICE).findings
     assert asked_for.kind == "NoticeNotUsed"
-    assert "the script asked it 7 times more and" in asked_for.text
+    assert "the script called it 7 more times and" in asked_for.text
     busy = Noticed(agreed=0.5, reported=15.0)
     told = verdict(replace(struck(), noticed=idle), NOTICE)
     again = longer(told)
@@ -210,16 +210,18 @@ def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks()
     assert again.faults[0].grace > 10 * NOTICE.faults[0].grace
     (measured,) = with_measured(told, replace(struck(), noticed=Noticed(committed=40.0))).findings
     assert measured.kind == "SaveTooSlow"
-    assert "terminationGracePeriodSeconds of 60 would leave some room" in measured.text
+    assert "set terminationGracePeriodSeconds to 60 to leave some room" in measured.text
     (never,) = with_measured(told, struck()).findings
     assert (never.kind, never.text[-7:]) == ("NoticeNotUsed", " either")
     (slow,) = verdict(replace(struck(), noticed=busy), NOTICE).findings
     assert slow.kind == "SaveTooSlow"
-    assert "said so after 500 ms, files were reported after 15 s" in slow.text
+    assert "should_save() returned true after 500 ms, files were reported after 15 s" in slow.text
     assert asked.kind == "SaveTooLate"
     (never,) = verdict(replace(struck(), asked=frozenset()), NOTICE).findings
     assert never.kind == "ShouldSaveNeverAsked"
-    assert "a notice of 20 s at step 25 saved nothing: it went on from step 20" in never.text
+    assert (
+        "a notice of 20 s at step 25 saved nothing: training continued from step 20" in never.text
+    )
     assert verdict(struck(handed=25, begins=26), NOTICE).outcome == "Fine"
     stops = judge(NOTICE, struck(), beside(on_notice="Stop"))
     assert stops.outcome == "Fine"
@@ -234,7 +236,10 @@ def test_a_notice_that_a_checkpoint_outlived_by_chance_is_not_called_fine() -> N
     late = struck(handed=26, begins=27)
     told = judge(NOTICE, late, replace(beside(), control=regular))
     assert told.outcome == "NotRehearsed"
-    assert told.why_not == "the checkpoint of step 26 came anyway: what a notice saves was not seen"
+    assert (
+        told.why_not
+        == "the checkpoint of step 26 was saved anyway, so the drill did not see what a notice saves"
+    )
     asked_for = replace(late, noticed=Noticed(agreed=0.1, reported=0.2, committed=0.3))
     assert judge(NOTICE, asked_for, replace(beside(), control=regular)).outcome == "Fine"
 
@@ -343,7 +348,7 @@ def test_without_room_for_a_fault_it_is_said_why() -> None:
     none = {it.name: it for it in scenarios(replace(CONTROL, committed=()), until=30, grace=20)}
     assert none["KillAfterCheckpoint"].why_not.startswith("no checkpoint was committed before st")
     assert none["KillMidEpoch"].why_not == none["KillAfterCheckpoint"].why_not
-    assert none["KillWhileSaving"].why_not.startswith("no rank is known to have brought files")
+    assert none["KillWhileSaving"].why_not.startswith("no rank is known to have saved files")
     close = replace(CONTROL, committed=(1, 2))
     each = {it.name: it for it in scenarios(close, until=4, grace=20)}
     assert each.keys() == {"KillAfterCheckpoint", "KillWhileSaving", "Notice"}
@@ -381,7 +386,7 @@ def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_n
 ):
     saved_ = replace(CONTROL, committed=(10, 20, 30))
     for second, text in (
-        (replace(saved_, points=points(1, 31, 40)), "the second one began with step 31: it found"),
+        (replace(saved_, points=points(1, 31, 40)), "the second one began with step 31. It found"),
         (replace(saved_, points=(), ending="Succeeded"), "the second one ended without a step"),
     ):
         (finding,) = of_controls([saved_, second])
@@ -416,7 +421,7 @@ def test_a_run_that_goes_on_without_having_asked_for_its_checkpoint_has_files_of
     silent = replace(struck(), opened=frozenset(), reported=heard)
     (finding,) = verdict(silent).findings
     assert finding.kind == "OwnFilesUsed"
-    assert "went on with step 21 all the same" in finding.text
+    assert "continued with step 21 without calling get_checkpoint()" in finding.text
     asked = replace(silent, sought=frozenset({2}))
     assert verdict(asked).outcome == "Fine", "a step may be all that it needs"
 
@@ -451,7 +456,7 @@ def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> Non
     assert planned["NodeLoss"].shown == "node-loss rank=1 step=25"
     assert (planned["Hang"].shown, planned["Hang"].watched) == ("hang rank=1 step=25", 12.0)
     one = {it.name: it for it in fault_scenarios(replace(CONTROL, committed=(10,)), until=UNTIL)}
-    assert "it takes two checkpoints" in one["CorruptNewest"].why_not
+    assert "this fault needs two checkpoints" in one["CorruptNewest"].why_not
     assert one["StoreAway"].faults
     for without in (replace(CONTROL, committed=()), replace(CONTROL, committed=(29,))):
         assert all(it.why_not for it in fault_scenarios(without, until=UNTIL))
@@ -465,7 +470,7 @@ def test_damage_that_nobody_read_is_not_called_rehearsed() -> None:
     unread = verdict(replace(struck(), spoilt=20), damage)
     assert unread.why_not == "the damaged file of the checkpoint of step 20 was never read"
     closed = verdict(replace(struck(), spoilt=20, opened=frozenset()), damage)
-    assert closed.why_not == "the checkpoint of step 20 was damaged, and nothing of it was opened"
+    assert closed.why_not == "the checkpoint of step 20 was damaged, but no rank opened it"
     assert verdict(replace(struck(handed=10, begins=11), spoilt=20), damage).outcome == "Fine"
 
 

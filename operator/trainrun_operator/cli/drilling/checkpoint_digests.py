@@ -1,7 +1,7 @@
-"""What a checkpoint's file holds, as entries: a digest for each leaf, by its path. Equal digests
-mean equal values; the order of dicts and sets, tuples in place of lists, and which objects are
-shared mean nothing. What is in no known format, or needs a class of the user's to be read, has
-bytes and no content.
+"""Contents of a checkpoint file as digests, one for each leaf, by its path. Equal digests mean
+equal values; the order of dicts and sets, tuples in place of lists, and shared objects make no
+difference. A file in an unknown format, or one that needs a class of the user's to be read, has
+bytes but no content.
 
 Layer: cli.
 """
@@ -26,15 +26,15 @@ Entries = Mapping[str, bytes]
 """Digests by path."""
 
 LARGEST = 1 << 28
-"""Bytes of a file that has to be in memory as a whole; one of tensors may have any size."""
+"""Bytes of a file that must be in memory as a whole; a file of tensors may have any size."""
 NPY = b"\x93NUMPY"
 
 
 def content(file: IO[bytes], size: int) -> Entries | None:
-    """The entries of an open file of so many bytes; None: only its bytes can be compared."""
+    """The entries of an open file of `size` bytes; None: only its bytes can be compared."""
     try:
         return dict(_content(file, size)) or None
-    except Exception:  # noqa: BLE001 - it may hold anything, and is no format that we know then
+    except Exception:  # noqa: BLE001 - it may hold anything, in an unknown format
         return None
 
 
@@ -61,7 +61,7 @@ def _of_zip(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         if min(member.header_offset for member in members):
-            raise ValueError("several archives, of which only the last one would be seen")
+            raise ValueError("several archives: only the last one would be read")
         pickled = next(
             (member for member in members if member.filename.endswith("/data.pkl")), None
         )
@@ -113,25 +113,25 @@ def _of_json(text: str) -> object:
 
 
 def _single(values: list[object]) -> object:
-    """Most files hold one value."""
+    """The value, if there is only one, as in most files."""
     return values[0] if len(values) == 1 else values
 
 
 DEEPEST = 16
-"""Levels of nesting that have paths of their own."""
+"""Levels of nesting with paths of their own."""
 MOST = 200_000
-"""Entries of one file."""
+"""Entries of one file, at most."""
 PLAIN = re.compile(
     r"(numpy|_codecs|collections|datetime|pathlib|decimal|fractions|builtins|torch\._utils)\b"
     r"|torch\.\w+$"
 )
-"""Classes and functions whose objects are their values. Another class may keep what it likes, such
-as a cache: of its objects only tensors and arrays are compared."""
+"""Classes and functions whose objects are their values. Another class may keep anything, such as a
+cache: of its objects only tensors and arrays are compared."""
 
 
 def entries(value: object, at: str = "") -> Iterator[tuple[str, bytes]]:
-    """(path, digest) of each leaf. Raises ValueError where there are too many, and what a leaf
-    raises."""
+    """(path, digest) of each leaf. Raises ValueError if there are too many, and the errors of a
+    leaf."""
     digests = Digests()
     for number, (path, leaf) in enumerate(_leaves(value, at, around=(), own=False)):
         if number >= MOST:
@@ -142,7 +142,8 @@ def entries(value: object, at: str = "") -> Iterator[tuple[str, bytes]]:
 def _leaves(
     value: object, at: str, *, around: tuple[int, ...], own: bool
 ) -> Iterator[tuple[str, object]]:
-    """`around`: ids of what it is in; `own`: one of that is of a class that is not plain."""
+    """`around`: ids of the objects that contain it; `own`: the class of one of them is not
+    plain."""
     own = own or _is_own(value)
     if id(value) in around:
         return
@@ -160,19 +161,20 @@ def _is_own(value: object) -> bool:
 
 
 class Digests:
-    """Of the values of one file."""
+    """Digests of the values of one file."""
 
     def __init__(self) -> None:
         self._cached: dict[int, tuple[object, bytes]] = {}
-        """By id, with the object, so that no other one gets its id. Empty digest: begun."""
+        """By id, with the object, so that no other object gets its id. An empty digest is not
+        finished."""
 
     def of(self, value: object) -> bytes:
-        """The digest of a value with all that is in it."""
+        """The digest of a value and everything in it."""
         if value is None or isinstance(value, bool | str | int | float | complex):
             return blake2b(_plain(value), digest_size=16).digest()
         cached = self._cached.get(id(value))
         if cached is None:
-            self._cached[id(value)] = (value, b"")  # met again inside itself, it is a cycle
+            self._cached[id(value)] = (value, b"")  # found again inside itself: a cycle
             found = blake2b(b"".join(self._parts(value)), digest_size=16).digest()
             self._cached[id(value)] = (value, found)
             return found
@@ -207,7 +209,7 @@ def _plain(value: object) -> bytes:
 
 
 def _inside(value: object, *, own: bool) -> list[tuple[str, object]] | None:
-    """The named parts of a value that has any; None: it is a leaf."""
+    """The named parts of a value; None: it is a leaf."""
     match value:
         case dict():
             return [(f"{key!s:.60}", each) for key, each in value.items()]

@@ -1,8 +1,8 @@
-"""A drill in a cluster: runs of their own beside the user's, disturbed through the Kubernetes API.
+"""A drill in a cluster: runs of its own next to the user's, disturbed through the Kubernetes API.
 
-Layer: cli. With the user's own rights: workers are deleted, at once or with their grace. What
-takes more than that is not rehearsed here. Invariant: what is removed as left behind was made by a
-drill, ended so long ago that this drill would have removed it, and nobody else has ever used its
+Layer: cli. With the user's own rights: workers are deleted, at once or with their grace. Faults
+that need more rights are not rehearsed here. Invariant: a run removed as a leftover was made by a
+drill, ended so long ago that this drill would have removed it, and no other run has ever used its
 folder.
 """
 
@@ -42,18 +42,19 @@ from trainrun_operator.worlds.kubernetes.run_object import RunVersion
 from trainrun_operator.worlds.local.program import training_container
 
 IN_CLUSTER: tuple[FaultName, ...] = ("KillAfterCheckpoint", "Notice", "KillBeforeCheckpoint")
-"""Those that deleting a worker makes, in the order in which they are rehearsed."""
+"""Faults that deleting a worker can make, in the order of rehearsal."""
 
 REMOVING = 60.0
-"""Seconds beside the grace of its workers that the removal of a run may take."""
+"""Seconds, in addition to the grace of its workers, that the removal of a run may take."""
 
 NOTE = (
-    "in the cluster: workers are deleted, at once (kill) or with their grace (notice). What a kill "
-    "while saving does, who reports nothing, and how often should_save() is asked shows on one "
-    "machine alone: `trainrun drill` without --cluster"
+    "in the cluster, workers are deleted at once (kill) or with their grace (notice). Kills "
+    "while saving, ranks that report nothing, and how often should_save() is called can only be "
+    "checked on one machine: `trainrun drill` without --cluster"
 )
 WHY_NOT = (
-    "that takes more than the right to delete pods: rehearse it on one machine, without --cluster"
+    "this fault needs more than the right to delete pods: rehearse it on one machine, without "
+    "--cluster"
 )
 
 
@@ -62,16 +63,16 @@ class ClusterEnvironment(DrillEnvironment):
     """See `DrillEnvironment`."""
 
     run: TrainRun
-    """As its file has it."""
+    """The run as in its file."""
     say: Callable[[str], None]
     notes: ClassVar = (NOTE,)
     usual: ClassVar = IN_CLUSTER
     _token: str = field(default_factory=lambda: secrets.token_hex(2))
     _made: list[str] = field(default_factory=list)
-    """Names of all runs, which are also those of their folders."""
+    """Names of all runs and of their folders."""
 
     def possible(self, scenario: Scenario, control: DrillRun, *, until: int) -> Scenario:
-        """See `DrillEnvironment`: steps are seen late, so faults come as soon as they make
+        """See `DrillEnvironment`: steps are seen late, so faults strike as early as they make
         sense."""
         if scenario.name not in IN_CLUSTER:
             return Scenario(name=scenario.name, why_not=WHY_NOT)
@@ -89,12 +90,12 @@ class ClusterEnvironment(DrillEnvironment):
         return until_interrupted(self._try_run(scenario, goal))
 
     def check(self) -> None:
-        """Say at once what would be missing later. Raises InvalidSpec, StoreError, KubeError."""
+        """Report now what would be missing later. Raises InvalidSpec, StoreError, KubeError."""
         until_interrupted(self._check())
 
     def sweep(self) -> None:
-        """Remove what workers have stored after their run was gone: those that were deleted by
-        force have their grace all the same."""
+        """Remove what workers stored after their run was removed: workers deleted by force still
+        use their grace."""
         try:
             for name in self._made:
                 self._empty(name)
@@ -116,12 +117,12 @@ class ClusterEnvironment(DrillEnvironment):
         except StoreError as error:
             raise type(error)(
                 f"{error}. A drill reads metrics and checkpoints in {self.run.spec.storage.uri} "
-                "from here, with your own credentials, and removes them in the end"
+                "from this machine, with your own credentials, and removes them at the end"
             ) from error
         await self._remove_left_behind(namespace)
 
     async def _remove_left_behind(self, namespace: str) -> None:
-        """What drills of this run have left that were killed; trouble with it is only told."""
+        """Remove what killed drills of this run have left; errors are only reported."""
         try:
             async with users_cluster() as cluster:
                 for made in await cluster.runs_with(namespace, LABEL, self.run.metadata.name):
@@ -130,11 +131,11 @@ class ClusterEnvironment(DrillEnvironment):
                     if not left or not await asyncio.to_thread(is_its_own, folder, made.uid):
                         continue
                     await asyncio.to_thread(self._empty, folder.run_name)
-                    # Last: without it nobody would know whose folder that is.
+                    # Last: only the run shows whose folder that is.
                     await cluster.delete_run(made)
                     self.say(f"removed {folder.uri} and its run, left by a drill that was killed")
         except TrainRunError as error:
-            self.say(f"what drills that were killed have left may still be there: {error}")
+            self.say(f"leftovers of killed drills may still be there: {error}")
 
     async def _try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         begun = time.monotonic()
@@ -164,7 +165,7 @@ class ClusterEnvironment(DrillEnvironment):
             await asyncio.to_thread(self._empty, name)
 
     async def _hold(self, own: OwnRun, poller: StatusPoller, seconds: float) -> RunVersion:
-        """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
+        """Let it run for at most `seconds`; return its last version. Raises KubeError, InvalidSpec,
         StoreError."""
         deadline = time.monotonic() + seconds
         version = await own.create()
@@ -188,7 +189,7 @@ class ClusterEnvironment(DrillEnvironment):
         return [info.id for info in found if info.state == "good"]
 
     async def _over(self, own: OwnRun, version: RunVersion) -> RunVersion:
-        """When nothing runs any more, and everything is stored that workers had to store."""
+        """Wait until nothing runs and everything is stored that workers had to store."""
         deadline = time.monotonic() + self._grace + ENDING
         while time.monotonic() < deadline:
             version = await own.read() or version
@@ -202,7 +203,7 @@ class ClusterEnvironment(DrillEnvironment):
         left = f"remove it: kubectl --namespace {own.namespace} delete trainrun {own.name}"
         try:
             if not await own.remove(patience=self._grace + REMOVING):
-                self.say(f"{own.name} or pods of it are still there; {left}")
+                self.say(f"{own.name} or its pods are still there; {left}")
         except (asyncio.CancelledError, TrainRunError):
             self.say(f"{own.name} may still be there; {left}")
             raise
@@ -215,7 +216,7 @@ class ClusterEnvironment(DrillEnvironment):
 
     @cached_property
     def _store(self) -> ObjectStore:
-        """One for all runs: a client of S3 takes 0.1 s and megabytes to be made. Raises
+        """One for all runs: making an S3 client takes 0.1 s and megabytes. Raises
         StoreMisconfigured."""
         at = self.run.spec.storage
         return open_store(at.uri, endpoint_url=at.endpoint_url, region=at.region)
@@ -229,7 +230,7 @@ class ClusterEnvironment(DrillEnvironment):
 def cluster_environment(
     run: TrainRun, *, say: Callable[[str], None]
 ) -> Iterator[ClusterEnvironment]:
-    """In the cluster of the user's kubeconfig, with nothing left in the end. Raises as `check`."""
+    """In the cluster of the user's kubeconfig, with nothing left at the end. Raises as `check`."""
     environment = ClusterEnvironment(run=run, say=say)
     environment.check()
     try:
@@ -242,11 +243,11 @@ def cluster_environment(
 LOOK = 0.5
 """Seconds between two looks at the run."""
 ENDING = 30.0
-"""Seconds beside the grace of its workers that a run may take to end once it is told to."""
+"""Seconds, in addition to the grace of its workers, that a suspended run may take to end."""
 
 
 async def _strike(own: OwnRun, poller: StatusPoller, version: RunVersion) -> bool:
-    """Delete the worker; says whether it was there."""
+    """Delete the worker; return whether it was there."""
     fault = poller.fault
     assert fault is not None
     slot = fault.rank // version.config.processes_per_worker
@@ -254,7 +255,7 @@ async def _strike(own: OwnRun, poller: StatusPoller, version: RunVersion) -> boo
 
 
 def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> DrillRun:
-    """All of it. Raises StoreError."""
+    """What was observed of the run. Raises StoreError."""
     ranks = range(version.run.spec.workers.replicas * version.config.processes_per_worker)
     ending, failure = ended(version.status, goal_reached=poller.goal_reached)
     observed = DrillRun(
@@ -270,14 +271,14 @@ def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> D
     attempts = frozenset(chapter.attempt for chapter in course.chapters)
     return replace(
         course,
-        # Of all ranks the status tells one step.
+        # The status has one step for all ranks.
         reported={
             chapter.attempt: dict.fromkeys(ranks, chapter.reached)
             for chapter in course.chapters
             if chapter.reached is not None
         },
         sought=attempts,
-        # The end of one that never called should_save() was told to be without a save.
+        # A note names the attempts that never called should_save().
         asked=attempts
         - {
             chapter.attempt
@@ -292,17 +293,18 @@ def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> D
 
 
 LABEL = "trainrun.dev/drill"
-"""Of the runs of a drill: the name of the run that is rehearsed."""
+"""Label of a drill's runs: the name of the run that is rehearsed."""
 OFFLINE = offline("file:///tmp/mlruns")
-"""Trackers write within the pod."""
+"""Trackers write inside the pod."""
 LEFT_BEHIND = 120.0
-"""Seconds after its time when the operator ends a run whose drill was killed and could not."""
+"""Seconds after its time when the operator ends a run whose drill was killed."""
 MARK_KEPT = "168h"
-"""For so long after that the run says that its folder is a drill's, which the next one removes."""
+"""How long after its end the run keeps its drill mark, so that a later drill may remove its
+folder."""
 
 
 def drill_name(run: TrainRun, number: int, token: str) -> str:
-    """Of its n-th run: nobody else's, and not longer than a name may be."""
+    """Name of the drill's n-th run: unique, and not longer than a name may be."""
     end = f"-drill-{token}-{number}"
     return run.metadata.name[: MAX_NAME - len(end)].rstrip("-") + end
 
@@ -310,8 +312,8 @@ def drill_name(run: TrainRun, number: int, token: str) -> str:
 def drill_document(
     run: TrainRun, *, name: str, namespace: str, faults: int, seconds: float
 ) -> dict[str, Any]:
-    """To be created under this name, with storage of the same name beside the run's own. It may
-    take so many seconds."""
+    """The run to create under this name, with storage of the same name next to the user's. It may
+    take `seconds`."""
     document = run.model_dump(mode="json", by_alias=True, exclude_unset=True)
     spec = document["spec"]
     spec["storage"] |= {"runName": name, "onExisting": "Fail"}
@@ -341,14 +343,14 @@ def _take_offline(pod: dict[str, Any]) -> None:
 
 
 OVER = timedelta(hours=1)
-"""After the end of a run: a drill removes it within minutes. Longer, since the end was written by
-the clock of its operator."""
+"""Time after the end of a run: a drill removes it within minutes. Longer, since the clock of its
+operator wrote the end."""
 _NAME = re.compile(r".+-drill-[0-9a-f]{4}-\d+")
 
 
 def is_left_behind(version: RunVersion, *, of: TrainRun) -> bool:
-    """Whether a drill of this run has made it, with its folder in the storage of this run, and has
-    not removed it in time."""
+    """Whether a drill of this run made it, with its folder in the storage of this run, and did not
+    remove it in time."""
     made, name, end = version.run, version.run.metadata.name, _ended(version.status)
     storage, users = made.spec.storage, of.spec.storage
     return (
@@ -362,13 +364,13 @@ def is_left_behind(version: RunVersion, *, of: TrainRun) -> bool:
 
 
 def is_its_own(folder: RunStore, uid: str) -> bool:
-    """Whether nobody but this TrainRun has ever used the folder. Raises StoreError."""
-    # Whoever has begun anew in it, beside what it holds, need not have claimed the folder itself.
+    """Whether only this TrainRun has ever used the folder. Raises StoreError."""
+    # A run that started fresh in it need not have claimed the folder itself.
     return claimants(folder) <= {uid} and not folder.objects(layout.GENERATIONS)
 
 
 def _ended(status: TrainRunStatus) -> datetime | None:
-    """When its verdict was written, or it was suspended, which is how a drill ends it."""
+    """When its verdict was written, or when it was suspended: that is how a drill ends a run."""
     suspended = status.condition("Suspended")
     if status.finished:
         return status.completion_time
@@ -381,10 +383,10 @@ T = TypeVar("T")
 
 
 def until_interrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Carry it out; Ctrl-C, SIGTERM and a closed terminal cancel it, so that it tidies up. Ctrl-C
-    once more gives that up as well.
+    """Run `work`; Ctrl-C, SIGTERM and a closed terminal cancel it, so that it cleans up. A second
+    Ctrl-C stops the cleanup as well.
 
-    Raises KeyboardInterrupt when it has come to its end after that.
+    Raises KeyboardInterrupt at the end of cancelled work.
     """
 
     async def interruptible() -> T:

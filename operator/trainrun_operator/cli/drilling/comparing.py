@@ -1,9 +1,9 @@
-"""Two runs compared: their metrics step by step, their checkpoints entry by entry; and what a
-metric or an entry is about, by its name.
+"""Compare two runs: their metrics step by step, their checkpoints entry by entry; and find out by
+its name what a metric or an entry is about.
 
-Layer: cli; pure. What differs between two undisturbed runs proves nothing and is not compared: the
-time, random names. Nor do bytes prove anything where they are all that can be compared. Names are
-read by whole words: `loss_per_step` is no `per_s`, `beta` no `eta`.
+Layer: cli; pure. What differs between two undisturbed runs is not compared: the time, random names.
+Differing bytes prove nothing if only bytes can be compared. Names are read by whole words:
+`loss_per_step` is not `per_s`, `beta` is not `eta`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainrun.contract.metrics import Metric
 from trainrun_operator.cli.drilling.runs import Content, Curve, DrillRun, Files
 
 DIGITS = 6
-"""Behind the point. No clock says the same twice where it says more than these."""
+"""Decimal places. Two clock readings never agree to more."""
 
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z]+")
 _MEMORY = re.compile(r"_(?:v?ram|[cg]pu_?mem(?:ory)?|mem(?:ory)?)_(?!.*loss)")
@@ -26,7 +26,7 @@ _TIME = re.compile(
     r"_(?:(?:run|wall|up|step|iter|batch|epoch|data|train|load|cpu|gpu)?time|timers?|timestamp"
     r"|ms|[mnu]?secs?|(?:milli|micro|nano)?seconds|eta|elapsed|duration|latency"
     r"|per_s|per_second|s_per|speed|throughput|util|utili[sz]ation|[kmgtp]?flops|[mh]fu"
-    r")_(?!.*loss)"  # what is a loss in the end is none: duration_loss
+    r")_(?!.*loss)"  # a loss is not a time: duration_loss
 )
 
 
@@ -44,7 +44,8 @@ def about_training(name: str) -> bool:
 
 
 def about_progress(name: str) -> bool:
-    """Whether a metric is named after what follows from the step alone, as a learning rate."""
+    """Whether a metric is named after something that follows from the step alone, such as a
+    learning rate."""
     return _COUNT.search(_words(name)) is not None
 
 
@@ -54,7 +55,7 @@ def about_memory(name: str) -> bool:
 
 
 def about_machine(name: str) -> bool:
-    """Whether a metric is named after that, after time, or after what is measured by it."""
+    """Whether a metric is named after memory, time, or something measured in time."""
     return about_memory(name) or _TIME.search(_words(name)) is not None
 
 
@@ -71,7 +72,7 @@ METRICS: dict[Part, re.Pattern[str]] = {
     "Random": re.compile(r"(rng|random|seed)\w*[/_.\-]?(hash|digest|state)"),
     "Weights": re.compile(r"(weight|param|model)\w*[/_.\-]?(hash|digest)"),
 }
-"""Metrics that say for certain what differs."""
+"""Metrics that show for certain what differs."""
 
 ENTRIES: dict[Part, re.Pattern[str]] = {
     "Random": re.compile(r"rng|random|generator|mt19937"),
@@ -80,12 +81,12 @@ ENTRIES: dict[Part, re.Pattern[str]] = {
     ),
     "Rate": re.compile(r"sched|(^|[._ ])lr\b"),
 }
-"""Entries that a resumed training counts on from what it has loaded: they differ only where that
-was not loaded, while weights differ after anything else does."""
+"""Entries that a resumed training continues from what it has loaded: they differ only if that was
+not loaded, while weights differ after any other difference."""
 
 
 def of_state(metric: str) -> Part | None:
-    """The part that a metric is named after."""
+    """The part that the metric's name points to."""
     name = metric.lower()
     return next((part for part, pattern in METRICS.items() if pattern.search(name)), None)
 
@@ -94,7 +95,7 @@ _OF_MODEL = re.compile(r"model|module|optim|weight|bias|norm|embed|tracked|exp_a
 
 
 def parts_of(entries: Iterable[str]) -> set[Part]:
-    """The parts that these entries (`file: path`) of checkpoints are of."""
+    """The parts that these entries (`file: path`) of checkpoints belong to."""
     found: set[Part] = set()
     for entry in entries:
         path = entry.rpartition(": ")[2].lower()
@@ -105,16 +106,16 @@ def parts_of(entries: Iterable[str]) -> set[Part]:
 
 
 FAINT = 0.01
-"""Of a curve's range, that two undisturbed runs may be apart at most and still show something."""
+"""Part of a curve's range by which two undisturbed runs may differ, at most, to show something."""
 SPREAD = 0.1
-"""Of the range of such a curve, that another run may be apart from it."""
+"""Part of the range of such a curve by which another run may differ from it."""
 SEEN = 1.5
-"""Times what is allowed, that a curve moves at least if new weights are to show in it."""
+"""Times the allowed difference that a curve must move, at least, to show new weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What one metric of one run has in place of another's."""
+    """A metric of one run that differs from another's at a step."""
 
     metric: str
     step: int
@@ -123,7 +124,7 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """How far they are apart; infinite where that is no number."""
+        """Their distance; infinite if that is not a number."""
         return distance(self.expected, self.got)
 
 
@@ -132,20 +133,19 @@ class Tolerance:
     """How far a run may differ from an undisturbed one."""
 
     allowed: Mapping[str, float]
-    """By metric; 0: not at all. Metrics that are not named are not compared."""
+    """By metric; 0: no difference. Metrics that are not named are not compared."""
     largest: tuple[Difference, ...] = ()
-    """Of each metric of the training in which the two undisturbed runs differ, where they do
-    most."""
+    """The largest difference of each training metric in which the two undisturbed runs differ."""
     steps: int = 0
-    """That both of them have reported."""
+    """Steps that both of them reported."""
     skipped: tuple[str, ...] = ()
-    """Metrics that are not compared for their names: they are about the machine."""
+    """Metrics not compared because of their names: they are about the machine."""
     noisy: tuple[str, ...] = ()
-    """Metrics that are not compared since the two undisturbed runs differ in them."""
+    """Metrics not compared because the two undisturbed runs differ in them."""
 
     @property
     def exact(self) -> bool:
-        """The script equals itself."""
+        """The script is reproducible: the two runs are equal."""
         return not self.largest
 
 
@@ -154,18 +154,18 @@ class Deviation:
     """One metric that differs by more than is allowed."""
 
     first: Difference
-    """The first step where it does."""
+    """At the first step where it does."""
     largest: Difference
     steps: int
-    """In which it does."""
+    """Number of steps where it does."""
     compared: int
     """Steps that were compared."""
     allowed: float
 
 
 def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
-    """What two undisturbed runs, up to a step, say about every other run. What differs between them
-    proves nothing, unless it is next to nothing beside how far the curve moves."""
+    """How far every other run may differ, from two undisturbed runs up to a step. What differs
+    between them proves nothing, unless it is tiny next to how far the curve moves."""
     steps = sorted(step for step in one.keys() & other.keys() if step <= until)
     names = list(dict.fromkeys(name for step in steps for name in one[step]))
     allowed: dict[str, float] = {}
@@ -225,13 +225,11 @@ def _range(values: Iterable[Metric]) -> float:
 
 
 def _the_same(name: str, differences: list[Difference]) -> bool:
-    """Whether it is the training's, whatever its name. Memory may be the same in two undisturbed
-    runs, and be another after a resume that is perfectly well."""
+    """Whether the metric is about the training, whatever its name. Memory may be equal in two
+    undisturbed runs and still differ after a good resume."""
     if about_memory(name) or any(difference.size for difference in differences):
         return False
-    values = [
-        difference.expected for difference in differences
-    ]  # from no clock, if they say so much alike
+    values = [difference.expected for difference in differences]  # so equal: not from a clock
     return any(isinstance(value, float) and round(value, DIGITS) != value for value in values)
 
 
@@ -260,8 +258,8 @@ def deviations(
 
 
 def _of_process(undisturbed: Curve, run: Curve, name: str, steps: Sequence[int]) -> bool:
-    """Whether a metric has one value in all of a run, and another one in all of this: it tells
-    about the process, as the number of its attempt does."""
+    """Whether a metric has one value in all of a run, and another one in all of this: then it is
+    about the process, as the number of its attempt is."""
     before = {metrics[name] for metrics in undisturbed.values() if name in metrics}
     now = {run[step][name] for step in steps if name in run[step]}
     return len(before) == len(now) == 1 and not about_training(name)
@@ -281,7 +279,7 @@ def _differences(one: Curve, other: Curve, name: str, steps: Sequence[int]) -> l
 
 
 def distance(one: Metric, other: Metric) -> float:
-    """0 for what is the same, infinity where they are different and not both finite numbers."""
+    """0 for equal values, infinity for different ones that are not both finite numbers."""
     if one == other or (_is_nan(one) and _is_nan(other)):
         return 0.0
     if isinstance(one, str | bool) or isinstance(other, str | bool):
@@ -298,7 +296,7 @@ RECORDS = re.compile(
     r": (loops\.|callbacks\.ModelCheckpoint.*\.current_score$"
     r"|.*(restart|attempt|resume|elapsed|uptime|_time\b))"
 )
-"""Entries that a sound script has otherwise after a restart: they count restarts or its own time.
+"""Entries that differ after a restart in a sound script too: they count restarts or its own time.
 Lightning's loops reset their validation counters, and its ModelCheckpoint forgets the score it saw
 last."""
 
@@ -308,14 +306,14 @@ Contents = Mapping[int, "Files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Checkpoints that a run saved after its resume, beside the undisturbed ones."""
+    """Checkpoints that a run saved after its resume, compared with the undisturbed ones."""
 
     steps: tuple[int, ...] = ()
-    """Of which anything was compared."""
+    """Steps of the checkpoints that were compared."""
     step: int = 0
-    """The first one where something differs."""
+    """The first step where something differs."""
     wrong: tuple[str, ...] = ()
-    """Entries that do there, and files that are missing; none: they are equal."""
+    """Entries that differ there, and missing files; empty: they are equal."""
     equal: tuple[str, ...] = ()
     """All other entries that were compared there."""
     unclear: tuple[str, ...] = ()
@@ -323,7 +321,7 @@ class Compared:
 
 
 def agreed(one: DrillRun, other: DrillRun) -> Contents:
-    """What both undisturbed runs saved alike; of anything else nothing can be said."""
+    """What both undisturbed runs saved alike; nothing else can be compared."""
     found: dict[int, Files] = {}
     for (attempt, step), files in one.contents.items():
         also = other.contents.get((attempt, step), {})
@@ -345,7 +343,7 @@ def _same(one: Content, other: Content) -> Content | None:
 
 
 def compare(course: DrillRun, contents: Contents) -> Compared:
-    """What the last attempt of a run saved, beside that."""
+    """Compare what the last attempt of a run saved with these contents."""
     after = course.handed.step if course.handed is not None else -1
     steps: list[int] = []
     unclear: set[str] = set()
@@ -379,7 +377,7 @@ def _comparable(expected: Content, got: Content | None) -> bool:
 
 
 def _named(name: str, content: Content) -> dict[str, bytes | None]:
-    """Its entries, with the name of the file before their own."""
+    """Its entries, prefixed with the name of the file."""
     if content.entries is None:
         return {name: None}
     return {f"{name}: {at}" if at else name: digest for at, digest in content.entries.items()}

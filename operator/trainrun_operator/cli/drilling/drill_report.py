@@ -1,4 +1,4 @@
-"""A drill as a report: the verdict on each fault, the curves over each other, what would go wrong.
+"""A drill as a report: the verdict on each fault, the curves, and what would go wrong.
 
 Layer: cli; pure.
 """
@@ -29,9 +29,9 @@ from trainrun_operator.cli.report.model import (
 )
 
 LONG = 1.0
-"""Seconds until a failure was found that are worth a word."""
+"""Seconds from which the time until a failure was detected is shown."""
 MOST_NAMED = 5
-"""Metrics in a sentence."""
+"""Metrics in a sentence, at most."""
 
 FAULTS: dict[FaultName, str] = {
     "KillAfterCheckpoint": "kill after a checkpoint",
@@ -61,7 +61,7 @@ HEADS = ("fault", "verdict", "resumed from", "lost", "curves", "back after")
 
 
 def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Document:
-    """All of it, with the curves of so many metrics at most."""
+    """The whole report, with the curves of at most `pictures` metrics."""
     to = f"to step {drill.until}" if drill.until is not None else "without a step"
     size = counted(drill.world_size, "process")
     table = Table(heads=HEADS, rows=tuple(map(_row, drill.rehearsed)))
@@ -86,7 +86,7 @@ def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Document:
 
 
 def control_lines(within: Tolerance | None) -> Iterator[str]:
-    """What two undisturbed runs say of each other."""
+    """How equal two undisturbed runs are."""
     if within is None:
         yield "two undisturbed runs could not be compared"
         return
@@ -98,12 +98,12 @@ def control_lines(within: Tolerance | None) -> Iterator[str]:
             yield f"not compared, since the two undisturbed runs differ in them: {named}"
     for difference in () if within.exact else within.largest[:MOST_NAMED]:
         apart = (
-            f"by {difference.size:.4g}" if math.isfinite(difference.size) else "and is no number"
+            f"by {difference.size:.4g}" if math.isfinite(difference.size) else "and is not a number"
         )
         allowed = within.allowed.get(difference.metric)
         so = "It is not compared" if allowed is None else f"{allowed:.4g} is allowed"
         yield (
-            f"the script does not equal itself: {difference.metric} of two undisturbed runs "
+            f"the script is not reproducible: {difference.metric} of two undisturbed runs "
             f"differs {apart} in step {difference.step}. {so} after a resume"
         )
     if within.skipped:
@@ -126,21 +126,22 @@ def _row(rehearsed: Rehearsed) -> TableRow:
 
 
 def _below(rehearsed: Rehearsed) -> Iterator[str]:
-    """Why it was not rehearsed, the parts of the recovery, what a notice has saved."""
+    """Why it was not rehearsed, the stages of the recovery, and when a notice's save was
+    committed."""
     if rehearsed.why_not:
         yield rehearsed.why_not
     if rehearsed.stages:
         late = rehearsed.detected is not None and rehearsed.detected >= LONG
-        found = f"found after {in_words(rehearsed.detected)}, " if late else ""
+        found = f"detected after {in_words(rehearsed.detected)}, " if late else ""
         yield f"{found}{stages(rehearsed.stages)}"
     if rehearsed.committed is not None:
         (fault,) = rehearsed.scenario.faults
         took = in_words(rehearsed.committed)
-        yield f"committed {took} after the notice, of {in_words(fault.grace)}"
+        yield f"committed {took} after the notice (grace {in_words(fault.grace)})"
 
 
 def _advice(drill: Drill) -> Iterator[Advice]:
-    """Each kind once, however many faults have shown it."""
+    """Each kind once, with all faults that showed it."""
     findings = [("undisturbed", finding) for finding in drill.control_findings]
     findings += [
         (FAULTS[rehearsed.scenario.name], found)
@@ -151,13 +152,13 @@ def _advice(drill: Drill) -> Iterator[Advice]:
         (where, first), *others = (
             (where, finding) for where, finding in findings if finding.kind == kind
         )
-        also = f" (likewise: {', '.join(fault for fault, _ in others)})" if others else ""
+        also = f" (also: {', '.join(fault for fault, _ in others)})" if others else ""
         yield Advice(kind=kind, text=f"{where}: {first.text}{also}", remedy=first.remedy)
 
 
 def curves(drill: Drill, *, most: int) -> Curves:
-    """Of so many metrics at most: those that are named as losses first. The undisturbed run is the
-    one that the others are compared with."""
+    """Curves of at most `most` metrics, those named as losses first. The undisturbed run is the one
+    that the others are compared with."""
     names = dict.fromkeys(name for metrics in drill.curve.values() for name in metrics)
     compared = drill.within.allowed if drill.within is not None else {}
     drawn = [name for name in names if name in compared or not about_machine(name)]
@@ -176,7 +177,7 @@ def curves(drill: Drill, *, most: int) -> Curves:
 
 
 def _points(curve: Curve, metric: str, drill: Drill) -> tuple[Point, ...]:
-    """By step; what is no finite number is left out."""
+    """By step; only finite numbers."""
     last = math.inf if drill.until is None else drill.until
     values = ((step, curve[step].get(metric)) for step in sorted(curve) if step <= last)
     return tuple(
@@ -187,7 +188,7 @@ def _points(curve: Curve, metric: str, drill: Drill) -> tuple[Point, ...]:
 
 
 def _data(drill: Drill, exit_code: int) -> dict[str, object]:
-    """docs/drill.md is its schema."""
+    """The schema is in docs/drill.md."""
     findings = [(None, finding) for finding in drill.control_findings]
     of_faults = [
         (rehearsed.scenario.name, found)

@@ -32,22 +32,22 @@ from trainrun_operator.cli.formatting import seconds as in_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultFreeBaseline:
-    """What runs are compared with."""
+    """The undisturbed runs that others are compared with."""
 
     control: DrillRun
     """The first undisturbed run."""
     within: Tolerance | None
     """None: curves cannot be compared."""
     contents: Contents = field(default_factory=dict)
-    """Of checkpoints that both undisturbed runs saved alike."""
+    """What both undisturbed runs saved alike."""
     until: int
-    """The step that everything goes to."""
+    """The step that every run goes to."""
     on_notice: OnNotice
     """`checkpoint.onNotice` of the run."""
 
 
 def of_control(control: DrillRun, *, grace: float, on_notice: OnNotice) -> list[Finding]:
-    """What an undisturbed run shows already."""
+    """What an undisturbed run already shows."""
     return [*_silent(control), *of_gap(control, grace=grace, on_notice=on_notice)]
 
 
@@ -63,26 +63,26 @@ def _silent(control: DrillRun) -> Iterator[Finding]:
 
 
 def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
-    """The second undisturbed run has gone on where the first one ended."""
+    """The second undisturbed run continued where the first one ended."""
     begun = min(second.steps(1), default=None)
     at = f"began with step {begun}" if begun is not None else "ended without a step"
     text = (
-        f"two undisturbed runs were to begin alike. The first one began with step "
-        f"{min(first.steps(1))}, the second one {at}: it found files of the first one in a folder "
-        "that both share, and no fault can be rehearsed"
+        "two undisturbed runs should start alike, but the first one began with step "
+        f"{min(first.steps(1))}, the second one {at}. It found files of the first one in a "
+        "folder that both share, so no fault can be rehearsed"
     )
     return Finding(kind="OwnFilesUsed", text=text)
 
 
 def of_fault(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> list[Finding]:
-    """What a run shows that a fault has struck."""
+    """What a run shows after a fault has struck it."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
         advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
         return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
     found = [*of_notice(scenario, course, baseline.on_notice)]
     sequence = [*_sequence(course, baseline.control)]
-    if not sequence:  # else steps do not stand for the same work, and would differ in everything
+    if not sequence:  # otherwise steps stand for other work, and all would differ
         compared = compare(course, baseline.contents)
         sequence = _curves(course, baseline, compared) or [*_contents(compared)]
     saved_by = framework_of(baseline.control, course.handed)
@@ -93,7 +93,7 @@ def of_fault(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) 
 
 
 def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
-    """The framework that has saved this checkpoint; "": none that is known by its files."""
+    """The framework that saved this checkpoint; "": its files show none that is known."""
     files = control.contents.get((saved.attempt, saved.step), {}) if saved is not None else {}
     if "trainer_state.json" in files:
         return "transformers"
@@ -103,7 +103,7 @@ def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
 
 
 def _sequence(course: DrillRun, control: DrillRun) -> Iterator[Finding]:
-    """The attempt after the fault has to go on where its checkpoint ends."""
+    """Findings if the attempt after the fault does not continue where its checkpoint ends."""
     steps, handed = course.steps(course.last), course.handed
     if not steps or handed is None:
         return
@@ -114,12 +114,12 @@ def _sequence(course: DrillRun, control: DrillRun) -> Iterator[Finding]:
         yield _ignored(course, handed, begun)
     elif unread and course.ranks(course.last) and course.last not in course.sought:
         text = (
-            f"it was handed the checkpoint of step {handed.step}, did not call get_checkpoint(), "
-            f"and went on with step {begun} all the same: it resumes from files of its own"
+            f"the attempt got the checkpoint of step {handed.step} and continued with step "
+            f"{begun} without calling get_checkpoint(): it resumes from files of its own"
         )
         yield Finding(kind="OwnFilesUsed", text=text)
     elif begun == handed.step and begun in control.steps(1):
-        return  # whether that was done twice only the metrics tell
+        return  # only the metrics show whether that was done twice
     elif begun <= handed.step:
         yield _repeated(handed.step, begun)
     elif expected is not None and begun > expected:
@@ -149,12 +149,12 @@ OF_ONE_STEP = frozenset(
         "OptimizerReset",
     }
 )
-"""Findings that explain a run which begins with the step of its checkpoint: many scripts save
-before the step whose number they give."""
+"""Findings that explain why a run begins with the step of its checkpoint: many scripts save before
+the step whose number they give."""
 
 
 def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
-    """Each step has what belongs to the next one."""
+    """Each step has the values of the next one."""
     shifted = [
         (
             after.run[step].get(deviation.first.metric),
@@ -167,13 +167,13 @@ def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
 
 
 def _ignored(course: DrillRun, handed: CheckpointId, begun: int) -> Finding:
-    given = f"it was handed the checkpoint of step {handed.step}"
+    given = f"the attempt got the checkpoint of step {handed.step}"
     if course.last in course.sought:
-        text = f"{given}, opened nothing of it and began again with step {begun}"
+        text = f"{given}, did not open it, and started again with step {begun}"
         return Finding(kind="CheckpointNeverOpened", text=text)
     text = (
-        f"{given}, no process that reports called get_checkpoint(), and it began again with step "
-        f"{begun}"
+        f"{given}, but no process that reports called get_checkpoint(): it started again with "
+        f"step {begun}"
     )
     return Finding(kind="CheckpointNeverAsked", text=text)
 
@@ -214,31 +214,32 @@ def _contents(compared: Compared) -> Iterator[Finding]:
         return
     wrong = some([f"{name:.60}" for name in compared.wrong], 3)
     text = (
-        f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
-        f"undisturbed runs, which are equal: {wrong} ({len(compared.wrong)} of "
+        f"the checkpoint of step {compared.step}, saved after the resume, differs from those of "
+        f"two undisturbed runs, which are equal: {wrong} ({len(compared.wrong)} of "
         f"{len(compared.wrong) + len(compared.equal)} entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)
 
 
 CALLS_WITHOUT_SAVE = 2
-"""Calls of should_save() after the one that said yes: who makes so many is not saving."""
+"""Calls of should_save() after the one that returned true: a rank that makes so many is not
+saving."""
 
 
 def of_gap(control: DrillRun, *, grace: float, on_notice: OnNotice) -> Iterator[Finding]:
-    """A notice would have to wait for the next call of should_save() for too long."""
+    """A notice could wait too long for the next call of should_save()."""
     if control.ask_gap <= grace or on_notice in ("Signal", "Stop"):
         return
     text = (
-        f"the script did not ask should_save() for {in_words(control.ask_gap)}: a notice of "
-        f"{grace:g} s that comes then is not heard in time, and what was trained since the newest "
+        f"the script did not call should_save() for {in_words(control.ask_gap)}: a notice of "
+        f"{grace:g} s that arrives then is seen too late, and the training since the newest "
         "checkpoint is lost"
     )
     yield Finding(kind="SaveTooLate", text=text)
 
 
 def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iterator[Finding]:
-    """What a notice saved shows in what the next attempt was handed."""
+    """Whether a notice saved something, as shown by what the next attempt resumed from."""
     if not course.struck or len(course.chapters) < 2:
         return
     if scenario.name != "Notice" or on_notice == "Stop":
@@ -248,7 +249,8 @@ def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iter
     if saved is not None and saved >= fault.step:
         return
     where = "from nothing" if saved is None else f"from step {saved}"
-    cost = f"a notice of {fault.grace:g} s at step {fault.step} saved nothing: it went on {where}"
+    notice = f"a notice of {fault.grace:g} s at step {fault.step}"
+    cost = f"{notice} saved nothing: training continued {where}"
     kind, why = _unsaved(course, fault.grace)
     yield Finding(kind=kind, text=f"{cost}{why}")
 
@@ -256,22 +258,22 @@ def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iter
 def _unsaved(course: DrillRun, grace: float) -> tuple[Kind, str]:
     noticed = course.noticed
     if 1 not in course.asked:
-        return "ShouldSaveNeverAsked", "; the script never asked should_save()"
+        return "ShouldSaveNeverAsked", "; the script never called should_save()"
     if not course.has_heartbeats:
-        why = ": should_save() was asked too late, or the save was not over in time"
+        why = "; should_save() was called too late, or the save did not end in time"
         return "NoticeSavedNothing", why
     if noticed.agreed is None:
-        return "SaveTooLate", ": by then not all ranks had asked should_save() and were told"
-    asked = f": should_save() said so after {in_words(noticed.agreed)}"
+        return "SaveTooLate", "; some ranks had not called should_save() by then"
+    asked = f"; should_save() returned true after {in_words(noticed.agreed)}"
     left = in_words(max(grace - noticed.agreed, 0.0))
     if noticed.reported is not None:
         return "SaveTooSlow", (
-            f"{asked}, files were reported after {in_words(noticed.reported)}, and were not "
-            f"all stored {in_words(max(grace - noticed.reported, 0.0))} later"
+            f"{asked}, files were reported after {in_words(noticed.reported)}, and were not all "
+            f"stored {in_words(max(grace - noticed.reported, 0.0))} later"
         )
     if noticed.calls >= CALLS_WITHOUT_SAVE:
         return "NoticeNotUsed", (
-            f", although should_save() said so: the script asked it {noticed.calls} times more "
-            "and reported no files"
+            f", although should_save() returned true: the script called it {noticed.calls} more "
+            "times and reported no files"
         )
-    return "SaveTooSlow", f"{asked}, and no files were reported in the {left} that were left"
+    return "SaveTooSlow", f"{asked}, and no files were reported in the remaining {left}"

@@ -1,5 +1,5 @@
-"""A drill on this machine: the user's file, with all that is the run's own replaced, in a working
-folder and a storage of each run's own.
+"""A drill on this machine: the user's file with the run's own settings replaced, and for each run a
+working folder and a storage of its own.
 
 Layer: cli. Nothing is read from or written to the run's storage; nothing in the user's folder is
 copied, moved or removed.
@@ -32,7 +32,7 @@ from trainrun_operator.runtime.run_events import Fanout
 from trainrun_operator.worlds.local.program import Program
 
 NAME = "drill"
-"""Of every run of a drill, whatever the file says."""
+"""Name of every run of a drill, whatever the file says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class LocalEnvironment(DrillEnvironment):
         run = load_file(self.file, replicas=self.replicas, overrides=overrides)
         prepared = preparation_of(run, file=self.file, faults=tuple(map(str, faults)))
         program = elsewhere(prepared.program, store.folder / "work")
-        trackers = store.folder / "trackers"  # they write there and send nothing
+        trackers = store.folder / "trackers"  # trackers write there, offline
         trackers.mkdir()
         quiet = {**offline((trackers / "mlruns").as_uri()), "WANDB_DIR": str(trackers)}
         return replace(prepared, program=replace(program, env={**program.env, **quiet}))
@@ -79,17 +79,17 @@ class LocalEnvironment(DrillEnvironment):
 
 @contextmanager
 def local_environment(file: Path, *, replicas: int | None) -> Iterator[LocalEnvironment]:
-    """In a temporary folder, which goes in the end."""
+    """In a temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="trainrun-drill-", ignore_cleanup_errors=True) as made:
         yield LocalEnvironment(file=file, replicas=replicas, folder=Path(made))
 
 
 ENDING = 20.0
-"""Seconds that a run may take to end once it is told to."""
+"""Seconds that a run may take to end after `end`."""
 
 
 class Trial:
-    """One run."""
+    """One run of a drill."""
 
     def __init__(
         self, prepared: Preparation, store: DrillStore, scenario: Scenario | None, goal: Goal
@@ -120,7 +120,7 @@ class Trial:
         )
 
     def run(self) -> DrillRun:
-        """What was seen of it. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
+        """Run it; return what was observed. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
         begun = time.monotonic()
         try:
             status = asyncio.run(self._bounded())
@@ -161,7 +161,7 @@ class Trial:
         return await leading
 
     def _on_strike(self) -> None:
-        """Before anything is decided: the run has heard of the strike as we have."""
+        """Called before anything is decided: the run learns of the strike at the same time."""
         kind = self._scenario.store if self._scenario is not None else "Kept"
         if kind == "Away":
             self._store.take_away()
@@ -173,7 +173,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class DrillStore:
-    """Below the folder of one run: a link, without which it is a volume that is not mounted."""
+    """A link below the folder of one run; without the link it looks like a volume that is not
+    mounted."""
 
     folder: Path
 
@@ -188,18 +189,18 @@ class DrillStore:
         self.bring_back()
 
     def take_away(self) -> None:
-        """As if it were not mounted any more."""
+        """Make it look not mounted."""
         self.link.unlink(missing_ok=True)
 
     def bring_back(self) -> None:
-        """As if it were mounted again."""
+        """Make it look mounted again."""
         if not self.link.is_symlink():
             self.link.symlink_to(self.folder / "volume", target_is_directory=True)
 
 
 def spoil_newest(run: RunStore, folder: Path) -> int | None:
     """Change a byte in the largest file of the newest good checkpoint of the run in this folder;
-    return its step, None where there is none. Raises StoreError."""
+    return its step, None if there is none. Raises StoreError."""
     good = [info for info in list_checkpoints(run) if info.state == "good" and info.size_bytes]
     if not good:
         return None
@@ -215,18 +216,18 @@ def spoil_newest(run: RunStore, folder: Path) -> int | None:
 
 
 MANY = 500
-"""Entries of a folder that holds data rather than what a script writes: it is one link."""
+"""Entries from which a folder counts as data, not as what a script writes: it becomes one link."""
 MOST = 5_000
-"""Folders and links that are made."""
+"""Folders and links that are made, at most."""
 
 
 def elsewhere(program: Program, root: Path) -> Program:
-    """The same program in a folder like its own below `root`. What its command and variables name
-    below its own folder is below that one."""
+    """The same program in a folder like its own below `root`. Paths below its own folder, in its
+    command and variables, are moved there."""
     own = program.working_dir
     if not own.parent.name:
         return program  # it is the root of the file system, or next to it
-    # With what lies beside it, for a script that looks there.
+    # With the folder's neighbors, for a script that reads them.
     copy = root / own.parent.name / own.name
     _link(own.parent.parent, root, but=own.parent)
     _link(own.parent, copy.parent, but=own)
@@ -251,7 +252,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _link(folder: Path, to: Path, *, but: Path) -> None:
-    """Links to all that is in a folder, where that is not much."""
+    """Link everything in a folder, unless that is too much."""
     to.mkdir(parents=True, exist_ok=True)
     found = [entry for entry in _entries(folder) if entry.name != but.name]
     for each in found if len(found) <= MANY else ():
@@ -259,7 +260,7 @@ def _link(folder: Path, to: Path, *, but: Path) -> None:
 
 
 def _mirror(folder: Path, to: Path, root: Path) -> None:
-    """Folders of its own, and links to files; a link to a folder where there is too much in it."""
+    """Make folders, and links to files; a link to a folder that has too many entries."""
     waiting, left = [(folder, to)], MOST
     while waiting:
         source, target = waiting.pop(0)
@@ -272,5 +273,5 @@ def _mirror(folder: Path, to: Path, root: Path) -> None:
         for each in found:
             if not each.is_dir(follow_symlinks=False) or each.name.startswith("."):
                 (target / each.name).symlink_to(each.path)
-            elif not root.is_relative_to(each.path):  # else it would be in itself
+            elif not root.is_relative_to(each.path):  # otherwise it would contain itself
                 waiting.append((Path(each.path), target / each.name))

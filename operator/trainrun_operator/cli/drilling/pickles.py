@@ -1,6 +1,6 @@
-"""Pickles and the files of `torch.save`, read without torch and without running anything of them:
-each class or function that a pickle names becomes a record of what it was given. Tensors are
-compared by their elements.
+"""Read pickles and files of `torch.save` without torch and without running their code: each class
+or function that a pickle names becomes a record of its arguments. Tensors are compared by their
+elements.
 
 Layer: cli.
 """
@@ -19,7 +19,7 @@ from zipfile import ZipFile, ZipInfo
 
 
 class Ordered(dict[object, object]):
-    """In place of an OrderedDict: a state_dict has attributes besides, which mean nothing here."""
+    """In place of an OrderedDict: a state_dict also has attributes, which mean nothing here."""
 
 
 PLAIN: dict[str, Callable[..., object]] = {
@@ -29,29 +29,29 @@ PLAIN: dict[str, Callable[..., object]] = {
     "__builtin__.set": set,
     "__builtin__.frozenset": frozenset,
 }
-"""Classes that only hold what they are given."""
+"""Classes that only hold their arguments."""
 
 
 class Inert:
-    """In place of an object of any class, or of what any function would return."""
+    """In place of an object of any class, or of the result of any function."""
 
     NAME = ""
 
     def __new__(cls, *args: object, **_named: object) -> Inert:
-        """Take note of the arguments."""
+        """Record the arguments."""
         made = object.__new__(cls)
         made.args, made.state, made.added, made.items = args, None, [], {}
         return made
 
     args: tuple[object, ...]
     added: list[object]
-    """As to a list."""
+    """Items added as to a list."""
     items: dict[object, object]
-    """As to a dict."""
+    """Items set as in a dict."""
     state: object
 
     def __init__(self, *_args: object, **_named: object) -> None:
-        """Everything is done in `__new__`, which a pickle may call alone."""
+        """`__new__` does everything, since a pickle may call it alone."""
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -68,7 +68,7 @@ class Inert:
 
 @cache
 def inert(name: str) -> type[Inert]:
-    """The stand-in of this class or function."""
+    """The stand-in for this class or function."""
     return type(name, (Inert,), {"NAME": name})
 
 
@@ -79,10 +79,10 @@ def read_pickles(
     persistent: Callable[[Any], object] | None = None,
     callables: Mapping[str, Callable[..., object]] = PLAIN,
 ) -> Iterator[object]:
-    """The values of a file that holds pickles and nothing else; `persistent`: what stands for an
-    object that is stored outside, by its id; `known`: what is called after all, by its name. Raises
-    what a damaged file raises, and UnpicklingError for an object that is stored outside while
-    `persistent` is None."""
+    """The values of a file that holds only pickles; `persistent`: returns the object stored outside
+    under an id; `callables`: classes and functions that are really called, by name. Raises the
+    errors of a damaged file, and UnpicklingError for an object stored outside if `persistent` is
+    None."""
 
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Callable[..., object]:
@@ -115,11 +115,11 @@ class Storage:
     """Name of its class, or of the elements' dtype."""
 
     def canonical(self) -> bytes:
-        """The same for equal elements."""
+        """Equal for equal elements."""
         return b"storage %d %d" % (self.size, self.crc(0, self.size))
 
     def crc(self, offset: int, size: int) -> int:
-        """Of a part of it, which is never in memory as a whole."""
+        """Checksum of a part of it, which is never in memory as a whole."""
         found, end = 0, offset + size
         while offset < end:
             self.file.seek(self.begins + offset)
@@ -141,7 +141,7 @@ class Tensor:
     kind: str
 
     def canonical(self) -> bytes:
-        """The same for equal tensors."""
+        """Equal for equal tensors."""
         strides = () if _contiguous(self.shape, self.strides) else self.strides
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         elements = 1 + sum(reach) if all(self.shape) else 0
@@ -151,13 +151,13 @@ class Tensor:
 
 
 def read_torch(file: IO[bytes], archive: ZipFile, pickled: ZipInfo) -> Iterator[object]:
-    """What a file of `torch.save` holds. Raises what a damaged one raises."""
+    """The values of a file of `torch.save`. Raises the errors of a damaged file."""
     root = pickled.filename.removesuffix("data.pkl")
 
     def storage(pid: tuple[str, type[Inert], str, str, int]) -> Storage:
         member = archive.getinfo(f"{root}data/{pid[2]}")
         if member.compress_type:
-            raise pickle.UnpicklingError("torch never compresses")
+            raise pickle.UnpicklingError("a compressed member, which torch never writes")
         kind = pid[1].NAME.rpartition(".")[2].removesuffix("Storage")
         return Storage(file, _begins(file, member), member.file_size, kind)
 

@@ -1,8 +1,8 @@
-"""The runs of a drill one after the other, within the time that it may take, and what each needs of
-the place where it is made.
+"""The runs of a drill one after the other, within the time that it may take; and the environment in
+which they run.
 
-Layer: cli. This machine and a cluster are one `DrillEnvironment` each; what is concluded from the
-runs is the same.
+Layer: cli. This machine and a cluster are one `DrillEnvironment` each; the conclusions from the
+runs are the same.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from trainrun_operator.cli.formatting import some
 
 
 class DrillEnvironment(ABC):
-    """Where a drill's runs take place: how they are made, disturbed and seen."""
+    """Where a drill's runs take place: how they are made, disturbed and observed."""
 
     notes: ClassVar[tuple[str, ...]] = ()
-    """What the reader of a drill that was held here should know first."""
+    """What the reader of a drill in this environment should know first."""
     usual: ClassVar[tuple[FaultName, ...]] = OF_SCRIPT
-    """The faults to rehearse here, where not everything is."""
+    """The faults to rehearse here, unless all are asked for."""
 
     def names(self, *, everything: bool) -> tuple[FaultName, ...]:
-        """The faults to rehearse here; with `everything` all that there are."""
+        """The faults to rehearse here; with `everything`, all faults."""
         return (*OF_SCRIPT, *OURS) if everything else self.usual
 
     def possible(self, scenario: Scenario, control: DrillRun, *, until: int) -> Scenario:  # noqa: ARG002
-        """It as it can be made here, after this undisturbed run; without faults, and with why,
-        where it cannot. As it is, unless a ground says otherwise."""
+        """The scenario as it can be made here, after this undisturbed run; if it cannot, without
+        faults and with the reason. Unchanged, unless an environment overrides this."""
         return scenario
 
     @abstractmethod
     def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         """Run from fresh storage, and leave nothing behind.
 
-        Raises InvalidSpec, StoreError, KeyboardInterrupt, and what a cluster answers.
+        Raises InvalidSpec, StoreError, KeyboardInterrupt, and the errors of a cluster.
         """
 
 
@@ -76,13 +76,13 @@ def offline(runs: str) -> dict[str, str]:
 
 
 def survives(faults: int) -> dict[str, object]:
-    """The failurePolicy of a drill's run: what was asked for is to be survived, and one incident
-    more is a finding."""
+    """The failurePolicy of a drill's run: it must survive the planned faults, and one incident more
+    is a finding."""
     return {"maxFailures": max(faults, 1), "backoff": {"initial": "0s"}}
 
 
 class ScriptFails(TrainRunError):
-    """The script does not get through without any fault."""
+    """The script fails without any fault."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Rehearsal:
     """One drill."""
 
     run: TrainRun
-    """As its file has it."""
+    """The run as in its file."""
     environment: DrillEnvironment
     until: int | None
     """The step to go to; None: as far as the first run gets."""
@@ -107,23 +107,23 @@ class Rehearsal:
         first = self._undisturbed("first", None)
         if first.points and all(OF_TASKS in point.metrics for point in first.points):
             raise InvalidSpec(
-                "there is nothing to rehearse: a program of tasks keeps what is done in its log "
-                "and saves no checkpoints. To see how it goes on, start it with `trainrun run` "
+                "there is nothing to rehearse: a program of tasks records finished tasks in its "
+                "log and saves no checkpoints. To see it resume, start it with `trainrun run` "
                 'and --fault "kill rank=0 step=10"'
             )
         reached = first.reached(1)  # all other runs go there
         until = reached if reached is None or self.until is None else min(reached, self.until)
         if until is None:
             why = (
-                f"no step was reported in {in_words(first.seconds)}. If the first one comes later, "
-                "give more by --within; else the script has to call trainrun.report()"
+                f"no step was reported in {in_words(first.seconds)}. If the first one takes "
+                "longer, raise --within; otherwise the script must call trainrun.report()"
             )
             return self._drill([first], None, None, tuple(_not(name, why) for name in self._names))
         controls = [first]
         if self._left() > first.seconds:
             controls.append(self._undisturbed("second", until))
             if files_shared(*controls):
-                why = "what undisturbed runs do is not known: see what would go wrong"
+                why = "there is no undisturbed run to compare with: see what would go wrong"
                 none = tuple(_not(name, why) for name in self._names)
                 return self._drill(controls, until, None, none)
         within = tolerance(first.curve(1), controls[-1].curve(1), until=until)
@@ -139,7 +139,7 @@ class Rehearsal:
         return self._drill(controls, until, baseline.within, tuple(rehearsed))
 
     def _at_end(self, baseline: FaultFreeBaseline) -> list[Rehearsed]:
-        """The fault that takes a run up to its end, where there is time for one."""
+        """The fault at the end of a run, if there is time for it."""
         left = min(self._left() / 3, PATIENCE * baseline.control.seconds)
         if "KillAtEnd" not in self._names or self.until is not None:
             return []
@@ -188,8 +188,8 @@ class Rehearsal:
         if course.ending == "Failed" or len(course.chapters) > 1:
             why = course.failure or str(course.chapters[0].incident.get("message", ""))
             raise ScriptFails(
-                f"without any fault the run fails: {why}\nsee more with `trainrun run`, which "
-                "keeps what the workers print"
+                f"the run fails without any fault: {why}\nuse `trainrun run` to see more: it keeps "
+                "what the workers print"
             )
         return course
 
@@ -199,23 +199,24 @@ class Rehearsal:
         if self._left() < _least(scenario, baseline.control):
             needs = (3 + 2 * len(self._names)) * baseline.control.seconds
             why = (
-                f"no time was left: all of it takes about {in_words(needs)}, give that by --within"
+                f"no time was left: everything takes about {in_words(needs)}, so raise --within "
+                "to that"
             )
             return _not(scenario.name, why)
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
-        # One that is killed with its last step is judged by how it ends.
+        # A run that is killed with its last step is judged by its end.
         until = NO_STEP if scenario.name == "KillAtEnd" else baseline.until
         course = self._try(what, scenario, Goal(until=until, seconds=self._left()))
         rehearsed = judge(scenario, course, baseline)
         sooner = earlier(rehearsed, course, until=baseline.until)
         if sooner is not None and self._left() >= _least(sooner, baseline.control):
-            what = f"its save came with the last step: run with {sooner.shown}"
+            what = f"the save came with the last step: run with {sooner.shown}"
             course = self._try(what, sooner, Goal(until=baseline.until, seconds=self._left()))
             rehearsed = judge(sooner, course, baseline)
         again = longer(rehearsed)
         if again is None or self._left() < _least(again, baseline.control):
             return rehearsed
-        what = f"how long a save takes: run with {again.shown}"
+        what = f"to measure a save: run with {again.shown}"
         goal = Goal(until=baseline.until, seconds=self._left())
         return with_measured(rehearsed, self._try(what, again, goal))
 
@@ -251,21 +252,21 @@ class Rehearsal:
     def _notes(self, until: int | None) -> list[str]:
         if not self._end_seen:
             text = (
-                "the end of the training did not fit into the time: how a run resumes from its "
-                "last checkpoint was not rehearsed. A short training shows it"
+                "the training did not end in the time given, so a resume from its last "
+                "checkpoint was not rehearsed. A short training shows it"
             )
             return [text]
         if until is None or self.until is None or until >= self.until:
             return []
-        return [f"step {self.until} was not reached: everything ends with step {until}"]
+        return [f"step {self.until} was not reached: all runs end with step {until}"]
 
 
 NO_STEP = 1 << 62
-"""No run gets to it."""
+"""No run reaches it."""
 TRIES = 3
-"""Kills at the end: one that comes before all ranks have reported the last step hits too early."""
+"""Kills at the end, at most: one before all ranks have reported the last step is too early."""
 PATIENCE = 4.0
-"""Times as long as an undisturbed run that one to the end of the training may take."""
+"""Times the duration of an undisturbed run that one to the end of the training may take."""
 
 STORES = {
     "Kept": "",

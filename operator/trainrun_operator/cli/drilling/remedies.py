@@ -34,23 +34,24 @@ Kind = Literal[
 ]
 
 _LOAD = (
-    "call trainrun.get_checkpoint() before the loop, load its files from as_directory(), and go on "
-    "from its step + 1"
+    "call trainrun.get_checkpoint() before the loop, load its files from as_directory(), and "
+    "continue from its step + 1"
 )
 _STEPS = (
-    "go on from get_checkpoint().step + 1, and report a checkpoint with the last step that is in it"
+    "continue from get_checkpoint().step + 1, and report a checkpoint with the last step that "
+    "it contains"
 )
 _ALL = (
-    "save and load all that the next step depends on: weights, optimizer, learning-rate schedule, "
-    "place in the data, random numbers (trainrun.torch.State does)"
+    "save and load all that the next step depends on: weights, optimizer, learning-rate "
+    "schedule, position in the data, random numbers (trainrun.torch.State does)"
 )
 _WEIGHTS = (
-    "load the weights from get_checkpoint().as_directory() into the model that is trained, after "
-    "it was made, in the precision in which they are trained"
+    "load the weights from get_checkpoint().as_directory() into the model that is trained, "
+    "after creating it, in the precision in which they are trained"
 )
 _DATA = (
-    "save the place in the data and go on from there: a sampler with its epoch and position "
-    "(trainrun.torch.ResumableLoader does), or skip what was seen"
+    "save the position in the data and continue from there: a sampler with its epoch and "
+    "position (trainrun.torch.ResumableLoader does), or skip the samples already used"
 )
 _RANDOM = (
     "save and load the states of all random generators (random, NumPy, torch, CUDA), or seed them "
@@ -60,45 +61,47 @@ _RANDOM = (
 REMEDIES: dict[Kind, str] = {
     "RanksSilent": "call trainrun.report(step=..., checkpoint=...) on every rank, or "
     "report(..., whole=True) on the one that saves everything",
-    "SaveTooLate": "ask trainrun.should_save() in evaluation loops and before long work, too, or "
-    "give the workers a longer terminationGracePeriodSeconds",
-    "RecoveryFailed": "read the error: what was saved is not what is loaded, or the script cannot "
-    "begin where its own files are already",
+    "SaveTooLate": "call trainrun.should_save() in evaluation loops and before long work as "
+    "well, or give the workers a longer terminationGracePeriodSeconds",
+    "RecoveryFailed": "read the error: the script loads something else than it saved, or cannot "
+    "start where its own files already exist",
     "CheckpointNeverAsked": _LOAD,
-    "CheckpointNeverOpened": "load the files of what get_checkpoint() returns, from "
+    "CheckpointNeverOpened": "load the files that get_checkpoint() returns, from "
     "as_directory(); its step alone restores nothing",
-    "OwnFilesUsed": f"{_LOAD}. A folder of the script's own is gone with the pod; on a volume that "
-    "outlives it, it may be older or newer than the checkpoint that the other ranks resume from",
+    "OwnFilesUsed": f"{_LOAD}. A folder of the script's own is lost with the pod; on a volume "
+    "that outlives the pod, it may be older or newer than the checkpoint that the other ranks "
+    "resume from",
     "StepsRepeated": _STEPS,
-    "StepsSkipped": f"{_STEPS}; take nothing from files of the script's own beside it, which may "
-    "be newer",
-    "LearningRateReset": "save the schedule's state (scheduler.state_dict()) and load it, or make "
-    "the schedule from the step that the training goes on from",
+    "StepsSkipped": f"{_STEPS}; do not load files of the script's own as well, which may be newer",
+    "LearningRateReset": "save the schedule's state (scheduler.state_dict()) and load it, or "
+    "create the schedule for the step at which training resumes",
     "DataRestarted": _DATA,
     "DataDiffers": _DATA,
     "RandomNotRestored": _RANDOM,
-    "DataOrRandomDiffer": f"{_DATA}; and {_RANDOM}. A batch_hash among the metrics tells which",
+    "DataOrRandomDiffer": (
+        f"{_DATA}; and {_RANDOM}. Report a batch_hash metric to see which of them"
+    ),
     "WeightsNotLoaded": _WEIGHTS,
     "WeightsDiffer": _WEIGHTS,
-    "OptimizerReset": "save optimizer.state_dict() and load it after the optimizer was made, "
+    "OptimizerReset": "save optimizer.state_dict() and load it after creating the optimizer, "
     "gradient scaler and schedule as well",
     "CurvesDiffer": _ALL,
-    "CheckpointsDiffer": f"{_ALL}; averages of weights and counters, too. Where the files only "
+    "CheckpointsDiffer": f"{_ALL}; also averages of weights, and counters. If the files only "
     "record the restart itself, nothing is wrong",
-    "ShouldSaveNeverAsked": "ask trainrun.should_save() after each step on every rank, and save "
-    "when it is true; or save on SIGTERM",
-    "NoticeNotUsed": "save as soon as should_save() is true, and report that checkpoint; where it "
-    "was being saved meanwhile, give a longer terminationGracePeriodSeconds",
+    "ShouldSaveNeverAsked": "call trainrun.should_save() after each step on every rank, and "
+    "save when it returns true; or save on SIGTERM",
+    "NoticeNotUsed": "save as soon as should_save() returns true, and report that checkpoint; "
+    "if a save was already running, give a longer terminationGracePeriodSeconds",
     "SaveTooSlow": "give the workers a terminationGracePeriodSeconds in which a save and its "
     "upload fit, or save less on a notice",
-    "NoticeSavedNothing": "give the workers a longer terminationGracePeriodSeconds, or ask "
-    "should_save() more often; `trainrun drill` on one machine says which of both it is",
+    "NoticeSavedNothing": "give the workers a longer terminationGracePeriodSeconds, or call "
+    "should_save() more often; `trainrun drill` on one machine shows which of the two helps",
 }
 
 
 AFTER_THE_LOOP = (
-    "a resume from the last checkpoint leaves the loop nothing to do: let what comes after it use "
-    "nothing that only a step sets"
+    "a resume from the last checkpoint leaves the loop nothing to do: the code after it must "
+    "not need what only a step sets"
 )
 _RESUME = {
     "transformers": "call trainer.train(resume_from_checkpoint=resume_path()), with resume_path of "
@@ -109,19 +112,19 @@ _RESUME = {
 
 
 def loading(kind: Kind, framework: str) -> str:
-    """What to change where a checkpoint of this framework was not loaded; "": as usual."""
+    """What to change if a checkpoint of this framework was not loaded; "": the usual remedy."""
     unloaded = kind in ("CheckpointNeverAsked", "CheckpointNeverOpened", "OwnFilesUsed")
     return _RESUME.get(framework, "") if unloaded else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that would go wrong on the day."""
+    """One thing that would go wrong in a real failure."""
 
     kind: Kind
     text: str
     advice: str = ""
-    """What to change, where that is not the usual."""
+    """What to change, if that is not the usual remedy."""
 
     @property
     def remedy(self) -> str:

@@ -1,7 +1,7 @@
-"""What a difference after a resume looks like: which part of the training's state it points at.
+"""Which part of the training's state a difference after a resume points at.
 
-Layer: cli; pure. Certain where the script reports what says so (a learning rate, a hash of the
-batch); else what the curve looks like, and said so.
+Layer: cli; pure. Certain if the script reports a metric of that part (a learning rate, a hash of
+the batch); else a guess from the curve, and the text says so.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from trainrun_operator.cli.drilling.remedies import Finding, Kind
 from trainrun_operator.cli.drilling.runs import Curve
 
 NEARER = 0.2
-"""Of its distance to the curve where it should be, that a curve may be away from the curve of the
-first steps and still look like it."""
+"""Part of its distance to the curve where it should be, within which a curve looks like the curve
+of the first steps."""
 SCATTERED = 0.5
-"""Of the usual size of the differences, that their average may be and they still lie on both
+"""Part of the usual size of the differences that their average may be while they still lie on both
 sides."""
 FEW = 4
-"""Steps below which nobody can tell which side differences are on."""
+"""Steps below which it is not clear on which side differences are."""
 FAINT, LOUD = 0.05, 3.0
-"""Times the usual change of a curve from step to step, that other batches or random numbers move
+"""Times the usual change of a curve from step to step by which other batches or random numbers move
 it: one that moves less or more has other weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class After:
-    """A run after its resume, beside the undisturbed one."""
+    """A run after its resume, and the undisturbed one."""
 
     run: Curve
     control: Curve
     within: Tolerance
     steps: tuple[int, ...]
-    """That are compared, ascending."""
+    """Steps that are compared, ascending."""
     wrong: frozenset[Part] = frozenset()
-    """Parts of which the next checkpoint has other entries than an undisturbed run's."""
+    """Parts whose entries in the next checkpoint differ from an undisturbed run's."""
     right: frozenset[Part] = frozenset()
-    """Parts of which it has entries, and all are those of an undisturbed run."""
+    """Parts whose entries in it all equal those of an undisturbed run."""
 
     def pairs(self, name: str, steps: Sequence[int]) -> list[tuple[Metric, Metric]]:
-        """(in the run, undisturbed) of a metric, by step; `beside`: the undisturbed run's steps."""
+        """(in the run, undisturbed) of a metric, by step; `steps`: the undisturbed run's steps."""
         return [
             (self.run[step][name], self.control[other][name])
             for step, other in zip(self.steps, steps, strict=False)
@@ -60,17 +60,17 @@ class After:
 
     @property
     def first_steps(self) -> list[int]:
-        """Those of the undisturbed run."""
+        """Steps of the undisturbed run, ascending."""
         return sorted(self.control)
 
     def repeats(self, name: str) -> bool:
-        """It has the values of the first steps again."""
+        """It repeats the values of the first steps."""
         pairs = self.pairs(name, self.first_steps)
         allowed = self.within.allowed.get(name, 0.0)
         return len(pairs) > 1 and all(distance(a, b) <= allowed for a, b in pairs)
 
     def equal(self, part: Part) -> str:
-        """A metric of this part that is the same in all steps; "" where there is none."""
+        """A metric of this part that is equal in all steps; "" if there is none."""
         for name, allowed in self.within.allowed.items():
             pairs = self.pairs(name, self.steps) if of_state(name) == part else []
             if pairs and all(distance(a, b) <= allowed for a, b in pairs):
@@ -79,8 +79,8 @@ class After:
 
 
 def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
-    """What these deviations, of which there is one at least, say: one finding for each part of the
-    state that has a metric of its own; where none of those differs, what the first curve looks
+    """Findings from these deviations, of which there is at least one: one for each part of the
+    state that has a metric of its own; if none of those differs, what the first curve looks
     like."""
     parts: dict[Part, Deviation] = {}
     others: list[Deviation] = []
@@ -98,9 +98,9 @@ def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
     ]
     if curves:
         shape = _by_shape(after, curves[0])
-        if not found or shape[0] == "WeightsNotLoaded":  # the rest may follow from what was told
+        if not found or shape[0] == "WeightsNotLoaded":  # the findings so far may explain the rest
             found.append(_finding(curves[0], shape))
-    return found or [_finding(others[0], ("CurvesDiffer", "which is no number"))]
+    return found or [_finding(others[0], ("CurvesDiffer", "its values are not numbers"))]
 
 
 def _finding(deviation: Deviation, why: tuple[Kind, str]) -> Finding:
@@ -108,7 +108,7 @@ def _finding(deviation: Deviation, why: tuple[Kind, str]) -> Finding:
 
 
 def differs(deviation: Deviation) -> str:
-    """What was seen of it."""
+    """The deviation in words."""
     first, largest = deviation.first, deviation.largest
     text = (
         f"{first.metric} differs from an undisturbed run in {deviation.steps} of "
@@ -124,27 +124,29 @@ def differs(deviation: Deviation) -> str:
 
 
 def _by_name(after: After, deviation: Deviation, part: Part) -> tuple[Kind, str]:
-    """What a metric that is named after this part says when it differs."""
+    """What it means that a metric named after this part differs."""
     again, from_the_first = (
         after.repeats(deviation.first.metric),
         deviation.steps == deviation.compared,
     )
     match part:
         case "Rate" if again:
-            why = "these are the values of the first steps, the schedule began anew"
+            why = "these are the values of the first steps: the schedule restarted"
             return "LearningRateReset", why
         case "Rate":
-            return "LearningRateReset", "the schedule does not go on where it was"
+            return "LearningRateReset", "the schedule does not continue where it was"
         case "Data" if again:
-            return "DataRestarted", "these are the batches of the first steps, the data began anew"
+            return "DataRestarted", "these are the batches of the first steps: the data restarted"
         case "Data":
             return "DataDiffers", "other batches than without a restart"
         case "Random":
             return "RandomNotRestored", "the random generators are not where they were"
         case "Weights" if from_the_first:
-            return "WeightsDiffer", "from the first step on, so other weights than the saved ones"
+            return "WeightsDiffer", (
+                "it differs from the first step on, so these are not the saved weights"
+            )
         case "Weights":
-            why = "not from the first step on, so the weights were the saved ones"
+            why = "it is equal in the first step, so the weights were the saved ones"
             return "OptimizerReset", why
 
 
@@ -156,32 +158,32 @@ def _by_shape(after: After, deviation: Deviation) -> tuple[Kind, str]:
     hint = _hint(after)
     if deviation.first.step != after.steps[0]:
         if "Rate" in after.wrong:
-            return "LearningRateReset", "and the next checkpoint has another state of the schedule"
+            return "LearningRateReset", "the next checkpoint has another state of the schedule"
         return "OptimizerReset", (
-            "equal in the first step and not after it, so it looks like optimizer or schedule "
-            f"rather than weights{hint}"
+            "it is equal in the first step but not after it, so it looks like optimizer or "
+            f"schedule rather than weights{hint}"
         )
     wrong = _apart(after.pairs(name, after.steps))
     noise = _noise([after.control[step].get(name) for step in after.first_steps])
     # A curve that scatters about one level is that of the first steps where the draws are.
     if _near_the_start(after, name, wrong) and abs(sum(wrong)) > noise * len(wrong):
         return "WeightsNotLoaded", (
-            f"much nearer to the curve of the first steps, so it looks like new weights{hint}"
+            f"it is much closer to the curve of the first steps, so it looks like new weights{hint}"
         )
     if not wrong or (len(wrong) < FEW and not after.wrong & {"Random", "Data"}):
-        return "CurvesDiffer", f"at once, so weights, data or random numbers{hint}"
+        return "CurvesDiffer", f"it differs at once: weights, data or random numbers{hint}"
     scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)
     if (scattered or _on_both_sides(wrong)) and not (_same_data(after) and _same_random(after)):
         return _other_draw(after, hint)
     return "WeightsDiffer", (
-        "at once, and on one side of the undisturbed curve, so it looks like other weights than "
-        f"the saved ones{hint}"
+        "it differs at once, and on one side of the undisturbed curve, so it looks like other "
+        f"weights than the saved ones{hint}"
     )
 
 
 def _other_draw(after: After, hint: str) -> tuple[Kind, str]:
-    """Which of the two it is that makes a curve scatter."""
-    looks = "at once, and as much as from step to step, so it looks like"
+    """Whether the data or the random numbers make a curve scatter."""
+    looks = "it differs at once, by as much as from step to step, so it looks like"
     if _same_data(after) or ("Random" in after.wrong and "Data" not in after.wrong):
         why = " (the next checkpoint has others)" if "Random" in after.wrong else hint
         return "RandomNotRestored", f"{looks} random numbers{why}"
@@ -200,7 +202,8 @@ def _same_random(after: After) -> bool:
 
 
 def _steady(wrong: list[float]) -> bool:
-    """Always on one side and about as far: no draw of batches or random numbers does that."""
+    """Always on one side and at about the same distance: other batches or random numbers do not do
+    that."""
     least, most = min(map(abs, wrong)), max(map(abs, wrong))
     return len(wrong) > FEW and abs(sum(wrong)) == sum(map(abs, wrong)) and least > most / 2
 
@@ -209,11 +212,11 @@ def _hint(after: After) -> str:
     same = [name for part in METRICS if (name := after.equal(part))]
     if same:
         return f" ({', '.join(same)}: equal)"
-    return " (report a batch_hash, too, to know more)"
+    return " (report a batch_hash as well to know more)"
 
 
 def _apart(pairs: list[tuple[Metric, Metric]]) -> list[float]:
-    """How far the run is above the undisturbed one, where both are finite numbers."""
+    """How far the run is above the undisturbed one, for finite numbers."""
     found = [
         float(a) - float(b)
         for a, b in pairs
@@ -235,7 +238,7 @@ def _on_both_sides(wrong: list[float]) -> bool:
 
 
 def _noise(curve: list[Metric | None]) -> float:
-    """How far a step's value usually is from the middle of its neighbours'."""
+    """Usual distance of a step's value from the middle of its neighbors'."""
     found = [
         float(value) for value in curve if isinstance(value, int | float) and math.isfinite(value)
     ]

@@ -1,6 +1,6 @@
-"""What is seen of a run: when a fault is due, when it has got far enough, what its metrics do not
-tell, and what it leaves in its storage. While it runs, on this machine by the heartbeats of its
-agents, in a cluster by its status.
+"""What a drill observes of a run: when a fault is due, when it has got far enough, what its metrics
+do not show, and what it leaves in its storage. While it runs, on this machine from the heartbeats
+of its agents, in a cluster from its status.
 
 Layer: cli; reads the run's storage and status.
 """
@@ -42,7 +42,7 @@ class RunProgress:
     """How far one run has got."""
 
     until: int | None
-    """The step that it is to get to; None: until it leaves room for every fault."""
+    """The step that it must reach; None: until it leaves room for every fault."""
     share: float = math.inf
     """Seconds after which two checkpoints are enough."""
     clock: Callable[[], float] = time.monotonic
@@ -50,11 +50,12 @@ class RunProgress:
     committed: set[int] = field(default_factory=set)
     """Steps of the first attempt's checkpoints."""
     reported_steps: set[int] = field(default_factory=set)
-    """Steps that were heard of in the first attempt, as far as they were seen."""
+    """Steps reported in the first attempt, as far as they were seen."""
     begun: float | None = None
 
     def leaves_room(self) -> bool:
-        """Whether an undisturbed run with these checkpoints and steps does."""
+        """Whether an undisturbed run with these checkpoints and steps leaves room for every
+        fault."""
         saved, reported = self.committed, self.reported_steps | self.committed
         if len(saved) < 2:
             return False
@@ -66,10 +67,10 @@ class RunProgress:
 
 @dataclass(slots=True, kw_only=True)
 class Watcher(RunProgress):
-    """Hears every heartbeat of one run."""
+    """Receives every heartbeat of one run."""
 
     attempt: int
-    """The attempt that is to get there, or a later one."""
+    """The attempt that must get there, or a later one."""
     ready: Callable[[], bool]
     """Whether the faults have struck."""
     enough: Callable[[], None]
@@ -80,7 +81,7 @@ class Watcher(RunProgress):
     """Called once, when one has."""
     struck_at: float | None = None
     reported: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    """By attempt and rank the highest step."""
+    """The highest step, by attempt and rank."""
     sought: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     opened: set[int] = field(default_factory=set)
@@ -88,17 +89,17 @@ class Watcher(RunProgress):
     ask_gap: float = 0.0
     longest_step: float = 0.0
     _arrived: float | None = None
-    """When it was seen at its last step."""
+    """When its last step was seen."""
     _agreed: float | None = None
     _calls: dict[int, int] = field(default_factory=dict)
-    """By slot: a rank that waits for no other goes on asking while that one saves."""
+    """By slot: a rank that waits for no other keeps calling while another one saves."""
     _saved: float | None = None
     _asked_for: set[int] = field(default_factory=set)
-    """Steps of what was saved because should_save() said so."""
+    """Steps of checkpoints saved because should_save() returned true."""
     _commits: dict[int, float] = field(default_factory=dict)
 
     def observe(self, state: AgentState) -> None:
-        """Take note of what an agent says."""
+        """Record a heartbeat."""
         if self.struck_at is None and self.began():
             self.struck_at = self.clock()
             self.on_strike()
@@ -122,8 +123,8 @@ class Watcher(RunProgress):
             self.enough()
 
     def noticed(self, step: int) -> Noticed:
-        """How a notice at this step went on."""
-        # One that came of itself meanwhile does not show how long a save on a notice takes.
+        """What happened after a notice at this step."""
+        # A regular checkpoint meanwhile does not show how long a save on a notice takes.
         commits = [
             moment
             for at, moment in self._commits.items()
@@ -138,7 +139,8 @@ class Watcher(RunProgress):
 
     @property
     def commit_gap(self) -> float:
-        """Seconds between two commits of the first attempt, at most; 0: there were not two."""
+        """Longest time between two commits of the first attempt, in seconds; 0: there were not
+        two."""
         moments = sorted(self._commits.values())
         return max((b - a for a, b in pairwise(moments)), default=0.0)
 
@@ -161,7 +163,7 @@ class Watcher(RunProgress):
         self._asked_for |= asked_for
 
     def _after(self, moment: float | None) -> float | None:
-        """Seconds from the strike."""
+        """Seconds since the strike."""
         if moment is None or self.struck_at is None:
             return None
         return max(moment - self.struck_at, 0.0)
@@ -175,18 +177,18 @@ class Watcher(RunProgress):
         ranks = range(state.slot * len(state.steps), (state.slot + 1) * len(state.steps))
         if not steps or min(steps) not in ranks or steps[min(steps)] < self.until:
             return False
-        # What it saves there is compared, so it is stopped when that is committed.
+        # Its checkpoint there is compared, so it is stopped when that is committed.
         self._arrived = self.clock() if self._arrived is None else self._arrived
         is_stored = not any(staged.step <= self.until for staged in state.staged)
         return is_stored or self.clock() - self._arrived > LAST_COMMIT
 
 
 LAST_COMMIT = 5.0
-"""Seconds for which the checkpoint of the last step is waited for."""
+"""Seconds to wait for the checkpoint of the last step."""
 THIRD = 3
-"""Two checkpoints to resume from, and as many steps again to compare after that."""
+"""Checkpoints: two to resume from, and as many steps again to compare after that."""
 FIFTH = 5
-"""Likewise of a script that reports only where it saves: a fault strikes with the third one."""
+"""Likewise for a script that reports only when it saves: a fault strikes with the third one."""
 
 
 Due = Literal["Nothing", "Strike", "Stop"]
@@ -194,15 +196,14 @@ Due = Literal["Nothing", "Strike", "Stop"]
 
 @dataclass(slots=True, kw_only=True)
 class StatusPoller(RunProgress):
-    """Looks at one run in a cluster again and again. Its status lags some seconds behind the
-    training, and what is committed a second or so: what is due at a step comes a little after it.
-    """
+    """Polls one run in a cluster. Its status lags some seconds behind the training, and what is
+    committed about a second: what is due at a step comes a little after it."""
 
     fault: Fault | None
     struck: bool = False
 
     def due(self, status: TrainRunStatus, saved: Iterable[CheckpointId] = ()) -> Due:
-        """What is to be done now, with these checkpoints in its storage; `Stop` once."""
+        """What to do now, with these checkpoints in its storage; `Stop` once."""
         last, reported = (
             {checkpoint.step for checkpoint in saved if checkpoint.attempt == status.attempt},
             _reported(status),
@@ -232,7 +233,7 @@ class StatusPoller(RunProgress):
 
 
 def _reported(status: TrainRunStatus) -> set[int]:
-    """The step that the running attempt has reported, as far as is told; empty: nothing yet."""
+    """The step that the running attempt has reported, as far as is known; empty: none yet."""
     chapter, step = status.chapter, status.progress.step
     if step is None or chapter is None or chapter.first_step is None:
         return set()
@@ -240,9 +241,9 @@ def _reported(status: TrainRunStatus) -> set[int]:
 
 
 def with_stored(course: DrillRun, source: Source) -> DrillRun:
-    """With what its storage tells, and its story. Raises StoreError."""
+    """With what its storage and its story show. Raises StoreError."""
     store = source.checkpoints()
-    # One that a later attempt has fenced was not committed; an incomplete one never will be.
+    # A fenced checkpoint was not committed; an incomplete one never will be.
     good = [info for info in list_checkpoints(store) if info.state == "good"]
     manifests = []
     for info in good:
@@ -281,7 +282,8 @@ def _points(store: RunStore) -> Iterator[Point]:
 
 
 def read_files(run: RunStore, manifest: Manifest) -> Files:
-    """All of them. Of a large one that is not on this machine only size and checksum are known."""
+    """All files of a checkpoint. Of a large one that is not on this machine, only size and checksum
+    are known."""
     folder = layout.folder(CheckpointId(attempt=manifest.attempt, step=manifest.step))
     found = {}
     for item in manifest.files:
@@ -289,7 +291,7 @@ def read_files(run: RunStore, manifest: Manifest) -> Files:
         try:
             entries = _entries(run, key, item)
         except (OSError, TrainRunError):
-            entries = None  # gone or damaged meanwhile
+            entries = None  # deleted or damaged meanwhile
         found[item.name] = Content((item.size, item.crc32), entries)
     return found
 

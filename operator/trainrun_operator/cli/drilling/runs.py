@@ -1,5 +1,5 @@
-"""The runs of a drill: how far each is to go, what was seen of it, and the faults that strike it,
-at steps that follow from what the undisturbed run did.
+"""The runs of a drill: how far each must get, what was observed of it, and the faults that strike
+it, at steps that follow from what the undisturbed run did.
 
 Layer: cli; pure.
 """
@@ -23,19 +23,19 @@ Curve = Mapping[int, "Mapping[str, Metric]"]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Of a file of a checkpoint."""
+    """A file of a checkpoint."""
 
     fingerprint: tuple[int, int]
     """Size and checksum."""
     entries: Mapping[str, bytes] | None = None
-    """Digests of what is in it, by path; None: only its bytes can be compared."""
+    """Digests of its contents, by path; None: only its bytes can be compared."""
 
 
 Files = Mapping[str, Content]
 """The files of a checkpoint, by name."""
 
 Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
-"""Stopped: it had got as far as was asked of it."""
+"""Stopped: it had reached its goal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
-    """How a notice went on: seconds after it, None for what did not come."""
+    """What happened after a notice: seconds after it, None for what did not happen."""
 
     agreed: float | None = None
-    """The ranks had agreed on the call of should_save() that says yes."""
+    """The ranks had agreed on the call of should_save() that returns true."""
     reported: float | None = None
-    """A rank had reported the checkpoint that was asked for."""
+    """A rank had reported the requested checkpoint."""
     committed: float | None = None
-    """That one was committed; where none was asked for, one of a step not before the notice."""
+    """It was committed; if none was requested, one of a step not before the notice."""
     calls: int = 0
-    """Of should_save() that each worker made at least after the one that said yes."""
+    """Calls of should_save() that each worker made, at least, after the one that returned true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,33 +68,34 @@ class DrillRun:
     ending: Ending
     world_size: int
     seconds: float
-    """All of it took."""
+    """Duration of the whole run."""
     points: tuple[Point, ...] = ()
-    """In the order in which they were reported."""
+    """In the order of the reports."""
     chapters: tuple[Chapter, ...] = ()
-    """Those in which an attempt ran."""
+    """The chapters in which an attempt ran."""
     committed: tuple[int, ...] = ()
     """Steps of the first attempt's checkpoints, ascending."""
     contents: Mapping[tuple[int, int], Files] = field(default_factory=dict)
-    """By attempt and step what the good checkpoints hold that were kept."""
+    """Contents of the good checkpoints that still exist, by attempt and step."""
     savers: tuple[int, ...] = ()
-    """Ranks that brought files for them, ascending."""
+    """Ranks that saved files for them, ascending."""
     reported: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    """By attempt and rank the highest step that was heard of."""
+    """The highest step that was reported, by attempt and rank."""
     sought: frozenset[int] = frozenset()
     """Attempts in which a process called get_checkpoint()."""
     asked: frozenset[int] = frozenset()
     """Attempts in which a process called should_save()."""
     commit_gap: float = 0.0
-    """Seconds between two commits of the first attempt, at most; 0: not known."""
+    """Longest time between two commits of the first attempt, in seconds; 0: not known."""
     ask_gap: float = 0.0
-    """Seconds between two calls of should_save() in the first attempt, at most."""
+    """Longest time between two calls of should_save() in the first attempt, in seconds."""
     longest_step: float = 0.0
-    """Seconds for which a rank of the first attempt had owed a step, at most, as far as heard."""
+    """Longest time that a rank of the first attempt was without a new step, in seconds, as far as
+    seen."""
     opened: frozenset[int] = frozenset()
     """Attempts in which a process opened a checkpoint."""
     parts: tuple[int, ...] = ()
-    """Steps of which some ranks had brought files, while others had not got there."""
+    """Steps for which some ranks had saved files, while others had not got there."""
     has_heartbeats: bool = True
     """Its agents' heartbeats were received. Else `ask_gap`, `longest_step`, `parts` and `noticed`
     are not known, and `sought` and `asked` hold each attempt unless something says otherwise."""
@@ -107,11 +108,11 @@ class DrillRun:
     """Why it failed."""
 
     def steps(self, attempt: int) -> list[int]:
-        """The steps that rank 0 reported in an attempt, with metrics, in their order."""
+        """The steps that rank 0 reported with metrics in an attempt, in their order."""
         return [point.step for point in self.points if point.attempt == attempt]
 
     def curve(self, attempt: int) -> Curve:
-        """The metrics of an attempt; of a step that was reported twice the later ones."""
+        """The metrics of an attempt, by step; of a step that was reported twice the later ones."""
         return {point.step: point.metrics for point in self.points if point.attempt == attempt}
 
     def ranks(self, attempt: int) -> list[int]:
@@ -119,25 +120,25 @@ class DrillRun:
         return sorted(self.reported.get(attempt, {}))
 
     def reached(self, attempt: int) -> int | None:
-        """The step that an attempt got to on the lowest rank that reports."""
+        """The highest step of an attempt on the lowest rank that reports."""
         by_rank = self.reported.get(attempt, {})
         steps = [*self.steps(attempt), *([by_rank[min(by_rank)]] if by_rank else [])]
         return max(steps, default=None)
 
     @property
     def last(self) -> int:
-        """The attempt that went on after everything that happened."""
+        """The attempt that continued after everything that happened."""
         return self.chapters[-1].attempt if self.chapters else 1
 
     @property
     def handed(self) -> CheckpointId | None:
-        """The checkpoint that it was handed."""
+        """The checkpoint that the last attempt got."""
         return self.chapters[-1].resumed_from if len(self.chapters) > 1 else None
 
 
 def recovery(course: DrillRun) -> float | None:
-    """Seconds from the end of the first attempt to the first step of the one that went on; None:
-    there was none."""
+    """Seconds from the end of the first attempt to the first step of the last one; None: there was
+    none."""
     if len(course.chapters) < 2:
         return None
     ended, first = course.chapters[0].ended, course.chapters[-1].first_step
@@ -145,17 +146,18 @@ def recovery(course: DrillRun) -> float | None:
 
 
 def detected(course: DrillRun) -> float | None:
-    """Seconds from the first failure until it was found; None: that is not known."""
+    """Seconds from the first failure until it was detected; None: that is not known."""
     seconds = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
     return float(seconds) if isinstance(seconds, int | float) else None
 
 
 def stages(course: DrillRun) -> dict[str, float]:
-    """Its parts, in seconds, in their order; they sum to it. Empty: not all of them are known.
+    """The stages of the recovery, in seconds, in their order; they sum to it. Empty: not all of
+    them are known.
 
-    `stop`: until the attempt that went on was begun, further failures included; `start`: until its
-    processes were started; `rendezvous`: until one asked for its checkpoint; `load`: until all had
-    it; `firstStep`: the rest.
+    `stop`: until the last attempt began, further failures included; `start`: until its processes
+    were started; `rendezvous`: until one asked for its checkpoint; `load`: until all had it;
+    `firstStep`: the rest.
     """
     whole, last = recovery(course), course.chapters[-1] if course.chapters else None
     if whole is None or last is None or last.spawned is None:
@@ -189,10 +191,9 @@ Ours = Literal["CorruptNewest", "DoubleFailure", "NodeLoss", "StoreAway", "Hang"
 FaultName = OfScript | Ours
 
 OF_SCRIPT: tuple[FaultName, ...] = get_args(OfScript)
-"""In the order in which they are rehearsed: those that find most come first, for time may be
-short."""
+"""In the order of rehearsal: those that find most come first, since time may be short."""
 OURS: tuple[FaultName, ...] = get_args(Ours)
-"""Those that test TrainRun, likewise."""
+"""Faults that test TrainRun, in the same order."""
 
 Store = Literal["Kept", "SpoilNewest", "Away"]
 """What happens to the storage when the fault strikes."""
@@ -209,30 +210,30 @@ class Scenario:
     """In the order in which they strike; each ends an attempt."""
     store: Store = "Kept"
     watched: float = 0.0
-    """Seconds of health.progressTimeout; 0: as the file has it."""
+    """health.progressTimeout in seconds; 0: as in the file."""
     why_not: str = ""
 
     @property
     def shown(self) -> str:
-        """As on the command line."""
+        """The faults as on the command line."""
         return ", ".join(map(str, self.faults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """How far a run is to go, and how long it may take."""
+    """How far a run must get, and how long it may take."""
 
     until: int | None
     """A step; None: until it leaves room for every fault."""
     seconds: float
     share: float = math.inf
-    """Seconds after which it leaves room enough with less, where there is no step."""
+    """Seconds after which less room is enough, if there is no step."""
 
 
 def scenarios(control: DrillRun, *, until: int, grace: float) -> tuple[Scenario, ...]:
     """What to rehearse after an undisturbed run that got to step `until`.
 
-    The highest rank that reports is hit: rank 0, whose metrics are compared, lives on.
+    The faults hit the highest rank that reports: rank 0, whose metrics are compared, survives.
     """
     saves = [step for step in control.committed if step < until]
     planned = (
@@ -248,7 +249,7 @@ def scenarios(control: DrillRun, *, until: int, grace: float) -> tuple[Scenario,
 def at_end(control: DrillRun, *, until: int) -> Scenario:
     """A kill with the last step, after a run that has ended by itself with this step."""
     if control.committed[-1:] != (until,):
-        why = f"no checkpoint was committed of the last step, {until}"
+        why = f"no checkpoint of the last step, {until}, was committed"
         return Scenario(name="KillAtEnd", why_not=why)
     rank = (control.savers or tuple(control.ranks(1)))[-1]  # it reports later than one that waits
     return _kill("KillAtEnd", rank, until)
@@ -267,8 +268,8 @@ def _after_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scenar
 def _while_saving(control: DrillRun, saves: list[int]) -> Scenario:
     name: FaultName = "KillWhileSaving"
     if not saves or not control.savers:
-        return Scenario(name=name, why_not="no rank is known to have brought files before the end")
-    # The second one: so one is there that is whole.
+        return Scenario(name=name, why_not="no rank is known to have saved files before the end")
+    # At the second save: so a complete checkpoint exists.
     return _kill(name, control.savers[-1], second(saves), at="save")
 
 
@@ -278,7 +279,7 @@ def _before_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scena
     if step < end:
         return _kill("KillBeforeCheckpoint", control.ranks(1)[-1], step)
     if not saves or not control.savers:
-        return None  # there is no moment before the first checkpoint that would show itself
+        return None  # no moment before the first checkpoint can be observed
     return _kill("KillBeforeCheckpoint", control.savers[-1], end, at="save")
 
 
@@ -289,7 +290,7 @@ def _mid_epoch(control: DrillRun, saves: list[int], until: int) -> Scenario | No
     later = next((save for save in saves if save > saved), until)
     reported = control.steps(1) or [step]
     if not any(saved + 1 < between < later for between in reported) or step <= saved + 1:
-        return None  # it would be KillAfterCheckpoint once more
+        return None  # it would repeat KillAfterCheckpoint
     return _kill("KillMidEpoch", control.ranks(1)[-1], step)
 
 
@@ -303,14 +304,17 @@ def _notice(control: DrillRun, saves: list[int], until: int, grace: float) -> Sc
 
 
 def _no_room(saves: list[int], until: int) -> str:
-    """Why no fault can strike with a checkpoint behind it."""
+    """Why no fault can strike after a checkpoint."""
     if not saves:
-        return f"no checkpoint was committed before step {until}: save more often, or go further"
+        return (
+            f"no checkpoint was committed before step {until}: save more often, or drill to a "
+            "later step"
+        )
     return f"no step is left between the checkpoint of step {saves[-1]} and step {until}"
 
 
 def second(saves: list[int]) -> int:
-    """The second checkpoint: so one is there, even if commits are slow."""
+    """The second checkpoint: so one exists, even if commits are slow."""
     return saves[min(1, len(saves) - 1)]
 
 
@@ -336,7 +340,7 @@ def fault_scenarios(control: DrillRun, *, until: int) -> tuple[Scenario, ...]:
     kill = Fault(kind="kill", rank=control.ranks(1)[-1], step=middle(saves, until))
     damaged = Scenario(name="CorruptNewest", faults=(kill,), store="SpoilNewest")
     if len(saves) < 2 or not control.savers:
-        why = "it takes two checkpoints before the last step, one of which is damaged"
+        why = "this fault needs two checkpoints before the last step, and damages one of them"
         damaged = Scenario(name="CorruptNewest", why_not=why)
     timeout = max(SHORTEST_TIMEOUT, round(PATIENCE * control.longest_step))
     return (

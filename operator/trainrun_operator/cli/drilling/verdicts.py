@@ -1,7 +1,7 @@
-"""The verdict on one fault, and on the whole drill; and how a notice is given once more that did
-not show what it was to show.
+"""The verdict on one fault and on the whole drill; and when a notice that showed too little is
+repeated.
 
-Layer: cli; pure. What was not seen is never fine.
+Layer: cli; pure. What was not observed is never fine.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ Checkpoints = Literal["Equal", "Differ", "NotCompared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed:
-    """What came of one fault."""
+    """The result of one fault."""
 
     scenario: Scenario
     outcome: Outcome
     why_not: str = ""
     """Why it was not rehearsed, or not all of it."""
     resumed_from: int | None = None
-    """Step of the checkpoint; None: it began from nothing."""
+    """Step of the checkpoint; None: it started from nothing."""
     lost_steps: int = 0
-    """That had to be done again."""
+    """Steps that had to be done again."""
     curves: Curves = "NotCompared"
     checkpoints: Checkpoints = "NotCompared"
-    """Those that were saved after the resume, by content."""
+    """Those saved after the resume, by content."""
     recovery: float | None = None
-    """Seconds from the end of the first attempt to the first step of the one that went on."""
+    """Seconds from the end of the first attempt to the first step of the last one."""
     detected: float | None = None
-    """Seconds until the first failure was found, as far as that is known; not part of it."""
+    """Seconds until the first failure was detected, if that is known; not part of `recovery`."""
     stages: Mapping[str, float] = field(default_factory=dict)
-    """Its parts; empty: not known."""
+    """Stages of the recovery; empty: not known."""
     unclear: tuple[str, ...] = ()
-    """Files of those whose bytes differ, and whose content cannot be read."""
+    """Files of these checkpoints whose bytes differ, and whose content cannot be read."""
     committed: float | None = None
-    """Seconds from a notice until what it saved was committed; None: nothing was."""
+    """Seconds from a notice until its checkpoint was committed; None: none was."""
     curve: Curve = field(default_factory=dict)
     """Metrics after the resume, by step."""
     seconds: float = 0.0
-    """The whole run took."""
+    """Duration of the whole run."""
     findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """All of a drill."""
+    """A whole drill."""
 
     run: str
     """Name of the run that the file describes."""
@@ -85,7 +85,7 @@ class Drill:
     """The step that its runs went to; None: none was reported."""
     seconds: float
     within: Tolerance | None
-    """From the two undisturbed runs; None: they were not both made, or told no metrics."""
+    """From the two undisturbed runs; None: they were not both made, or reported no metrics."""
     curve: Curve = field(default_factory=dict)
     """Metrics of the first undisturbed run, by step."""
     control_findings: tuple[Finding, ...] = ()
@@ -95,7 +95,7 @@ class Drill:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All of them."""
+        """All findings."""
         return (
             *self.control_findings,
             *(f for rehearsed in self.rehearsed for f in rehearsed.findings),
@@ -103,7 +103,7 @@ class Drill:
 
     @property
     def complete(self) -> bool:
-        """Everything was rehearsed."""
+        """Every fault was rehearsed."""
         return all(rehearsed.outcome != "NotRehearsed" for rehearsed in self.rehearsed)
 
 
@@ -136,7 +136,7 @@ def judge(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> 
 def findings_of_controls(
     controls: list[DrillRun], *, grace: float, on_notice: OnNotice
 ) -> tuple[Finding, ...]:
-    """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
+    """What all undisturbed runs show: one alone may have ended before a slow rank was ready."""
     if len(controls) == 2 and files_shared(*controls):
         return (of_own_files(*controls),)
     first, *others = (of_control(control, grace=grace, on_notice=on_notice) for control in controls)
@@ -147,7 +147,7 @@ def findings_of_controls(
 
 
 def files_shared(first: DrillRun, second: DrillRun) -> bool:
-    """Whether the second undisturbed run has gone on where the first one ended."""
+    """Whether the second undisturbed run continued where the first one ended."""
     begun = min(second.steps(1), default=None)
     if not first.steps(1) or not first.committed:
         return False
@@ -157,11 +157,11 @@ def files_shared(first: DrillRun, second: DrillRun) -> bool:
 
 
 def unseen(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
-    """What of this fault could not be seen; empty: nothing is missing."""
+    """What of this fault could not be observed; empty: nothing is missing."""
     if not course.struck:
-        return "the fault never struck: the training was over before, or out of time"
+        return "the fault never struck: the training ended before, or its time ran out"
     if len(course.chapters) < 2:
-        return "no attempt was started after the fault in the time that was left"
+        return "no attempt was started after the fault in the remaining time"
     if scenario.name == "KillAtEnd":
         return _not_at_end(scenario, course)
     return (
@@ -186,7 +186,7 @@ def _not_as_planned(scenario: Scenario, course: DrillRun) -> str:
     if handed is not None and handed.step >= course.spoilt:
         if course.last in course.opened:
             return f"the damaged file of the checkpoint of step {course.spoilt} was never read"
-        return f"the checkpoint of step {course.spoilt} was damaged, and nothing of it was opened"
+        return f"the checkpoint of step {course.spoilt} was damaged, but no rank opened it"
     return ""
 
 
@@ -196,29 +196,32 @@ TOO_EARLY = "the checkpoint of the last step was not committed yet when the rank
 def _not_at_end(scenario: Scenario, course: DrillRun) -> str:
     (fault,) = scenario.faults
     if course.ending != "Succeeded":
-        return "it did not end in the time that was left: give more by --within"
+        return "it did not end in the remaining time: raise --within"
     if course.handed is None or course.handed.step < fault.step:
         return TOO_EARLY
     return ""
 
 
 def _by_luck(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
-    """A notice was survived by a checkpoint that came anyway."""
+    """The run survived a notice with a checkpoint that it saved anyway."""
     if scenario.name != "Notice" or baseline.on_notice == "Stop":
         return ""
     if course.handed is None or course.noticed.reported is not None:
         return ""
     step = course.handed.step
     if 0 < baseline.control.commit_gap < scenario.faults[0].grace / 2:
-        return ""  # it saves so often that it need not be asked
+        return ""  # it saves so often that a notice changes nothing
     if step < scenario.faults[0].step or step not in baseline.control.committed:
         return ""
-    return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"
+    return (
+        f"the checkpoint of step {step} was saved anyway, so the drill did not see what a notice "
+        "saves"
+    )
 
 
 def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
     if not control.steps(1):
-        return "rank 0 reports no metrics: whether the training goes on equally was not seen"
+        return "rank 0 reports no metrics, so the drill cannot compare the curves"
     if within is None:
         return "there is no second undisturbed run to compare with"
     if not within.allowed and not within.noisy:
@@ -227,7 +230,7 @@ def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
 
 
 def _blind(course: DrillRun, baseline: FaultFreeBaseline) -> str:
-    """Where a run that loads nothing would not differ from what is allowed."""
+    """Why a run that loads nothing would not differ by more than is allowed; empty: it would."""
     within, handed, until = baseline.within, course.handed, baseline.until
     if handed is None or within is None:
         return ""
@@ -254,32 +257,32 @@ def _by(difference: Difference) -> str:
 
 
 def _cut_short(course: DrillRun, baseline: FaultFreeBaseline) -> str:
-    """Where the attempt after the fault has not done all steps."""
+    """Why the attempt after the fault has not done all steps; empty: it has."""
     control, until, reached = baseline.control, baseline.until, course.reached(course.last)
-    # Of processes that have ended well the last heartbeat may be missed, their metrics are not.
+    # The last heartbeat of successful processes may be missed, their metrics are not.
     last = max((s for s in control.steps(1) if s <= until), default=until)
     if reached is None or reached >= (last if course.ending == "Succeeded" else until):
         after = course.handed.step if course.handed is not None else -1
         common = common_steps(course.curve(course.last), control.curve(1), after=after, until=until)
-        return "" if common else "no step after the resume was reported in the time that was left"
+        return "" if common else "no step after the resume was reported in the remaining time"
     ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
-    return f"after the fault it got to step {reached} of {until} only{ended}"
+    return f"after the fault it only got to step {reached} of {until}{ended}"
 
 
 NOT_COMPARED = frozenset(
     {"StepsRepeated", "StepsSkipped", "CheckpointNeverAsked", "OwnFilesUsed", "RecoveryFailed"}
 )
-"""Findings after which the steps do not stand for the same work."""
+"""Findings after which equal steps do not stand for equal work."""
 MEASURED: frozenset[Kind] = frozenset({"SaveTooSlow", "SaveTooLate", "NoticeNotUsed"})
-"""Findings after which a notice is given once more, with time enough. The last one, since a rank
-may go on asking while another one, or a thread, is saving."""
+"""Findings after which the notice is repeated with enough time. NoticeNotUsed is one, since a rank
+may keep calling should_save() while another one, or a thread, is saving."""
 OTHER = MEASURED | {"CheckpointsDiffer", "ShouldSaveNeverAsked", "NoticeSavedNothing"}
 """Findings that say nothing about curves."""
 
 
 def _lost(course: DrillRun) -> int:
-    """Steps that had to be done again: that earlier attempts had got to beyond the checkpoint that
-    was gone on from in the end."""
+    """Steps that had to be done again: those of earlier attempts after the checkpoint of the last
+    resume."""
     reached = max((chapter.reached or 0 for chapter in course.chapters[:-1]), default=0)
     return max(reached - (course.handed.step if course.handed is not None else 0), 0)
 
@@ -300,11 +303,11 @@ def _checkpoints(compared: Compared) -> Checkpoints:
 
 
 LONGER, MORE = 10.0, 30.0
-"""Times the grace, and seconds beside that."""
+"""Times the grace, and seconds in addition."""
 
 
 def longer(rehearsed: Rehearsed) -> Scenario | None:
-    """The notice with time enough to see when it saves; None where that is not the question."""
+    """The notice with enough time to see when it saves; None if that is not the question."""
     kinds = {finding.kind for finding in rehearsed.findings}
     if rehearsed.scenario.name != "Notice" or not kinds & MEASURED:
         return None
@@ -313,8 +316,8 @@ def longer(rehearsed: Rehearsed) -> Scenario | None:
 
 
 def earlier(rehearsed: Rehearsed, course: DrillRun, *, until: int) -> Scenario | None:
-    """The notice so early that twice as many steps may be done until it is saved; None where it was
-    not too late, or cannot come so early."""
+    """The notice so early that twice as many steps may pass until it is saved; None if it was not
+    too late, or cannot come earlier."""
     if rehearsed.scenario.name != "Notice" or rehearsed.outcome != "NotRehearsed":
         return None
     handed, first = course.handed, min(course.steps(1), default=until)
@@ -334,8 +337,9 @@ def with_measured(rehearsed: Rehearsed, course: DrillRun) -> Rehearsed:
         note = ". With a much longer grace it saved nothing either"
     else:
         note = (
-            f". With a longer grace it was committed {in_words(took)} after the notice: "
-            f"terminationGracePeriodSeconds of {math.ceil(1.5 * took)} would leave some room"
+            f". With a longer grace the checkpoint was committed {in_words(took)} after the "
+            f"notice: set terminationGracePeriodSeconds to {math.ceil(1.5 * took)} to leave some "
+            "room"
         )
     findings = list(rehearsed.findings)
     for number, finding in enumerate(findings):
