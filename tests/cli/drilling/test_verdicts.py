@@ -236,9 +236,8 @@ def test_a_notice_that_a_checkpoint_outlived_by_chance_is_not_called_fine() -> N
     late = struck(handed=26, begins=27)
     told = judge(NOTICE, late, replace(beside(), control=regular))
     assert told.outcome == "NotRehearsed"
-    assert (
-        told.why_not
-        == "the checkpoint of step 26 was saved anyway, so the drill did not see what a notice saves"
+    assert told.why_not == (
+        "the checkpoint of step 26 was saved anyway, so the drill did not see what a notice saves"
     )
     asked_for = replace(late, noticed=Noticed(agreed=0.1, reported=0.2, committed=0.3))
     assert judge(NOTICE, asked_for, replace(beside(), control=regular)).outcome == "Fine"
