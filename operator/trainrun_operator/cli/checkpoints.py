@@ -32,9 +32,9 @@ from trainrun_operator.cli.sources import (
     best,
     checkpoint_object,
     generation_of,
-    nothing_of,
-    opened,
+    never_started,
     own_generation,
+    store_of,
     wanted_score,
 )
 
@@ -94,17 +94,17 @@ def _listings(
     source: Source, which: Which, *, verify: bool, score: Score | None
 ) -> Iterator[Listing]:
     """One listing for each generation that was asked for."""
-    begun = generations(opened(source))
-    own = own_generation(source) or len(begun)
-    for at in begun if which == "all" else [generation_of(source, which)]:
+    all_generations = generations(store_of(source))
+    own = own_generation(source) or len(all_generations)
+    for at in all_generations if which == "all" else [generation_of(source, which)]:
         listed = list_checkpoints(at)
         if not listed and at.generation == 1 and not at.objects(""):
-            raise nothing_of(source)
+            raise never_started(source)
         found = tuple(_verified(at, listed) if verify else listed)
         existing = {info.id for info in found}
         yield Listing(
             at=at,
-            generations=len(begun),
+            generations=len(all_generations),
             own=at.generation == own,
             checkpoints=found,
             verified=verify,

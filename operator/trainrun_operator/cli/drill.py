@@ -57,20 +57,20 @@ def drill(options: DrillOptions) -> int:
     """Rehearse; returns the exit code."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
-        held = _hold(options)
-        code = FOUND if held.findings else SUCCEEDED if held.complete else NOT_REHEARSED
+        rehearsed = _rehearse(options)
+        code = FOUND if rehearsed.findings else SUCCEEDED if rehearsed.complete else NOT_REHEARSED
         if options.html is not None:
-            write(report_of(held, exit_code=code, pictures=MOST_PICTURES), options.html)
+            write(report_of(rehearsed, exit_code=code, pictures=MOST_PICTURES), options.html)
     except ScriptFails as error:
         click.echo(f"error: {error}", err=True)
         return FAILED
     # A picture is for people at a terminal.
     pictures = 1 if sys.stdout.isatty() else 0
-    show(report_of(held, exit_code=code, pictures=pictures), as_json=options.as_json)
+    show(report_of(rehearsed, exit_code=code, pictures=pictures), as_json=options.as_json)
     return code
 
 
-def _hold(options: DrillOptions) -> Drill:
+def _rehearse(options: DrillOptions) -> Drill:
     within = _seconds(options.within or ("15m" if options.cluster else "5m"))
     if options.html is not None and not options.html.parent.is_dir():
         raise InvalidSpec(f"--html {options.html}: the folder {options.html.parent} does not exist")
@@ -84,7 +84,7 @@ def _hold(options: DrillOptions) -> Drill:
             say=_say,
             everything=options.everything,
         )
-        return rehearsal.hold()
+        return rehearsal.make_runs()
 
 
 def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:

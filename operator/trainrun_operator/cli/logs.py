@@ -21,7 +21,7 @@ from trainrun_operator.cli.sources import (
     Source,
     UnknownRun,
     generation_of,
-    nothing_of,
+    never_started,
 )
 
 
@@ -90,7 +90,7 @@ def _history(
         some, lines = True, lines or isinstance(item, Line)
         yield item
     if not some and not claimed and state is None:
-        raise nothing_of(source)
+        raise never_started(source)
     if not lines:
         attempts = max((*claimed, *slots), default=0)
         _check_wanted(wanted, state, attempts=attempts, size=history.size)

@@ -33,7 +33,7 @@ class RunState:
     status: TrainRunStatus
     leader: int | None
     """Process that leads the run; None: no process does."""
-    left: bool = False
+    abandoned: bool = False
     """The process of this machine that led it is gone, and no other has taken over."""
 
 
@@ -65,7 +65,7 @@ class Source:
         """Read the state of the run. Raises UnknownRun and StatusUnreadable."""
         run = StatusFile(self.place.status).read()
         if run is None:
-            opened(self)
+            store_of(self)
             raise UnknownRun(
                 f"run {self.name} in {self.storage} was never started on this machine "
                 f"({self.place.status} does not exist); `trainrun checkpoints` shows what its "
@@ -77,7 +77,7 @@ class Source:
             status=run.status,
             leader=None if leader is None else leader.pid,
             # A trial has no lock: the leader of its sweep leads it.
-            left=leader is None and self.place.lock.exists(),
+            abandoned=leader is None and self.place.lock.exists(),
         )
 
     def checkpoints(self) -> RunStore:
@@ -102,7 +102,7 @@ class ClusterSource(Source):
         return self.known
 
 
-def opened(source: Source) -> RunStore:
+def store_of(source: Source) -> RunStore:
     """The store of its checkpoints. Raises UnknownRun if the run was never started here and the
     storage's folder does not exist, and StoreMisconfigured."""
     run = source.checkpoints()
@@ -116,7 +116,7 @@ def opened(source: Source) -> RunStore:
     return run
 
 
-def nothing_of(source: Source) -> UnknownRun:
+def never_started(source: Source) -> UnknownRun:
     """The error for a run that has nothing in its storage."""
     return UnknownRun(
         f"run {source.name} in {source.storage} was never started: the storage has nothing of "
@@ -134,20 +134,20 @@ def generation_of(source: Source, number: int | None, *, certain: bool = False) 
 
     `certain`: raise instead of taking the newest of several. Raises UnknownGeneration, StoreError.
     """
-    run = opened(source)
+    run = store_of(source)
     if number is not None:
         return _numbered(generations(run), number)
     own = own_generation(source)
     if own is not None:
         return replace(run, generation=own)
-    begun = generations(run)
-    if certain and len(begun) > 1:
-        listed = ", ".join(f"{each.generation} in {each.uri}" for each in begun)
+    existing = generations(run)
+    if certain and len(existing) > 1:
+        listed = ", ".join(f"{each.generation} in {each.uri}" for each in existing)
         raise UnknownGeneration(
-            f"{begun[0].uri} has {len(begun)} generations ({listed}), and no status says which one "
-            "is meant: give --generation N"
+            f"{existing[0].uri} has {len(existing)} generations ({listed}), and no status says "
+            "which one is meant: give --generation N"
         )
-    return begun[-1]
+    return existing[-1]
 
 
 def own_generation(source: Source) -> int | None:
@@ -158,12 +158,12 @@ def own_generation(source: Source) -> int | None:
         return None
 
 
-def _numbered(begun: list[RunStore], number: int) -> RunStore:
-    found = next((run for run in begun if run.generation == number), None)
+def _numbered(existing: list[RunStore], number: int) -> RunStore:
+    found = next((run for run in existing if run.generation == number), None)
     if found is None:
-        noun = "generation" if len(begun) == 1 else "generations"
+        noun = "generation" if len(existing) == 1 else "generations"
         raise UnknownGeneration(
-            f"{begun[0].uri} has {len(begun)} {noun}, but none with the number {number}"
+            f"{existing[0].uri} has {len(existing)} {noun}, but none with the number {number}"
         )
     return found
 

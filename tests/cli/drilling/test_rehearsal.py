@@ -42,7 +42,7 @@ def drilled(folder: Path, *killed: DrillRun) -> tuple[Drill, RecordedGround]:
     rehearsal = Rehearsal(
         run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
     )
-    return rehearsal.hold(), environment
+    return rehearsal.make_runs(), environment
 
 
 def test_a_run_that_is_killed_with_its_last_step_goes_on_to_its_own_end(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSpec, match="records finished tasks in its log and saves no checkpoints"
     ):
-        rehearsal.hold()
+        rehearsal.make_runs()
 
 
 def test_three_kills_that_come_too_early_are_told(tmp_path: Path) -> None:

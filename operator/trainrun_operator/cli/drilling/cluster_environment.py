@@ -138,7 +138,7 @@ class ClusterEnvironment(DrillEnvironment):
             self.say(f"leftovers of killed drills may still be there: {error}")
 
     async def _try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
-        begun = time.monotonic()
+        started = time.monotonic()
         faults = scenario.faults if scenario is not None else ()
         name = drill_name(self.run, len(self._made) + 1, self._token)
         self._made.append(name)
@@ -156,15 +156,15 @@ class ClusterEnvironment(DrillEnvironment):
                 )
                 own = cluster.own_run(document)
                 try:
-                    version = await self._hold(own, poller, goal.seconds)
+                    version = await self._let_run(own, poller, goal.seconds)
                 finally:
                     await self._remove(own)
-            took = time.monotonic() - begun
+            took = time.monotonic() - started
             return await asyncio.to_thread(course_of, version, poller, seconds=took)
         finally:
             await asyncio.to_thread(self._empty, name)
 
-    async def _hold(self, own: OwnRun, poller: StatusPoller, seconds: float) -> RunVersion:
+    async def _let_run(self, own: OwnRun, poller: StatusPoller, seconds: float) -> RunVersion:
         """Let it run for at most `seconds`; return its last version. Raises KubeError, InvalidSpec,
         StoreError."""
         deadline = time.monotonic() + seconds
@@ -179,7 +179,7 @@ class ClusterEnvironment(DrillEnvironment):
             version = await own.read() or version
         if not version.status.finished:
             await own.suspend()
-        return await self._over(own, version)
+        return await self._wait_for_end(own, version)
 
     async def _saved(self, own: OwnRun) -> list[CheckpointId]:
         try:
@@ -188,7 +188,7 @@ class ClusterEnvironment(DrillEnvironment):
             return []
         return [info.id for info in found if info.state == "good"]
 
-    async def _over(self, own: OwnRun, version: RunVersion) -> RunVersion:
+    async def _wait_for_end(self, own: OwnRun, version: RunVersion) -> RunVersion:
         """Wait until nothing runs and everything is stored that workers had to store."""
         deadline = time.monotonic() + self._grace + ENDING
         while time.monotonic() < deadline:

@@ -210,8 +210,8 @@ def shows_weights(control: Curve, within: Tolerance, *, after: int, until: int) 
         if about_progress(name) or (unequal and not about_training(name)):
             continue
         for step, first in zip(steps, sorted(control), strict=False):
-            now, begun = control[step].get(name), control[first].get(name)
-            if now is not None and begun is not None and distance(now, begun) > SEEN * allowed:
+            now, early = control[step].get(name), control[first].get(name)
+            if now is not None and early is not None and distance(now, early) > SEEN * allowed:
                 return True
     return False
 

@@ -64,8 +64,8 @@ def _silent(control: DrillRun) -> Iterator[Finding]:
 
 def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
     """The second undisturbed run continued where the first one ended."""
-    begun = min(second.steps(1), default=None)
-    at = f"began with step {begun}" if begun is not None else "ended without a step"
+    first_step = min(second.steps(1), default=None)
+    at = f"began with step {first_step}" if first_step is not None else "ended without a step"
     text = (
         "two undisturbed runs should start alike, but the first one began with step "
         f"{min(first.steps(1))}, the second one {at}. It found files of the first one in a "
@@ -107,33 +107,33 @@ def _sequence(course: DrillRun, control: DrillRun) -> Iterator[Finding]:
     steps, handed = course.steps(course.last), course.handed
     if not steps or handed is None:
         return
-    begun = steps[0]
+    first_step = steps[0]
     expected = min((s for s in control.steps(1) if s > handed.step), default=None)
     unread = course.last not in course.opened
-    if begun <= handed.step and unread:
-        yield _ignored(course, handed, begun)
+    if first_step <= handed.step and unread:
+        yield _ignored(course, handed, first_step)
     elif unread and course.ranks(course.last) and course.last not in course.sought:
         text = (
             f"the attempt got the checkpoint of step {handed.step} and continued with step "
-            f"{begun} without calling get_checkpoint(): it resumes from files of its own"
+            f"{first_step} without calling get_checkpoint(): it resumes from files of its own"
         )
         yield Finding(kind="OwnFilesUsed", text=text)
-    elif begun == handed.step and begun in control.steps(1):
+    elif first_step == handed.step and first_step in control.steps(1):
         return  # only the metrics show whether that was done twice
-    elif begun <= handed.step:
-        yield _repeated(handed.step, begun)
-    elif expected is not None and begun > expected:
+    elif first_step <= handed.step:
+        yield _repeated(handed.step, first_step)
+    elif expected is not None and first_step > expected:
         text = (
-            f"after the resume from step {handed.step} the first report is step {begun}; an "
+            f"after the resume from step {handed.step} the first report is step {first_step}; an "
             f"undisturbed run reports step {expected} there"
         )
         yield Finding(kind="StepsSkipped", text=text)
 
 
-def _repeated(handed: int, begun: int) -> Finding:
+def _repeated(handed: int, first_step: int) -> Finding:
     text = (
-        f"after the resume from step {handed} the first report is step {begun} again: "
-        f"{handed + 1 - begun} of the steps in the checkpoint were done twice"
+        f"after the resume from step {handed} the first report is step {first_step} again: "
+        f"{handed + 1 - first_step} of the steps in the checkpoint were done twice"
     )
     return Finding(kind="StepsRepeated", text=text)
 
@@ -166,14 +166,14 @@ def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
     return all(a is not None and b is not None and distance(a, b) == 0 for a, b in shifted)
 
 
-def _ignored(course: DrillRun, handed: CheckpointId, begun: int) -> Finding:
+def _ignored(course: DrillRun, handed: CheckpointId, first_step: int) -> Finding:
     given = f"the attempt got the checkpoint of step {handed.step}"
     if course.last in course.sought:
-        text = f"{given}, did not open it, and started again with step {begun}"
+        text = f"{given}, did not open it, and started again with step {first_step}"
         return Finding(kind="CheckpointNeverOpened", text=text)
     text = (
         f"{given}, but no process that reports called get_checkpoint(): it started again with "
-        f"step {begun}"
+        f"step {first_step}"
     )
     return Finding(kind="CheckpointNeverAsked", text=text)
 

@@ -121,7 +121,7 @@ class Trial:
 
     def run(self) -> DrillRun:
         """Run it; return what was observed. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             status = asyncio.run(self._bounded())
         finally:
@@ -133,7 +133,7 @@ class Trial:
         course = DrillRun(
             ending=ending,
             world_size=prepared.run.spec.workers.replicas * prepared.processes_per_worker,
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - started,
             committed=tuple(sorted(watcher.committed)),
             reported=watcher.reported,
             sought=frozenset(watcher.sought),

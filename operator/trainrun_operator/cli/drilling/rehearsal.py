@@ -99,10 +99,10 @@ class Rehearsal:
     say: Callable[[str], None]
     everything: bool = False
     """Also the faults that test TrainRun."""
-    _begun: float = field(default_factory=time.monotonic)
+    _started_at: float = field(default_factory=time.monotonic)
     _end_seen: bool = True
 
-    def hold(self) -> Drill:
+    def make_runs(self) -> Drill:
         """Make all runs. Raises ScriptFails, InvalidSpec, StoreError, KeyboardInterrupt."""
         first = self._undisturbed("first", None)
         if first.points and all(OF_TASKS in point.metrics for point in first.points):
@@ -227,7 +227,7 @@ class Rehearsal:
         return self.environment.try_run(scenario, goal)
 
     def _left(self) -> float:
-        return self.within - (time.monotonic() - self._begun)
+        return self.within - (time.monotonic() - self._started_at)
 
     def _drill(
         self,
@@ -241,7 +241,7 @@ class Rehearsal:
             run=self.run.run_name,
             world_size=controls[0].world_size,
             until=until,
-            seconds=time.monotonic() - self._begun,
+            seconds=time.monotonic() - self._started_at,
             within=within,
             curve=controls[0].curve(1),
             control_findings=findings_of_controls(controls, grace=self._grace, on_notice=on_notice),

@@ -226,10 +226,10 @@ def _apart(pairs: list[tuple[Metric, Metric]]) -> list[float]:
 
 
 def _near_the_start(after: After, name: str, wrong: list[float]) -> bool:
-    begun = _apart(after.pairs(name, after.first_steps))
-    if len(begun) < FEW or not wrong:
+    from_start = _apart(after.pairs(name, after.first_steps))
+    if len(from_start) < FEW or not wrong:
         return False
-    return _size(begun) < NEARER * _size(wrong)
+    return _size(from_start) < NEARER * _size(wrong)
 
 
 def _on_both_sides(wrong: list[float]) -> bool:

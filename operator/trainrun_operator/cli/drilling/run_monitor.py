@@ -51,7 +51,7 @@ class RunProgress:
     """Steps of the first attempt's checkpoints."""
     reported_steps: set[int] = field(default_factory=set)
     """Steps reported in the first attempt, as far as they were seen."""
-    begun: float | None = None
+    started_at: float | None = None
 
     def leaves_room(self) -> bool:
         """Whether an undisturbed run with these checkpoints and steps leaves room for every
@@ -61,7 +61,7 @@ class RunProgress:
             return False
         between = any(min(saved) < step < max(saved) for step in reported - saved)
         beyond = max(reported) > sorted(saved)[1] + 1
-        late = self.begun is not None and self.clock() - self.begun > self.share
+        late = self.started_at is not None and self.clock() - self.started_at > self.share
         return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
 
 
@@ -145,7 +145,7 @@ class Watcher(RunProgress):
         return max((b - a for a, b in pairwise(moments)), default=0.0)
 
     def _note_first_attempt(self, state: AgentState) -> None:
-        self.begun = self.begun or self.clock()
+        self.started_at = self.started_at or self.clock()
         self.reported_steps |= {step for step in state.steps if step is not None}
         self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
         self.ask_gap = max(self.ask_gap, state.ask_gap)
@@ -227,7 +227,7 @@ class StatusPoller(RunProgress):
         if status.attempt < (1 if self.fault is None else 2):
             return False
         if self.until is None:
-            self.begun = self.begun or self.clock()
+            self.started_at = self.started_at or self.clock()
             return self.leaves_room()
         return any(step >= self.until for step in steps)
 

@@ -110,7 +110,7 @@ class Drill:
 def judge(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> Rehearsed:
     """The verdict on one fault."""
     found = of_fault(scenario, course, baseline)
-    why_not = "" if found else unseen(scenario, course, baseline)
+    why_not = "" if found else not_observed(scenario, course, baseline)
     handed, ran = course.handed, course.chapters
     compared = compare(course, baseline.contents) if len(ran) > 1 else Compared()
     went_on = course.struck and len(ran) > 1
@@ -148,15 +148,15 @@ def findings_of_controls(
 
 def files_shared(first: DrillRun, second: DrillRun) -> bool:
     """Whether the second undisturbed run continued where the first one ended."""
-    begun = min(second.steps(1), default=None)
+    first_step = min(second.steps(1), default=None)
     if not first.steps(1) or not first.committed:
         return False
-    if begun is None:
+    if first_step is None:
         return second.ending == "Succeeded"
-    return begun > max(first.committed[0], min(first.steps(1)))
+    return first_step > max(first.committed[0], min(first.steps(1)))
 
 
-def unseen(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
+def not_observed(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
     """What of this fault could not be observed; empty: nothing is missing."""
     if not course.struck:
         return "the fault never struck: the training ended before, or its time ran out"

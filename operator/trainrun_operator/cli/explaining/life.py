@@ -34,7 +34,7 @@ from trainrun_operator.cli.sources import (
     Source,
     UnknownGeneration,
     generation_of,
-    nothing_of,
+    never_started,
 )
 from trainrun_operator.cli.tasks.program import TaskHistory
 from trainrun_operator.core.run.incidents.hangs import HUNG
@@ -64,7 +64,7 @@ class Life:
     tasks: TaskHistory | None = None
     """Contents of its task log, if it is a program of tasks."""
     status: TrainRunStatus | None = None
-    left: bool = False
+    abandoned: bool = False
     """No process leads it now: its last chapter ends with its last status."""
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
@@ -95,7 +95,9 @@ class Life:
     @property
     def hung(self) -> Condition | None:
         """The condition of a run that hangs now."""
-        return self.status.condition(HUNG) if self.status is not None and not self.left else None
+        return (
+            self.status.condition(HUNG) if self.status is not None and not self.abandoned else None
+        )
 
     def stacks_of(self, chapter: Chapter) -> tuple[Rank, ...]:
         """Where the ranks of a chapter were stuck, or are now."""
@@ -146,8 +148,8 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
             raise
         remarks.append(f"the storage cannot be read: {error}")
     if status is None and not records and not claimed and not checkpoints:
-        raise nothing_of(run)
-    if status is not None and status.left:
+        raise never_started(run)
+    if status is not None and status.abandoned:
         moment = _last_written(status.status, moment)
     chapters = _chapters(records, status, moment, remarks)
     described = {record.attempt for record in attempts} | {
@@ -170,7 +172,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
         status=run_status,
-        left=status is not None and status.left,
+        abandoned=status is not None and status.abandoned,
         hangs=hangs,
         tasks=tasks,
         remarks=tuple(remarks),

@@ -82,7 +82,7 @@ def _state(life: Life) -> tuple[str, Tone]:
     if last is None or last.closed is None:
         going = "is still running" if life.hung is None else "hangs"
         led = going if life.status is not None else "has no recorded end"
-        return "was stopped" if life.left else led, "plain"
+        return "was stopped" if life.abandoned else led, "plain"
     if last.verdict:
         why = "" if last.verdict == "Succeeded" else f" ({last.verdict})"
         if last.end == "Succeeded" or _complete(life):
