@@ -70,8 +70,8 @@ SCORE = click.option(
 @click.option(
     "--can-resume",
     is_flag=True,
-    help="Print no list, but whether a run would resume from one; exit with 0 for yes, 3 for "
-    "no, 1 if that is not known.",
+    help="Instead of the list, print whether a run would resume; exit with 0 for yes, 3 for no, "
+    "1 if that is not known.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def list_(

@@ -113,7 +113,7 @@ def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
     spent = {"useful": 50.0, "hang": 50.0}
     failed = (replace(it, spent=spent, incident=an_incident(cause=cause)) for it in (first, second))
     given = told(a_run(*failed), "Bucket")
-    before = "50 % of the time (100 s) went into hang: no progress before the hang was detected: "
+    before = "50 % of the time (100 s) went into hang: no progress before the hang was detected; "
     assert len(given) == len(fields)
     for item, field in zip(given, fields, strict=True):
         assert item.text.startswith(before + field)

@@ -38,9 +38,9 @@ FAULTS: dict[FaultName, str] = {
     "KillWhileSaving": "kill while saving",
     "Notice": "notice",
     "KillBeforeCheckpoint": "kill before the first",
-    "KillMidEpoch": "kill in mid-epoch",
+    "KillMidEpoch": "kill mid-epoch",
     "KillAtEnd": "kill at the end",
-    "CorruptNewest": "newest one damaged",
+    "CorruptNewest": "newest damaged",
     "StoreAway": "store away",
     "DoubleFailure": "kill in the recovery",
     "NodeLoss": "node lost",
@@ -53,11 +53,11 @@ OUTCOMES: dict[Outcome, tuple[str, Tone]] = {
 }
 CURVES: dict[Compared, str] = {
     "Equal": "equal",
-    "WithinTolerance": "as close",
+    "WithinTolerance": "close",
     "Differ": "differ",
     "NotCompared": "-",
 }
-HEADS = ("fault", "verdict", "resumed from", "lost", "curves", "back after")
+HEADS = ("fault", "verdict", "resumed from", "lost", "curves", "recovery")
 
 
 def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Document:

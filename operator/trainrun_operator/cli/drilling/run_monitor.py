@@ -1,6 +1,6 @@
-"""What a drill observes of a run: when a fault is due, when it has got far enough, what its metrics
-do not show, and what it leaves in its storage. While it runs, on this machine from the heartbeats
-of its agents, in a cluster from its status.
+"""What a drill observes of a run: when a fault is due, when the run has got far enough, what its
+metrics do not show, and what it leaves in its storage. While it runs, on this machine from the
+heartbeats of its agents, in a cluster from its status.
 
 Layer: cli; reads the run's storage and status.
 """

@@ -37,18 +37,18 @@ change."""
 SOURCE = "T = sqrt(2 x cost of a save x time between failures): Young 1974, Daly 2006"
 
 HINTS: Mapping[str, str] = {
-    "queue": "waiting for room: give the run a quota or a priority of its own, or fewer workers",
-    "image": "pulling images: use a smaller image, or pull it on the nodes beforehand",
-    "backoff": "backoff before restarts of a run that made no progress: fix what fails first",
-    "start": "creating pods and starting processes: replacing lost workers takes longest",
+    "queue": "waiting for room; give the run a quota or a priority of its own, or fewer workers",
+    "image": "pulling images; use a smaller image, or pull it on the nodes beforehand",
+    "backoff": "backoff before restarts of a run that made no progress; fix what fails first",
+    "start": "creating pods and starting processes; replacing lost workers takes longest",
     "rendezvous": "imports, rendezvous and building the model, until the processes ask for a "
     "checkpoint",
     "load": (
-        "finding and loading checkpoints: save smaller ones, or use a store closer to the workers"
+        "finding and loading checkpoints; save smaller ones, or use a store closer to the workers"
     ),
     "first_step": "compilation, data loading and warm-up after the checkpoint is loaded; a "
     "compile cache on a volume helps",
-    "checkpoint_stall": "waiting for earlier uploads to make room for a checkpoint: save less "
+    "checkpoint_stall": "waiting for earlier uploads to make room for a checkpoint; save less "
     "often, raise checkpoint.maxPending, or use a faster store",
     "drain": "saving, stopping and uploading at the end of attempts",
 }
@@ -275,7 +275,7 @@ def _buckets(life: Life) -> Iterator[Advice]:
     whole = sum(spent.values())
     causes = {str(chapter.incident.get("cause")) for chapter in life.incidents}
     how = ", ".join(sorted({NOTICED_BY[cause] for cause in causes & NOTICED_BY.keys()}))
-    hints = {**HINTS, "hang": f"no progress before the hang was detected: {how}"} if how else HINTS
+    hints = {**HINTS, "hang": f"no progress before the hang was detected; {how}"} if how else HINTS
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
         if bucket in hints and amount > MUCH * whole:
             yield Advice(
