@@ -258,8 +258,8 @@ def deviations(
 
 
 def _of_process(undisturbed: Curve, run: Curve, name: str, steps: Sequence[int]) -> bool:
-    """Whether a metric has one value in all of a run, and another one in all of this: then it is
-    about the process, as the number of its attempt is."""
+    """Whether a metric has one value in all of one run, and another in all of the other: then it is
+    about the process, as an attempt's number is."""
     before = {metrics[name] for metrics in undisturbed.values() if name in metrics}
     now = {run[step][name] for step in steps if name in run[step]}
     return len(before) == len(now) == 1 and not about_training(name)

@@ -141,7 +141,7 @@ def _below(rehearsed: Rehearsed) -> Iterator[str]:
 
 
 def _advice(drill: Drill) -> Iterator[Advice]:
-    """Each kind once, with all faults that showed it."""
+    """Each kind of finding once, with all faults that showed it."""
     findings = [("undisturbed", finding) for finding in drill.control_findings]
     findings += [
         (FAULTS[rehearsed.scenario.name], found)

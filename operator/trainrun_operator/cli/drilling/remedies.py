@@ -100,8 +100,8 @@ REMEDIES: dict[Kind, str] = {
 
 
 AFTER_THE_LOOP = (
-    "a resume from the last checkpoint leaves the loop nothing to do: the code after it must "
-    "not need what only a step sets"
+    "a resume from the last checkpoint leaves the loop nothing to do: the code after the loop "
+    "must not need a value that only a step sets"
 )
 _RESUME = {
     "transformers": "call trainer.train(resume_from_checkpoint=resume_path()), with resume_path of "

@@ -146,7 +146,7 @@ def _by_name(after: After, deviation: Deviation, part: Part) -> tuple[Kind, str]
                 "it differs from the first step on, so these are not the saved weights"
             )
         case "Weights":
-            why = "it is equal in the first step, so the weights were the saved ones"
+            why = "it differs in some steps only, so the weights were the saved ones"
             return "OptimizerReset", why
 
 

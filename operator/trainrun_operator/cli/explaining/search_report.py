@@ -294,7 +294,7 @@ def causes(life: Life) -> str:
 
 
 def _place(incidents: list[dict[str, Any]], cause: str) -> str:
-    """Of the newest incident of this cause."""
+    """Rank, node and line of the newest incident of this cause."""
     newest = [incident for incident in incidents if str(incident.get("cause", "Unknown")) == cause][
         -1
     ]
