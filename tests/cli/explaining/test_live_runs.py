@@ -129,7 +129,7 @@ def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
 
 def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
     life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
-    assert headline(life)[0] == "Run llama goes on after 60 min: 2 attempts, step 5000."
+    assert headline(life)[0] == "Run llama is still running after 60 min: 2 attempts, step 5000."
 
 
 def test_claims_that_a_store_away_has_not_shown_were_said_to_be_damaged(tmp_path: Path) -> None:
