@@ -37,7 +37,7 @@ def install() -> None:
         def hook(
             kind: type[BaseException], error: BaseException, traceback: TracebackType | None
         ) -> None:
-            _tell(kind, error, traceback)
+            _report(kind, error, traceback)
             previous(kind, error, traceback)
 
         sys.excepthook = hook
@@ -70,7 +70,7 @@ def place_of(traceback: TracebackType | None) -> str:
     its path tells, else of all."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     # Of `python -m` the script's folder is what is searched first.
-    folders = tuple(f"{it}/" for it in (main.rpartition("/")[0], *sys.path[:1]))
+    folders = tuple(f"{folder}/" for folder in (main.rpartition("/")[0], *sys.path[:1]))
     near = own = innermost = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
@@ -83,7 +83,9 @@ def place_of(traceback: TracebackType | None) -> str:
     return near or own or innermost
 
 
-def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def _report(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
     # Imported when needed: keeps `import trainrun` fast.
     import traceback as traceback_  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
@@ -95,11 +97,11 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
     try:
         connection = session.connection_of(error)
         if connection is not None:
-            said = describe(kind, error)
+            text = describe(kind, error)
             remedy = remedy_of(error, Path(os.environ[variables.STAGING]))
             lines = "".join(traceback_.format_exception(kind, error, traceback))
             raised = messages.Raised(
-                error=f"{said}; {remedy}" if remedy else said,
+                error=f"{text}; {remedy}" if remedy else text,
                 traceback=lines[-KEPT_TRACEBACK:],
                 kinds=kinds_of(kind)[: messages.MOST_KINDS],
                 at=place_of(traceback),

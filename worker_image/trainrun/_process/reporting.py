@@ -109,16 +109,16 @@ def report(
             raise ValueError(f"report(step={step}, metadata=...) without checkpoint= says nothing")
         _report_plain(now, step, encoded, nothing=checkpoint is None)
         return
-    told = _Told(encoded, _encoded_metadata(metadata), whole)
+    content = _CheckpointContent(encoded, _encoded_metadata(metadata), whole)
     directory = _directory(checkpoint)
     with now.reporting:
         if now.staging.check(directory, step):
-            _report_files(now, step, told, directory)
+            _report_files(now, step, content, directory)
         else:
             _report_empty(now, step, encoded, directory)
 
 
-class _Told(NamedTuple):
+class _CheckpointContent(NamedTuple):
     """What is said with the files of a checkpoint, as JSON."""
 
     metrics: str
@@ -160,10 +160,10 @@ def _report_plain(
             now.connection.send(messages.report_line(step, metrics, nothing=nothing, left=left))
 
 
-def _report_files(now: Session, step: int, told: _Told, directory: Path) -> None:
+def _report_files(now: Session, step: int, content: _CheckpointContent, directory: Path) -> None:
     connection = now.require_agent() if now.under_agent else None
     with now.ordering:
-        _check_order(now, step, whole=told.whole)
+        _check_order(now, step, whole=content.whole)
         # A later step that another thread reports must not overtake the files of this one: the
         # agent takes it as "this rank brings nothing more for this step".
         if connection is not None:
@@ -172,7 +172,7 @@ def _report_files(now: Session, step: int, told: _Told, directory: Path) -> None
         now.staging.forget(directory, step)
     else:
         try:
-            _hand_over(connection, now.staging, step, told, directory)
+            _hand_over(connection, now.staging, step, content, directory)
         finally:
             connection.let_go()
     with now.ordering:
@@ -183,19 +183,19 @@ def _hand_over(
     connection: Connection,
     staging: Staging,
     step: int,
-    told: _Told,
+    content: _CheckpointContent,
     directory: Path,
 ) -> None:
     connection.ask(questions.AskToStage(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
-    with _unstaged_is_told(connection, step):
+    with _reporting_unstaged(connection, step):
         staged = staging.take(directory, step)
     line = messages.report_line(
         step,
-        told.metrics,
+        content.metrics,
         files=staged.name,
-        whole=told.whole,
-        metadata=told.metadata,
+        whole=content.whole,
+        metadata=content.metadata,
         left=staged.left,
         digest=staged.digest,
     )
@@ -211,13 +211,13 @@ def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> Non
             "where a save is under way, report when it has ended",
             stacklevel=3,
         )
-    with _unstaged_is_told(now.connection, step):
+    with _reporting_unstaged(now.connection, step):
         left = now.staging.forget(directory, step)
     _report_plain(now, step, metrics, nothing=True, left=left)
 
 
 @contextmanager
-def _unstaged_is_told(connection: Connection | None, step: int) -> Iterator[None]:
+def _reporting_unstaged(connection: Connection | None, step: int) -> Iterator[None]:
     """A script that goes on without this rank's part must not make a checkpoint without it."""
     try:
         yield

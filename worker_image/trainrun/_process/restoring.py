@@ -64,8 +64,8 @@ def restore(source: Path, target: Path, *, part: str, run_id: str, attempt: int)
     target.mkdir(parents=True, exist_ok=True)
     beside = _beside(target)
     with _locked(beside):
-        known = _read(beside)
-        mine = known if run_id and known.run_id == run_id else Restored(run_id=run_id)
+        recorded = _read(beside)
+        mine = recorded if run_id and recorded.run_id == run_id else Restored(run_id=run_id)
         again = (target, part) in _restored_here
         joins = bool(mine.run_id and mine.attempt == attempt and mine.parts and not again)
         entries = walk(source)

@@ -121,7 +121,7 @@ class Staging:
         source, name = _absolute(directory), f"step-{step:012d}"
         take = self._rename if source in self._made else self._copy
         try:
-            staged = _patiently(lambda: take(source, name), directory, step)
+            staged = _wait_for_writers(lambda: take(source, name), directory, step)
         except OSError as error:
             raise _failed(f"stage {directory} for step {step}", error) from error
         finally:
@@ -136,7 +136,7 @@ class Staging:
         Raises CheckpointUnfinished.
         """
         path = _absolute(directory)
-        _patiently(lambda: self._unfinished(path, *self._look(path)), directory, step)
+        _wait_for_writers(lambda: self._unfinished(path, *self._look(path)), directory, step)
         if path not in self._made:
             return ""
         remove_directory(path)
@@ -172,7 +172,7 @@ class Staging:
         except FileNotFoundError as error:
             return Unfinished(f"{error.filename} went away while it was copied", ours=False)
         changed = writer_processes.difference(seen, writer_processes.look(source)) - {
-            it.name for it in writers
+            writer.name for writer in writers
         }
         if changed:
             return Unfinished(f"{min(changed)} changed while it was copied", ours=False)
@@ -216,7 +216,7 @@ def _shared() -> bool:
     return get_context().world_size > 1
 
 
-def _patiently(take: Callable[[], T | Unfinished], directory: Path, step: int) -> T:
+def _wait_for_writers(take: Callable[[], T | Unfinished], directory: Path, step: int) -> T:
     """Wait for other ranks. Raises CheckpointUnfinished."""
     until = time.monotonic() + PATIENCE
     while isinstance(found := take(), Unfinished):

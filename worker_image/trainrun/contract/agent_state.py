@@ -388,6 +388,6 @@ class AgentState:
         """
         state = wire.decode(AgentState, message, check=checked)
         if state.posted is not None and state.posted.metrics:
-            shown = replace(state.posted, metrics=bounded(state.posted.metrics))
-            state = changed(state, posted=shown)
+            posted = replace(state.posted, metrics=bounded(state.posted.metrics))
+            state = changed(state, posted=posted)
         return changed(state, metrics=bounded(state.metrics)) if state.metrics else state

@@ -84,7 +84,7 @@ class Hold:
     @property
     def deadlines(self) -> tuple[float, ...]:
         """Seconds after which something is to be done about it again."""
-        ends = (it for it in (self.linger_seconds, self.grace_seconds) if it)
+        ends = (seconds for seconds in (self.linger_seconds, self.grace_seconds) if seconds)
         return (*ends, self.flush_seconds)
 
 

@@ -131,18 +131,18 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
         _refuse_others(command)
         return None
     launcher, words = found
-    said = _read(launcher, words)
-    _check(launcher, said)
+    options = _read(launcher, words)
+    _check(launcher, options)
     return TorchLaunch(
         launcher=launcher,
-        processes=getattr(said, "nproc_per_node", None),
-        nodes=_nodes(launcher, said.nnodes) if "nnodes" in said else None,
+        processes=getattr(options, "nproc_per_node", None),
+        nodes=_nodes(launcher, options.nnodes) if "nnodes" in options else None,
         program=command[0],
-        kind="module" if "module" in said else "program" if "no_python" in said else "script",
-        script=said.training_script,
-        arguments=tuple(said.training_script_args),
-        local_rank_argument=launcher.endswith(".launch") and "use_env" not in said,
-        ignored=tuple(_spelled(name) for name in (*OURS, *OUTPUT) if name in said),
+        kind="module" if "module" in options else "program" if "no_python" in options else "script",
+        script=options.training_script,
+        arguments=tuple(options.training_script_args),
+        local_rank_argument=launcher.endswith(".launch") and "use_env" not in options,
+        ignored=tuple(_spelled(name) for name in (*OURS, *OUTPUT) if name in options),
     )
 
 
@@ -159,12 +159,12 @@ def of_one_machine(command: Sequence[str], *, several_gpus: bool = False) -> str
         return name if many or ALONE.match(line) else ""
     found = _torch_command(command)
     try:
-        said = _read(*found) if found is not None else None
+        options = _read(*found) if found is not None else None
     except LauncherRefused:
         return ""
-    if found is None or said is None:
+    if found is None or options is None:
         return ""
-    alone = "standalone" in said or getattr(said, "nnodes", "1") in ("1", "1:1")
+    alone = "standalone" in options or getattr(options, "nnodes", "1") in ("1", "1:1")
     return found[0] if alone else ""
 
 
@@ -202,16 +202,16 @@ def _refuse_others(command: Sequence[str]) -> None:
         raise LauncherRefused(
             f"{name} starts processes by itself, and TrainRun does that here: write "
             f"{INSTEAD[name]}, and the number of processes per worker in processesPerWorker"
-            f"{_of_accelerate(command) if name.startswith('accelerate') else ''}"
+            f"{_accelerate_hint(command) if name.startswith('accelerate') else ''}"
         )
 
 
-def _of_accelerate(command: Sequence[str]) -> str:
+def _accelerate_hint(command: Sequence[str]) -> str:
     """Where its options go: without it they, and its config file, have no effect."""
     before = itertools.takewhile(lambda word: not word.endswith(".py") and word != "-m", command)
     found = ACCELERATE_OPTION.findall(" ".join(before))
-    said = [(name.replace("-", "_").upper(), value) for name, value in found]
-    variables = [f"ACCELERATE_{name}={value}" for name, value in said if name in BY_VARIABLE]
+    options = [(name.replace("-", "_").upper(), value) for name, value in found]
+    variables = [f"ACCELERATE_{name}={value}" for name, value in options if name in BY_VARIABLE]
     return (
         ". Mixed precision and the like would be off without a word: set "
         f"{' and '.join(variables) or 'for instance ACCELERATE_MIXED_PRECISION=bf16'} in env, and "
@@ -250,17 +250,17 @@ def _read(launcher: str, words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _check(launcher: str, said: argparse.Namespace) -> None:
+def _check(launcher: str, options: argparse.Namespace) -> None:
     for name in REFUSED:
-        if name in said:
+        if name in options:
             raise LauncherRefused(
                 f"{launcher}: {_spelled(name)} cannot be honoured here; remove it"
             )
-    if "no_python" in said and "module" in said:
+    if "no_python" in options and "module" in options:
         raise LauncherRefused(f"{launcher}: --no-python and --module exclude each other")
-    processes = getattr(said, "nproc_per_node", "1")
-    known = processes in ("gpu", "auto") or (processes.isdecimal() and int(processes) > 0)
-    if not known:
+    processes = getattr(options, "nproc_per_node", "1")
+    is_valid = processes in ("gpu", "auto") or (processes.isdecimal() and int(processes) > 0)
+    if not is_valid:
         raise LauncherRefused(
             f"{launcher}: --nproc-per-node is {processes!r}; a number, gpu or auto is needed here"
         )
@@ -303,7 +303,9 @@ _BETWEEN = frozenset((";", "&", "&&", "|", "|&"))
 def hidden_launcher(command: Sequence[str], *, several_gpus: bool = False) -> str:
     """The launcher that makes a group of its own wherever this command runs; "" where there is
     none, or nobody can tell. A program of `REMEDIES` does where it sees several."""
-    found = (of_one_machine(it, several_gpus=several_gpus) for it in _programs(list(command)))
+    found = (
+        of_one_machine(program, several_gpus=several_gpus) for program in _programs(list(command))
+    )
     return next(filter(None, found), "")
 
 

@@ -165,8 +165,8 @@ def votes_prefix(attempt: int) -> str:
 def vote_attempt(key: str) -> int | None:
     """The attempt whose agents this ballot is for; None for any other key."""
     number = key.removeprefix(SAVES).partition("/")[0]
-    known = key.startswith(SAVES) and number.isdecimal() and read_vote(key, int(number))
-    return int(number) if known else None
+    is_ballot = key.startswith(SAVES) and number.isdecimal() and read_vote(key, int(number))
+    return int(number) if is_ballot else None
 
 
 def vote_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:

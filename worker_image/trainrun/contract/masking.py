@@ -148,8 +148,8 @@ def hide_values(environ: Mapping[str, str]) -> None:
         if _is_secret(name, value)
         for line in value.split("\n")
     }
-    known = {value for value in values if len(value) >= _SHORTEST}
-    _hidden[:] = sorted(known.union(_hidden), key=len, reverse=True)
+    long_enough = {value for value in values if len(value) >= _SHORTEST}
+    _hidden[:] = sorted(long_enough.union(_hidden), key=len, reverse=True)
 
 
 def _is_secret(name: str, value: str) -> bool:

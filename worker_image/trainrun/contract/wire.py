@@ -96,22 +96,22 @@ def encode(message: object) -> Any:
 
 def _encoded(message: object) -> dict[str, Any]:
     cls: type = type(message)  # mypy holds that a type[object] may be unhashable
-    said = {}
+    fields = {}
     for name, default in _sent(cls):
         value = getattr(message, name)
         # The first comparison costs next to nothing and holds for most fields.
         if value is default or (type(value) is type(default) and value == default):
             continue
-        said[name] = value if type(value) in _PLAIN else encode(value)
-    return said
+        fields[name] = value if type(value) in _PLAIN else encode(value)
+    return fields
 
 
-def believed(value: Any) -> Any:
+def unchecked(value: Any) -> Any:
     """What our own side has written is taken as it is."""
     return value
 
 
-def decode(cls: type[T], data: object, *, check: Check = believed) -> T:
+def decode(cls: type[T], data: object, *, check: Check = unchecked) -> T:
     """Read a `cls` from its JSON form; `check` is asked about every scalar.
 
     Raises MalformedMessage where a required field is missing or a value has the wrong type.
