@@ -98,7 +98,7 @@ class AccelerateSession:
         """The epoch that is being trained, from 0."""
         self.metrics: dict[str, Any] = {}
         """What the report of this step is to say; empty again behind it."""
-        self._told: dict[str, Any] = {}
+        self._last_metrics: dict[str, Any] = {}
         """What the last report said."""
         self._accelerator = accelerator
         self._every = every
@@ -129,8 +129,8 @@ class AccelerateSession:
         Raises ValueError for what something else wrote.
         """
         self._accelerator.load_state(directory)
-        self._own = modules.read_beside(directory)
-        modules.restore_beside(self._own, self._models())
+        self._own = modules.read_rank_file(directory)
+        modules.restore_rank_state(self._own, self._models())
         self.step = step
         shared = self._own["shared"]
         self.epoch = shared["epoch"]
@@ -223,15 +223,15 @@ class AccelerateSession:
             self._report(save=save)
         elif self.metrics and self._loader is not None:
             # An evaluation's, behind a step that was saved at once.
-            metrics, self.metrics = {**self._told, **self.metrics}, {}
+            metrics, self.metrics = {**self._last_metrics, **self.metrics}, {}
             report(metrics, step=self.step)
 
     def _report(self, *, save: bool) -> None:
         directory = staging_directory() if save else None
         if directory is not None:
             self.write(directory)
-        self._told, self.metrics, self._open = self.metrics, {}, False
-        report(self._told, step=self.step, checkpoint=directory)
+        self._last_metrics, self.metrics, self._open = self.metrics, {}, False
+        report(self._last_metrics, step=self.step, checkpoint=directory)
 
     def write(self, directory: Path) -> None:
         """Save into any directory, behind the batch that was handed out last."""
@@ -242,7 +242,7 @@ class AccelerateSession:
         if not isinstance(self._loader, DataLoaderShard):
             alike = getattr(self._loader, "same_on_every_rank", False)
             (shared if alike else own)["loader"] = self._loader.state_dict()
-        modules.write_beside(directory, self._models(), shared=shared, **own)
+        modules.write_rank_file(directory, self._models(), shared=shared, **own)
 
     def _models(self) -> list[Any]:
         return list(self._accelerator._models)  # noqa: SLF001 - it has no public name

@@ -129,7 +129,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         path = resume_path()
         if path is None or trainer.ckpt_path != path:
             return
-        self._own = modules.read_beside(Path(path).parent)
+        self._own = modules.read_rank_file(Path(path).parent)
         if "loaders" in self._own:
             _fit_loop(checkpoint)["state_dict"]["combined_loader"] = self._own["loaders"]
         for callback in _model_checkpoints(trainer):
@@ -148,7 +148,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
                 raise ValueError(f"a {type(loader).__name__}: {fault}")
             _warn_of(loader)
         self._step = self._reported = trainer.global_step
-        modules.restore_beside(self._own, [trainer.model])
+        modules.restore_rank_state(self._own, [trainer.model])
         trainer.callback_metrics.update(self._own.get("metrics", {}))
         for optimizer in trainer.optimizers:
             modules.watch(optimizer)
@@ -173,7 +173,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             # On its way here Lightning has begun an iteration over the validation data.
             random_state.restore(self._own["rng"])
         self._own = {}
-        self._tell(trainer)
+        self._report_step(trainer)
         self._place = None
 
     def on_train_batch_end(
@@ -198,7 +198,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Save the last step."""
         self._place = _place(trainer, evaluated=False)
-        self._tell(trainer, ended=True)
+        self._report_step(trainer, ended=True)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """In a checkpoint of ours, set the counters to what they were before this batch."""
@@ -216,7 +216,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         if self._saving.loaders:
             loop["state_dict"]["combined_loader"] = self._saving.loaders
 
-    def _tell(self, trainer: Any, *, ended: bool = False) -> None:
+    def _report_step(self, trainer: Any, *, ended: bool = False) -> None:
         step = trainer.global_step
         if step <= self._reported:
             return
@@ -236,7 +236,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             trainer.save_checkpoint(directory / FILE)
         finally:
             self._saving = None
-        modules.write_beside(
+        modules.write_rank_file(
             directory,
             [trainer.model],
             rng=place.rng,

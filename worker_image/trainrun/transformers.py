@@ -143,18 +143,18 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         directory = staging_directory()
         if args.local_process_index == 0:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-            self._bring(args, folder, directory)
+            self._copy_files(args, folder, directory)
             best = Path(state.best_model_checkpoint or folder)
             if best.name != folder.name:
-                self._bring(args, best, directory / BEST, all_of_it=False)
+                self._copy_files(args, best, directory / BEST, all_of_it=False)
         return directory
 
-    def _bring(self, args: Any, folder: Path, to: Path, *, all_of_it: bool = True) -> None:
+    def _copy_files(self, args: Any, folder: Path, to: Path, *, all_of_it: bool = True) -> None:
         files = _files(folder)
         if all_of_it:
             # An earlier attempt may have left a folder of the same step: only what is new is of
             # this one.
-            files = [it for it in files if (folder / it).stat().st_mtime_ns >= self._began]
+            files = [file for file in files if (folder / file).stat().st_mtime_ns >= self._began]
         else:
             files = _of_the_model(files)
         if args.process_index != 0 and Path(ONLY_RANK_0) in files:

@@ -126,7 +126,7 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def write_beside(
+def write_rank_file(
     folder: Path,
     models: Sequence[torch.nn.Module],
     *,
@@ -151,7 +151,7 @@ def write_beside(
     torch.save({**own, **more}, folder / _name(context.rank))
 
 
-def read_beside(folder: Path) -> dict[str, Any]:
+def read_rank_file(folder: Path) -> dict[str, Any]:
     """Return what this rank wrote; `shared` alone, and a warning, where the ranks were others."""
     context = get_context()
     # Rank 0 always wrote one, so it is there whatever the number of ranks was.
@@ -167,8 +167,8 @@ def read_beside(folder: Path) -> dict[str, Any]:
     return {"shared": content["shared"]}
 
 
-def restore_beside(own: dict[str, Any], models: Sequence[torch.nn.Module]) -> None:
-    """Take over what `read_beside` returned."""
+def restore_rank_state(own: dict[str, Any], models: Sequence[torch.nn.Module]) -> None:
+    """Take over what `read_rank_file` returned."""
     for model, state in zip(models, own.get("modules", []), strict=False):
         load_own_state(model, state)
     if "rng" in own:

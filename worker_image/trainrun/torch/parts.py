@@ -78,7 +78,7 @@ def load_part(name: str, part: Any, state: Any) -> None:
         return
     iteration, before = _iteration(part), _state(part)
     part.load_state_dict(state)
-    if _goes_on(iteration):
+    if _is_still_held(iteration):
         raise ValueError(
             f"State({name}=...): an iteration over this {type(part).__name__} has begun before "
             "load(), and would go on from there: call iter() after it, and keep no older iterator"
@@ -98,7 +98,7 @@ def _iteration(part: Any) -> weakref.ref[Any] | None:
     return None if begun is None else weakref.ref(begun)
 
 
-def _goes_on(iteration: weakref.ref[Any] | None) -> bool:
+def _is_still_held(iteration: weakref.ref[Any] | None) -> bool:
     """Whether somebody else holds it: the loader has left it."""
     if iteration is None or iteration() is None:
         return False

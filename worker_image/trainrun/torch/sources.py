@@ -243,7 +243,7 @@ class MapSource:
             self._position += samples * self._share.world_size
             self._handed_out = number == left
             yield batch
-            _check_that_none_was_loaded(self._loads - loads)
+            _check_no_state_loaded(self._loads - loads)
         self._begin_next()
 
     def _begin_next(self) -> None:
@@ -262,7 +262,7 @@ class MapSource:
         return torch.randperm(self._length, generator=generator)
 
 
-def _check_that_none_was_loaded(since: int) -> None:
+def _check_no_state_loaded(since: int) -> None:
     """Raises RuntimeError where an iteration would go on in a state of another one."""
     if since:
         raise RuntimeError(
@@ -310,7 +310,7 @@ class IterableSource:
             shard.ended = piece.ended
             self._first = (piece.shard + 1) % len(self._shards)
             yield piece.batch
-            _check_that_none_was_loaded(self._loads - loads)
+            _check_no_state_loaded(self._loads - loads)
         if begins and piece is None:
             raise ValueError(
                 f"the dataset has no batch for each of {share.world_size} ranks with "

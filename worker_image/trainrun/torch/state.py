@@ -145,16 +145,16 @@ class State:
         folder, context = Path(directory), get_context()
         shared = _read(folder, SHARED_FILE)
         about = shared["about"]
-        anew = _other_parts(folder, self._names(), about["names"], partial=partial)
+        reset = _other_parts(folder, self._names(), about["names"], partial=partial)
         own: dict[str, Any] = {"parts": {}, "modules": {}}
         if about["world_size"] == context.world_size:
             own = _read(folder, _own_file(context.rank))
         else:
             wanted = {*self._names(), GRADIENTS} & {*about["own"], *_gradients(folder, about)}
-            anew += _other_ranks(folder, wanted, about["world_size"], partial=partial)
-        if anew:
+            reset += _other_ranks(folder, wanted, about["world_size"], partial=partial)
+        if reset:
             warnings.warn(
-                f"{folder} has not all of this training: {', '.join(anew)} began anew, so it goes "
+                f"{folder} has not all of this training: {', '.join(reset)} began anew, so it goes "
                 "on but not bit for bit",
                 stacklevel=2,
             )
@@ -215,7 +215,7 @@ def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
     """Say whether any rank had gradients that a resume must not lose: each knows only its own."""
     files = [folder / _own_file(rank) for rank in range(about["world_size"])]
     own = (modules.load_file(file, mmap=True) for file in files if file.exists())
-    return [GRADIENTS] if any(its.get(ACCUMULATING) for its in own) else []
+    return [GRADIENTS] if any(state.get(ACCUMULATING) for state in own) else []
 
 
 def _is_sharded(part: object) -> bool:
