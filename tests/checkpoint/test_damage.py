@@ -19,7 +19,7 @@ from tests.support.checkpoints import (
     materialize,
     read_directory,
 )
-from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.choice import listed_damage
 from trainrun.checkpoint.inspection import verify
 from trainrun.checkpoint.ownership import beat
 from trainrun.checkpoint.reader import read_again
@@ -123,14 +123,14 @@ def test_what_the_listing_shows_is_told_from_what_reads_wrongly(
     bench: Bench, damaged: Path
 ) -> None:
     newest = checkpoint_id(1, 20)
-    assert shown_damage(bench.run, newest) == ""
+    assert listed_damage(bench.run, newest) == ""
     flip(damaged / "manifest.json")
     flip(damaged / "worker-00000" / "model-rank0.pt")
-    assert shown_damage(bench.run, newest) == ""
+    assert listed_damage(bench.run, newest) == ""
     empty(damaged / "manifest.json")
-    assert shown_damage(bench.run, newest).startswith("manifest.json: empty")
+    assert listed_damage(bench.run, newest).startswith("manifest.json: empty")
     (damaged / "manifest.json").unlink()
-    assert shown_damage(bench.run, newest) == "manifest.json: missing"
+    assert listed_damage(bench.run, newest) == "manifest.json: missing"
 
 
 def test_a_missing_done_marker_does_not_matter_once_committed(bench: Bench, damaged: Path) -> None:

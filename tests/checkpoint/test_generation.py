@@ -18,7 +18,7 @@ from tests.support.checkpoints import (
     materialize,
 )
 from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
-from trainrun.checkpoint.ownership import BeatWatch, beat, generations, known_run_id, release
+from trainrun.checkpoint.ownership import BeatWatch, beat, generations, release, stored_run_id
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.run_store import RunStore
@@ -167,7 +167,7 @@ def test_each_fresh_start_begins_another_generation_with_another_id(any_bench: B
         assert answer.generation == number
         ids.append(answer.run_id)
     assert len(set(ids)) == 4
-    assert [known_run_id(run) for run in generations(any_bench.run)] == ids
+    assert [stored_run_id(run) for run in generations(any_bench.run)] == ids
 
 
 def test_a_worker_of_the_generation_before_that_comes_back_writes_into_its_own(

@@ -16,7 +16,7 @@ from tests.checkpoint.test_lives_of_a_store import LivesOfAStore
 from tests.support.checkpoints import Bench, checkpoint_id
 from tests.support.levels import examples
 from tests.support.memory_store import MemoryStore
-from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.choice import listed_damage
 from trainrun.checkpoint.inspection import list_checkpoints
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import ObjectInfo
@@ -149,7 +149,7 @@ def test_a_checkpoint_whose_file_is_not_listed_yet_is_resumed_and_not_given_up(
     for _ in range(2):
         assert bench.resolve(2).resume == checkpoint_id(1, 10)
     assert bench.run.bad() == set()
-    assert shown_damage(bench.run, checkpoint_id(1, 10)) == ""
+    assert listed_damage(bench.run, checkpoint_id(1, 10)) == ""
     (info,) = list_checkpoints(bench.run)
     assert (info.state, info.reason) == ("good", "")
 

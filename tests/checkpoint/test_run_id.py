@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainrun.checkpoint import ownership
-from trainrun.checkpoint.ownership import BeatWatch, known_run_id, release
+from trainrun.checkpoint.ownership import BeatWatch, release, stored_run_id
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import environment
@@ -53,7 +53,7 @@ def test_every_attempt_of_every_trainrun_in_a_folder_has_one_id(any_bench: Bench
     release(any_bench.run, uid="uid-1")
     found.append(any_bench.resolve(3, uid="uid-2").run_id)
     assert found == [first.run_id] * 2
-    assert known_run_id(any_bench.run) == first.run_id
+    assert stored_run_id(any_bench.run) == first.run_id
 
 
 def test_a_folder_of_another_name_is_another_run(any_bench: Bench) -> None:
@@ -61,12 +61,12 @@ def test_a_folder_of_another_name_is_another_run(any_bench: Bench) -> None:
     for item in any_bench.run.objects(""):  # somebody copies it, to try something else
         content = any_bench.run.store.get(any_bench.run.key(item.key))
         any_bench.run.store.put(f"copied/{item.key}", content)
-    assert known_run_id(RunStore(any_bench.run.store, "copied")) not in ("", first)
+    assert stored_run_id(RunStore(any_bench.run.store, "copied")) not in ("", first)
 
 
 def test_a_folder_that_nobody_has_used_has_no_id(any_bench: Bench) -> None:
     any_bench.run.store.probe()
-    assert known_run_id(any_bench.run) == ""
+    assert stored_run_id(any_bench.run) == ""
 
 
 def test_a_run_keeps_its_id_when_its_run_record_is_damaged(bench: Bench) -> None:
@@ -74,7 +74,7 @@ def test_a_run_keeps_its_id_when_its_run_record_is_damaged(bench: Bench) -> None
     bench.run.store.put("digits/run.json", b"\0" * 60)
     release(bench.run, uid="uid-1")
     assert bench.resolve(2, uid="uid-2").run_id == first
-    assert known_run_id(bench.run) == first
+    assert stored_run_id(bench.run) == first
 
 
 def test_an_answer_that_starts_nothing_has_no_id(bench: Bench) -> None:
@@ -93,7 +93,7 @@ def test_eight_trainruns_that_race_for_a_new_folder_agree_on_its_id(any_bench: B
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(start, range(8)))
     (winner,) = [number for number, it in enumerate(answers) if it.outcome == "Resolved"]
-    assert known_run_id(any_bench.run) == answers[winner].run_id
+    assert stored_run_id(any_bench.run) == answers[winner].run_id
     release(any_bench.run, uid=f"uid-{winner}")
     for attempt, number in enumerate(sorted({*range(8)} - {winner}), start=2):
         assert any_bench.resolve(attempt, uid=f"uid-{number}").run_id == answers[winner].run_id

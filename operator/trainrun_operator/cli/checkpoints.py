@@ -16,7 +16,7 @@ import click
 
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, next_resolution
 from trainrun.checkpoint.inspection import verify as verify_checkpoint
-from trainrun.checkpoint.ownership import generations, known_run_id
+from trainrun.checkpoint.ownership import generations, stored_run_id
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
 from trainrun.contract.agent_state import Resolution
@@ -183,7 +183,7 @@ def _as_json(listing: Listing) -> dict[str, object]:
         "uri": listing.at.uri,
         "generation": listing.at.generation,
         "generations": listing.generations,
-        "runId": known_run_id(listing.at) or None,
+        "runId": stored_run_id(listing.at) or None,
         "verified": listing.verified,
         "score": listing.score and asdict(listing.score),
         "checkpoints": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.checkpoint.stores.s3_errors import AlreadyThere, Raced, explain, way_to
+from trainrun.checkpoint.stores.s3_errors import AlreadyThere, Raced, explain, proxy_note
 from trainrun.errors import (
     ObjectNotFound,
     PutIfAbsentUnsupported,
@@ -63,7 +63,7 @@ def test_a_proxy_on_the_way_is_named_without_its_password(monkeypatch: pytest.Mo
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://me:secret@proxy.corp:3128")
     told = " through the proxy proxy.corp:3128 (NO_PROXY names what is reached without)"
-    assert way_to("https://bkt.s3.amazonaws.com") == told
-    assert way_to("http://minio.storage:9000") == ""
+    assert proxy_note("https://bkt.s3.amazonaws.com") == told
+    assert proxy_note("http://minio.storage:9000") == ""
     monkeypatch.setenv("no_proxy", ".amazonaws.com")
-    assert way_to("https://bkt.s3.amazonaws.com") == ""
+    assert proxy_note("https://bkt.s3.amazonaws.com") == ""

@@ -81,20 +81,20 @@ def write_vote(run: RunStore, vote_record: VoteRecord) -> None:
 
 def read_votes(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
     """Whether the workers of an attempt agree to save, by call and slot, as far as is known."""
-    said: dict[int, dict[int, bool]] = {}
+    votes: dict[int, dict[int, bool]] = {}
     for item in run.objects(layout.votes_prefix(attempt)):
         found = layout.read_vote(item.key, attempt)
         if found is not None:
             call, slot, agrees = found
-            said.setdefault(call, {})[slot] = agrees
-    return said
+            votes.setdefault(call, {})[slot] = agrees
+    return votes
 
 
 def asked_to_save(
-    run: RunStore, attempt: int, call: int, said: Mapping[int, bool]
+    run: RunStore, attempt: int, call: int, votes: Mapping[int, bool]
 ) -> SaveOrder | None:
     """What asked for a call, from those who agree to it; None where none of them was asked."""
-    for slot in sorted(slot for slot, agrees in said.items() if agrees):
+    for slot in sorted(slot for slot, agrees in votes.items() if agrees):
         vote_record = run.find(VoteRecord, layout.vote_key(attempt, call, slot, agrees=True))
         if (
             vote_record is not None and vote_record.asked is not None

@@ -124,13 +124,15 @@ class FilesOnNode:
         def work() -> Path:
             if not _shows(target, wanted, self.others):
                 with ThreadPoolExecutor(FILES) as pool:
-                    downloads = [pool.submit(_download, self.folder, it, fetch) for it in wanted]
+                    downloads = [
+                        pool.submit(_download, self.folder, item, fetch) for item in wanted
+                    ]
                     for _ in in_order(pool, downloads):
                         pass
                 _build(self.folder, target, wanted, self.others)
             return target
 
-        return self._kept(wanted, needed, work)
+        return self._run_with_room(wanted, needed, work)
 
     def find(self, source: str) -> Path | None:
         """Where a file is, if it is here and verified; waits for nobody. Raises ObjectNotFound."""
@@ -148,7 +150,7 @@ class FilesOnNode:
             _download(self.folder, item, self._read)
             return self.folder / "files" / source
 
-        return self._kept([item], needed, work)
+        return self._run_with_room([item], needed, work)
 
     def received(self) -> int:
         """Bytes of them that are on this node: grows while they are being downloaded."""
@@ -160,9 +162,11 @@ class FilesOnNode:
                     size += path.stat().st_blocks * 512
         return size
 
-    def _kept(self, files: list[CachedFile], needed: Needed, work: Callable[[], Path]) -> Path:
+    def _run_with_room(
+        self, files: list[CachedFile], needed: Needed, work: Callable[[], Path]
+    ) -> Path:
         try:
-            path = _making_room(self.folder, needed, work)
+            path = _run_locked(self.folder, needed, work)
         except OSError as error:
             remedy = ""
             if error.errno in NO_ROOM:
@@ -211,7 +215,7 @@ def _forget_older(used: Path) -> None:
             _forget(path)
 
 
-def _making_room(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
+def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
     """What `work` returns, done under the lock of the folder.
 
     Each time that the disk is full another checkpoint goes, until none is left. Newer ones go last:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
 
-DriverState = Mapping["CheckpointId", str]
+KnownCommits = Mapping["CheckpointId", str]
 """Checkpoints that somebody knows to be committed, whatever the listing shows, and how."""
 
 
@@ -94,7 +94,7 @@ def look(run: RunStore) -> StoreView:
     )
 
 
-def choose(run: RunStore, view: StoreView, known: DriverState) -> Choice:
+def choose(run: RunStore, view: StoreView, known: KnownCommits) -> Choice:
     """Find the newest good checkpoint; set damaged ones aside on the way.
 
     Those in `known` that are newer and not in the listing are set aside as well, when they are
@@ -119,7 +119,7 @@ def choose(run: RunStore, view: StoreView, known: DriverState) -> Choice:
             break
     if choice.resume is not None:
         newer = {id_: how for id_, how in known.items() if id_ > choice.resume.id}
-        _miss(run, view, choice, newer)
+        _set_aside_missing(run, view, choice, newer)
     return choice
 
 
@@ -144,14 +144,14 @@ def inspect(run: RunStore, folder: Folder) -> Manifest:
     except (CheckpointDamaged, ObjectNotFound) as error:
         found = isinstance(error, CheckpointDamaged)
         reason = str(error) if found else f"{layout.MANIFEST}: missing"
-        shown = not folder.sizes.get(layout.MANIFEST)
-        raise CheckpointDamaged(reason, file="" if shown else layout.MANIFEST) from error
+        damage_listed = not folder.sizes.get(layout.MANIFEST)
+        raise CheckpointDamaged(reason, file="" if damage_listed else layout.MANIFEST) from error
     if listed := run.damage(folder, manifest):
         raise CheckpointDamaged(listed)
     return manifest
 
 
-def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
+def listed_damage(run: RunStore, checkpoint: CheckpointId) -> str:
     """What the listing shows to be wrong with a committed checkpoint; empty: nothing.
 
     Raises StoreError.
@@ -163,7 +163,7 @@ def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
     return ""
 
 
-def evidence(run: RunStore, view: StoreView, known: DriverState) -> list[str]:
+def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
     """Why we believe that this run has committed something, although nothing is good.
 
     Empty: it never has, and may start from nothing. Raises StoreUnavailable where one of them is
@@ -190,25 +190,25 @@ def evidence(run: RunStore, view: StoreView, known: DriverState) -> list[str]:
             found[checkpoint] = recorded_reason(run, checkpoint)
             continue
         if fenced_by(checkpoint, resumes) is None:
-            _ask_for(run, checkpoint)
+            _check_by_name(run, checkpoint)
         found[checkpoint] = f"{layout.MANIFEST}: missing, but {how}"
     return [f"{checkpoint.name}: {found[checkpoint]}" for checkpoint in sorted(found, reverse=True)]
 
 
-def _miss(run: RunStore, view: StoreView, choice: Choice, newer: DriverState) -> None:
+def _set_aside_missing(run: RunStore, view: StoreView, choice: Choice, newer: KnownCommits) -> None:
     """Note the known commits that are newer than what was found."""
     for checkpoint, how in sorted(newer.items()):
         if view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):
             continue
         if fenced_by(checkpoint, view.resumes) is not None:
             continue
-        _ask_for(run, checkpoint)
+        _check_by_name(run, checkpoint)
         reason = f"{layout.MANIFEST}: missing, but {how}"
         set_aside(run, checkpoint, reason)
         choice.set_aside.insert(0, f"{checkpoint.name}: {reason}")
 
 
-def _ask_for(run: RunStore, checkpoint: CheckpointId) -> None:
+def _check_by_name(run: RunStore, checkpoint: CheckpointId) -> None:
     """Ask for a commit that the listing lacks by its name.
 
     Raises StoreUnavailable where it is there: then the listing may lack newer ones as well, of

@@ -123,7 +123,8 @@ def _packed(log: WorkerLog) -> bytes:
 
 
 def _masked(rank: RankLog) -> RankLog:
-    return replace(rank, lines=tuple(LogLine(at=it.at, text=masked(it.text)) for it in rank.lines))
+    lines = tuple(LogLine(at=line.at, text=masked(line.text)) for line in rank.lines)
+    return replace(rank, lines=lines)
 
 
 def _unpacked(data: bytes) -> WorkerLog:

@@ -85,7 +85,9 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
         metadata=next((marker.metadata for marker in ordered if marker.metadata), {}),
     )
     brought = ((item.worker, item.name) for item in stored)
-    return Merged(manifest=manifest, duplicates=tuple(it for it in brought if it not in named))
+    return Merged(
+        manifest=manifest, duplicates=tuple(pair for pair in brought if pair not in named)
+    )
 
 
 def _merged(files: Iterable[F], *, step: int) -> tuple[F, ...]:

@@ -45,7 +45,7 @@ class StoredRecord(Generic[T]):
     record: T
     data: bytes
     """As it stands in the store."""
-    bound: bool = False
+    ends_volume: bool = False
     """It is the last one of a volume."""
 
 
@@ -68,9 +68,9 @@ class NumberedLog(Generic[T]):
     """Records that are copied into one object, for whoever reads them all."""
     position: int = 0
     """Of the last record that was read or written."""
-    _bound: int = 0
+    _last_in_volume: int = 0
     """The last record that stands in a volume."""
-    _loose: list[bytes] = field(default_factory=list)
+    _after_volumes: list[bytes] = field(default_factory=list)
     """The records behind it."""
 
     def read_on(self) -> None:
@@ -100,7 +100,7 @@ class NumberedLog(Generic[T]):
         if not self.folder.put_once(self.key(self.position + 1), data):
             return False
         self._take(StoredRecord(record, data))
-        self._bind()
+        self._write_full_volumes()
         return True
 
     def get(self, position: int) -> bytes | None:
@@ -138,7 +138,7 @@ class NumberedLog(Generic[T]):
     def _listed(self) -> Iterator[StoredRecord[T]]:
         """From the first one on. Many are read at once: one after the other a long log would take
         minutes from a distant store."""
-        keys = [it.key for it in self.folder.objects(self.prefix)]
+        keys = [item.key for item in self.folder.objects(self.prefix)]
         last = max(filter(None, map(layout.read_number, keys)), default=0)
         if last == 0:
             self._check_begun()
@@ -146,11 +146,11 @@ class NumberedLog(Generic[T]):
         ends = {positions[-1] for positions in volumes.values()}
         wanted = parts(volumes, last, size=min(IN_A_ROW, 1 + last // READERS))
         with ThreadPoolExecutor(READERS) as pool:
-            found = chain.from_iterable(pool.map(lambda it: self._part(it, volumes), wanted))
+            found = chain.from_iterable(pool.map(lambda part: self._part(part, volumes), wanted))
             for position, data in enumerate(found, start=1):
                 if data is None:
                     raise self.error(position, f"it is missing, and record {last} is there")
-                yield self._stored(position, data, bound=position in ends)
+                yield self._stored(position, data, ends_volume=position in ends)
         self._check_copies(keys, last)
 
     def _part(self, positions: range, volumes: dict[int, range]) -> list[bytes | None]:
@@ -159,39 +159,39 @@ class NumberedLog(Generic[T]):
         copied = read_volume(self.folder, self.prefix, positions) if is_volume else None
         return [*copied] if copied else [self.get(position) for position in positions]
 
-    def _stored(self, position: int, data: bytes, *, bound: bool = False) -> StoredRecord[T]:
+    def _stored(self, position: int, data: bytes, *, ends_volume: bool = False) -> StoredRecord[T]:
         """Not by the threads that read: they would only take turns, at a price."""
         key = self.key(position)
         try:
-            return StoredRecord(self.read_checksummed(data, key), data, bound=bound)
+            return StoredRecord(self.read_checksummed(data, key), data, ends_volume=ends_volume)
         except CheckpointDamaged as error:
             own = self.get(position)  # where that was a copy, it may be the copy that is damaged
             if own not in (None, data):
-                return self._stored(position, own, bound=bound)
+                return self._stored(position, own, ends_volume=ends_volume)
             raise self.error(position, str(error).removeprefix(f"{key}: ")) from error
 
     def _take(self, stored: StoredRecord[T]) -> None:
         self.position += 1
-        self._loose.append(stored.data)
-        if stored.bound:
-            self._bound, self._loose = self.position, []
+        self._after_volumes.append(stored.data)
+        if stored.ends_volume:
+            self._last_in_volume, self._after_volumes = self.position, []
         self.take(stored.record)
 
-    def _bind(self) -> None:
+    def _write_full_volumes(self) -> None:
         """Write those volumes whose records are all there. What cannot be written now is tried
         again the next time: nothing depends on it."""
         with suppress(StoreError):
-            while count := self._full():
-                last = self._bound + count
-                data = b"".join(self._loose[:count])
-                key = layout.volume_key(self.prefix, self._bound + 1, last)
+            while count := self._full_volume():
+                last = self._last_in_volume + count
+                data = b"".join(self._after_volumes[:count])
+                key = layout.volume_key(self.prefix, self._last_in_volume + 1, last)
                 self.folder.store.put(self.folder.key(key), data)
-                self._bound, self._loose = last, self._loose[count:]
+                self._last_in_volume, self._after_volumes = last, self._after_volumes[count:]
 
-    def _full(self) -> int:
+    def _full_volume(self) -> int:
         """How many records the next volume holds; 0: those that are there do not fill it."""
         total = 0
-        for count, data in enumerate(self._loose, start=1):
+        for count, data in enumerate(self._after_volumes, start=1):
             total += len(data)
             if count == self.volume or total >= LARGEST_VOLUME:
                 return count
@@ -221,7 +221,9 @@ def read_volume(folder: RunStore, prefix: str, positions: range) -> list[bytes] 
     at = (positions.start, positions[-1])
     try:
         copied = folder.store.get(folder.key(layout.volume_key(prefix, *at)))
-        ends = [folder.store.get(folder.key(layout.record_key(prefix, it))) for it in at]
+        ends = [
+            folder.store.get(folder.key(layout.record_key(prefix, position))) for position in at
+        ]
     except ObjectNotFound:
         return None
     records = copied.splitlines(keepends=True)

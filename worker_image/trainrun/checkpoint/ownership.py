@@ -68,17 +68,17 @@ class BeatWatch:
         self.lease = lease
         """Seconds."""
         self._clock = clock
-        self._seen: tuple[int, bytes] | None = None
+        self._last_beat: tuple[int, bytes] | None = None
         self.moved = False
         """The beat has changed between the last two looks at this owner."""
         self._since = 0.0
 
     def still_for(self, owner: int, beat: bytes) -> float:
         """Seconds since this beat of this owner was first seen (0 at the first sight)."""
-        now, before = self._clock(), self._seen
+        now, before = self._clock(), self._last_beat
         self.moved = before is not None and before[0] == owner and before[1] != beat
-        if self._seen != (owner, beat):
-            self._seen, self._since = (owner, beat), now
+        if self._last_beat != (owner, beat):
+            self._last_beat, self._since = (owner, beat), now
         return now - self._since
 
 
@@ -128,16 +128,16 @@ def acquire(
             return refusal
         newest = _read_claim(run, numbers[-1]) if numbers else None
         if newest is not None and newest.uid == uid and not newest.released:
-            known = _run_id(run, stamp, numbers)
-            return Owned(number=newest.number, committed=newest.committed, run_id=known)
+            run_id = _run_id(run, stamp, numbers)
+            return Owned(number=newest.number, committed=newest.committed, run_id=run_id)
         if newest is not None and (refusal := _in_use(run, newest, uid=uid, watch=watch)):
             return refusal
         number = newest.number + 1 if newest else 1
         committed = newest.committed if newest else None
         record = OwnerRecord(number=number, uid=uid, committed=committed)
         if run.write_once(layout.owner_key(number), record):
-            known = _run_id(run, stamp, numbers or [number])
-            return Owned(number=number, committed=committed, run_id=known)
+            run_id = _run_id(run, stamp, numbers or [number])
+            return Owned(number=number, committed=committed, run_id=run_id)
         if _owners(run) == numbers:
             raise run.incomplete_listing(layout.owner_key(number))
     raise StoreUnavailable(f"{run.uri}: others keep claiming this folder")
@@ -198,8 +198,8 @@ def _write_beat(
     claim = _read_claim(run, numbers[-1]) if numbers else None
     if claim is None or claim.uid != uid or (claim.released and not released):
         return False
-    known = [item for item in (committed, claim.committed) if item is not None]
-    record = Beat(uid=uid, counter=counter, released=released, committed=max(known, default=None))
+    commits = [item for item in (committed, claim.committed) if item is not None]
+    record = Beat(uid=uid, counter=counter, released=released, committed=max(commits, default=None))
     run.overwrite(layout.beat_key(claim.number), record)
     return True
 
@@ -220,7 +220,7 @@ def of_other_params(run: RunStore, params: str) -> NotOwned | None:
     )
 
 
-def known_run_id(run: RunStore) -> str:
+def stored_run_id(run: RunStore) -> str:
     """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
     stamp = run.find(RunRecord, layout.RUN)
     numbers = _owners(run) if stamp is None else []
@@ -286,13 +286,13 @@ def _read_claim(run: RunStore, number: int) -> _Claim:
         # Even a beat that cannot be read shows life by its bytes.
         raw = run.store.get(run.key(layout.beat_key(number)))
         sign = read_checksummed(Beat, raw, name=layout.beat_key(number))
-    known = [item for item in (record.committed, sign.committed) if item is not None]
+    commits = [item for item in (record.committed, sign.committed) if item is not None]
     return _Claim(
         number=number,
         uid=record.uid,
         beat=raw,
         released=sign.released,
-        committed=max(known, default=None),
+        committed=max(commits, default=None),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.choice import (
     Choice,
-    DriverState,
+    KnownCommits,
     StoreView,
     choose,
     evidence,
@@ -211,12 +211,12 @@ class _Claimant:
             if view.highest < self.request.attempt:
                 raise self.run.incomplete_listing(layout.attempt_key(self.request.attempt))
             return self._claimed_before(view, owner)
-        if self._take_late(resume, view, known):
+        if self._claim_late_commit(resume, view, known):
             return self._behind(self.request.attempt + 1)
         return self._resolved(record, owner, highest=self.request.attempt, choice=choice)
 
-    def _take_late(
-        self, resume: CheckpointId | None, before: StoreView, known: DriverState
+    def _claim_late_commit(
+        self, resume: CheckpointId | None, before: StoreView, known: KnownCommits
     ) -> bool:
         """Whether something newer was committed between the look and the claim, which fences it.
 
@@ -227,7 +227,9 @@ class _Claimant:
             return False
         view = look(self.run)
         others = {
-            number: it for number, it in view.resumes.items() if number != self.request.attempt
+            number: resumed
+            for number, resumed in view.resumes.items()
+            if number != self.request.attempt
         }
         newest = choose(self.run, replace(view, resumes=others), known).resume
         if newest is None or (resume is not None and newest.id <= resume):
@@ -251,7 +253,7 @@ class _Claimant:
             self.run.store.get(self.run.key(before))
             raise self.run.incomplete_listing(before)
 
-    def _lost(self, view: StoreView, choice: Choice, known: DriverState) -> str | None:
+    def _lost(self, view: StoreView, choice: Choice, known: KnownCommits) -> str | None:
         """Why starting from nothing would lose something; None when it would not."""
         # What was set aside and has no manifest is told by both.
         reasons = list(dict.fromkeys([*choice.set_aside, *evidence(self.run, view, known)]))
@@ -275,7 +277,7 @@ class _Claimant:
                 record = self.run.read(AttemptRecord, layout.attempt_key(self.request.attempt))
             except CheckpointDamaged:
                 record = None
-            if record is not None and record.uid == self.uid and self._stands(record, view):
+            if record is not None and record.uid == self.uid and self._is_still_good(record, view):
                 return self._resolved(
                     record,
                     owner,
@@ -289,7 +291,7 @@ class _Claimant:
             "Behind", message=f"{self.run.uri} knows attempt {highest} already", highest=highest
         )
 
-    def _stands(self, record: AttemptRecord, view: StoreView) -> bool:
+    def _is_still_good(self, record: AttemptRecord, view: StoreView) -> bool:
         """Whether a claimed choice can still be used."""
         if record.resume is None:
             return True

@@ -45,19 +45,21 @@ def retain(
     _abort_uploads(run, attempt=attempt)
     _delete_votes(run, view.attempts)
     judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
-    doomed = superfluous(
+    deletable = superfluous(
         view.folders,
         attempt=attempt,
         keep=keep,
         bad=view.bad | judged.damaged,
         resumes=view.resumes,
-        started=[it.resume for it in view.claims if it.attempt in view.attempts[-PROTECTED:]],
+        started=[
+            claim.resume for claim in view.claims if claim.attempt in view.attempts[-PROTECTED:]
+        ],
         unread=judged.unread,
         score=score,
         values=judged.values,
     )
     deleted = []
-    for checkpoint in doomed:
+    for checkpoint in deletable:
         # Re-read each time: a deletion may take long, and from the claim of the next attempt on
         # nothing may go that its resolver could be looking at.
         if run.attempts()[-1:] != [attempt]:

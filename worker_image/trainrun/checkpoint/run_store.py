@@ -110,7 +110,9 @@ class RunStore:
         wanted = list(keys)
         with ThreadPoolExecutor(READERS) as pool:
             found = pool.map(lambda key: self.find(cls, key), wanted)
-            return {key: it for key, it in zip(wanted, found, strict=True) if it is not None}
+            return {
+                key: record for key, record in zip(wanted, found, strict=True) if record is not None
+            }
 
     def write_once(self, key: str, record: object) -> bool:
         """Write a record where none is; True when exactly this record stands there now."""
@@ -145,7 +147,9 @@ class RunStore:
         """The records of these attempts; unreadable ones are left out."""
         # A fence that cannot be read is left open: what lies behind it is whole all the same.
         found = self.find_all(AttemptRecord, map(layout.attempt_key, attempts))
-        return [it for key, it in found.items() if key == layout.attempt_key(it.attempt)]
+        return [
+            record for key, record in found.items() if key == layout.attempt_key(record.attempt)
+        ]
 
     def folders(self) -> dict[CheckpointId, Folder]:
         """All checkpoints that the listing shows."""

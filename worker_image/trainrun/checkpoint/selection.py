@@ -125,8 +125,10 @@ def left_behind(
     started = {record.attempt: record.resume for record in records}
     committed = {folder.id.attempt for folder in folders.values() if folder.has_manifest}
     committed |= {resume.attempt for resume in started.values() if resume is not None}
-    trials = {it.attempt: it.trial_of for it in records if it.trial_of is not None}
-    return started | {number: it for number, it in trials.items() if number not in committed}
+    trials = {record.attempt: record.trial_of for record in records if record.trial_of is not None}
+    return started | {
+        number: trial_of for number, trial_of in trials.items() if number not in committed
+    }
 
 
 def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:

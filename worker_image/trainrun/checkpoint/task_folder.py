@@ -31,7 +31,7 @@ from trainrun.errors import (
 if TYPE_CHECKING:
     from trainrun.checkpoint.run_store import RunStore
 
-LOOK = 5.0
+TRUSTED = 5.0
 """Seconds for which a log that was there is believed to be there, while it is written."""
 PATIENCE = 30.0
 """Seconds for which it must be gone: some servers do not find an object that was just written."""
@@ -45,7 +45,7 @@ REMEDY = (
 class TaskFolder:
     """A `TaskStorage` over the folder of a run."""
 
-    anew = "begin a run with another spec.storage.runName"
+    recompute_remedy = "begin a run with another spec.storage.runName"
     """How a person does that, where the store has forgotten everything."""
 
     def __init__(
@@ -62,11 +62,11 @@ class TaskFolder:
         self._batches: list[bytes] = []
         """What was read last."""
         self._log = self._unread()
-        self._known = False
+        self._log_existed = False
         """There is a log."""
-        self._seen = 0.0
+        self._last_present = 0.0
         """When the log was found to be there, on the monotonic clock."""
-        self._missed: float | None = None
+        self._missing_since: float | None = None
         """Since when it is not."""
 
     @property
@@ -77,7 +77,7 @@ class TaskFolder:
     def read(self, after: int) -> list[bytes]:
         """See Keep.read."""
         with self._lock:
-            self._check_kept(believed=0.0)
+            self._check_not_lost(trusted_for=0.0)
             if after < self._log.position:
                 self._log = self._unread()
             first = self._log.position
@@ -88,7 +88,7 @@ class TaskFolder:
         """See Keep.append. The batch is one line of JSON."""
         data = add_checksum_to_line(batch)
         with self._lock:
-            self._check_kept(believed=LOOK)
+            self._check_not_lost(trusted_for=TRUSTED)
             if position > self._log.position + 1:
                 self._read_on()
             if position > self._log.position + 1:
@@ -110,7 +110,7 @@ class TaskFolder:
                 raise ObjectNotFound(f"{self.folder.store.uri}/{key} is not there")
             self.folder.store.get_file(key, path, size=size, crc32=None)
         except ObjectNotFound:
-            self._confirm_kept()
+            self._confirm_not_lost()
             raise
         except CheckpointDamaged as error:
             raise StoreUnavailable(f"{error}: it was replaced while it was read") from error
@@ -121,7 +121,7 @@ class TaskFolder:
         with ThreadPoolExecutor(READERS) as pool:
             found = list(pool.map(self.folder.store.size, keys))
         if None in found:
-            self._confirm_kept()
+            self._confirm_not_lost()
         return found
 
     def set_aside(self, name: str) -> None:
@@ -165,34 +165,35 @@ class TaskFolder:
     def _object(self, name: str) -> str:
         return self.folder.key(layout.TASK_OBJECTS + name)
 
-    def _confirm_kept(self) -> None:
+    def _confirm_not_lost(self) -> None:
         with self._lock:
-            self._check_kept(believed=0.0)
+            self._check_not_lost(trusted_for=0.0)
 
     def _is_another(self) -> bool:
         """Whether it shows no attempt that can have done tasks."""
         return self.begun > 0 and all(number > self.begun for number in self.folder.attempts())
 
-    def _check_kept(self, *, believed: float) -> None:
+    def _check_not_lost(self, *, trusted_for: float) -> None:
         """The first batch tells whether this is still the folder in which the log was: in another
         one everything would seem to be lost. Raises TaskLogMissing; StoreUnavailable while it may
         be there after all."""
         now = time.monotonic()
-        self._known = self._known or self._log.position > 0
-        if not (self._known or self._is_another()) or (
-            self._missed is None and now - self._seen < believed
+        self._log_existed = self._log_existed or self._log.position > 0
+        if not (self._log_existed or self._is_another()) or (
+            self._missing_since is None and now - self._last_present < trusted_for
         ):
             return
         if self._log.get(1) is not None:
-            self._seen, self._missed = now, None
+            self._last_present, self._missing_since = now, None
             return
-        self._missed = now if self._missed is None else self._missed
+        self._missing_since = now if self._missing_since is None else self._missing_since
         what = f"{self.folder.uri}/{self._log.key(1)}: it was there, and is gone"
-        if now - self._missed < self._patience:
+        if now - self._missing_since < self._patience:
             raise StoreUnavailable(f"{what}. TrainRun looks again for {self._patience:.0f} s")
         raise TaskLogMissing(
             f"{what}. Check that address and endpoint of the storage are those of before, or put "
-            f"it back from a copy or an older version; to compute everything again, {self.anew}"
+            f"it back from a copy or an older version; to compute everything again, "
+            f"{self.recompute_remedy}"
         )
 
 

@@ -21,7 +21,7 @@ class LocalTaskStorage(TaskFolder):
     """A `TaskStorage` in a folder, created if missing. One program at a time owns it, until it is
     closed or its process ends."""
 
-    anew = "start the program again"
+    recompute_remedy = "start the program again"
 
     def __init__(self, folder: Path) -> None:
         """Raises LogTaken, and StoreError."""

@@ -141,7 +141,7 @@ class Fetching:
     async def _beyond_doubt(self, resume: CheckpointId, error: CheckpointDamaged) -> str:
         if not error.file or await self.storage.is_set_aside(resume):
             return str(error)
-        return await self.storage.shown_damage(resume)
+        return await self.storage.listed_damage(resume)
 
     async def _patiently(self, work: Callable[[], Awaitable[_T]], *, refusals: float = 0.0) -> _T:
         backoff, refused_until = Backoff(0.5, 10.0), 0.0

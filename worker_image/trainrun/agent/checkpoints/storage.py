@@ -128,9 +128,9 @@ class AsyncRunStore(OpenedStore):
         """Never resume from this checkpoint again."""
         await self.on_run(writer.set_aside, checkpoint, reason)
 
-    async def shown_damage(self, checkpoint: CheckpointId) -> str:
+    async def listed_damage(self, checkpoint: CheckpointId) -> str:
         """Damage to a checkpoint that the listing shows; empty: none."""
-        return await self.on_run(choice.shown_damage, checkpoint)
+        return await self.on_run(choice.listed_damage, checkpoint)
 
     async def is_set_aside(self, checkpoint: CheckpointId) -> bool:
         """Whether no attempt may resume from it."""

@@ -121,7 +121,7 @@ def encode_crc32(crc32: int) -> str:
     return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
 
-def said(answer: Mapping[str, Any], field: str, *, name: str) -> str:
+def required_field(answer: Mapping[str, Any], field: str, *, name: str) -> str:
     """What a server must say; raises StoreUnavailable where it does not."""
     if field not in answer:
         raise StoreUnavailable(
@@ -158,7 +158,7 @@ def send_file(
                 )
             if progress is not None:
                 progress(part.size)
-            etag = said(answer, "ETag", name=f"{where['Key']}, part {part.number}")
+            etag = required_field(answer, "ETag", name=f"{where['Key']}, part {part.number}")
             return {"PartNumber": part.number, "ETag": etag, "ChecksumCRC32": code}
 
         with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -169,7 +169,7 @@ def send_file(
         ChecksumCRC32=encode_crc32(crc32),
         ChecksumType="FULL_OBJECT",
     )
-    said(answer, "ETag", name=where["Key"])
+    required_field(answer, "ETag", name=where["Key"])
 
 
 def abort_uploads(

@@ -27,10 +27,10 @@ from trainrun.checkpoint.stores.parts import (
     encode_crc32,
     fetch_parts,
     fetch_range,
-    said,
+    required_field,
     send_file,
 )
-from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, way_to
+from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
 from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
 from trainrun.errors import (
     CheckpointDamaged,
@@ -105,10 +105,10 @@ class S3Store:
         """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._region = region
-        self._way = way_to(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
+        self._proxy_note = proxy_note(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
-        self._made: Any = None
+        self._cached_client: Any = None
 
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
@@ -228,9 +228,9 @@ class S3Store:
     def close(self) -> None:
         """See ObjectStore.close."""
         with self._lock:
-            if self._made is not None:
-                self._made.close()
-                self._made = None
+            if self._cached_client is not None:
+                self._cached_client.close()
+                self._cached_client = None
 
     def probe(self) -> None:
         """See ObjectStore.probe."""
@@ -246,9 +246,9 @@ class S3Store:
     @property
     def _client(self) -> Any:  # boto3 builds its client classes at run time: no type to name
         with self._lock:
-            if self._made is None:
-                self._made = self._connect()
-            return self._made
+            if self._cached_client is None:
+                self._cached_client = self._connect()
+            return self._cached_client
 
     def _connect(self) -> Any:
         config = Config(
@@ -285,7 +285,7 @@ class S3Store:
                 answer = self._client.put_object(
                     **self._at(key), Body=data, ChecksumCRC32=code, **conditions
                 )
-                said(answer, "ETag", name=self._name(key))
+                required_field(answer, "ETag", name=self._name(key))
                 return
             except sdk.ClientError as error:
                 refusal = error.response.get("Error", {}).get("Code")
@@ -302,12 +302,14 @@ class S3Store:
         upload = self._client.create_multipart_upload(
             **where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT"
         )
-        where["UploadId"] = said(upload, "UploadId", name=self._name(key))
+        where["UploadId"] = required_field(upload, "UploadId", name=self._name(key))
         try:
             if upload["ResponseMetadata"].get("RetryAttempts"):  # an answer was lost, and its name
                 with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
-                    is_it, ours = where["Key"].__eq__, where["UploadId"]
-                    abort_uploads(self._client, self.bucket, where["Key"], is_it, but=ours)
+                    is_this_key, upload_id = where["Key"].__eq__, where["UploadId"]
+                    abort_uploads(
+                        self._client, self.bucket, where["Key"], is_this_key, but=upload_id
+                    )
             send_file(
                 self._client,
                 where,
@@ -358,7 +360,7 @@ class S3Store:
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
         """Turn the SDK's exceptions from the block into StoreErrors that say what to do."""
-        what = f"cannot {verb} {self._name(key)}{self._way}"
+        what = f"cannot {verb} {self._name(key)}{self._proxy_note}"
         try:
             yield
         except sdk.ClientError as error:

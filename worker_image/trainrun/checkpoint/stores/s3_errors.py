@@ -55,7 +55,7 @@ MISPLACED = "ExistingObjectIsDirectory"
 _PATH = frozenset({"ObjectParentIsFile", MISPLACED, "DirectoryNotEmpty"})
 
 
-def way_to(endpoint: str) -> str:
+def proxy_note(endpoint: str) -> str:
     """Names the proxy through which the SDK asks this address; it may answer in its place."""
     there = urlsplit(endpoint)
     proxy = getproxies().get(there.scheme, "")
