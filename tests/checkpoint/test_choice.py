@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trainrun.contract.checkpoint_id import CheckpointId
 
-GONE = "manifest.json: missing, but it was reported to be committed"
+GONE = "manifest.json: missing, but it was reported as committed"
 OWNERS = "manifest.json: missing, but its owner had committed it"
 OLD, MIDDLE, NEW = (checkpoint_id(1, step) for step in (10, 20, 30))
 

@@ -70,7 +70,7 @@ SEEN_IN_THE_LISTING: list[tuple[str, Callable[[Path], None], str]] = [
     ("worker-00001/model-rank1.pt", grow, "2004 bytes, should be 2000"),
     ("worker-00001/model-rank1.pt", Path.unlink, "missing"),
     ("worker-00000/common.json", Path.unlink, "missing"),
-    ("manifest.json", empty, "empty (0 bytes, none of them content)"),
+    ("manifest.json", empty, "empty (0 bytes without content)"),
 ]
 
 
@@ -210,7 +210,7 @@ def test_when_no_good_one_is_left_nothing_is_not_chosen(bench: Bench, damaged: P
     assert answer.outcome == "NoGoodCheckpoint"
     assert answer.resume is None
     for part in (
-        "has no good checkpoint left, and starting from nothing would lose what was committed",
+        "has no good checkpoint left, and starting from nothing would lose committed progress",
         "step-000000020-attempt-1: manifest.json: empty",
         "step-000000010-attempt-1: worker-00000/model-rank0.pt: missing",
         "Restore the objects named here",
@@ -273,8 +273,8 @@ def test_a_store_that_lost_everything_is_not_taken_for_a_new_one(
     shutil.rmtree(damaged.parent.parent)
     answer = bench.resolve(2, committed=checkpoint_id(1, 20))
     assert answer.outcome == "NoGoodCheckpoint"
-    assert "it shows no attempt at all: were its objects deleted, or is another" in answer.message
-    message = f"{NEWEST}: manifest.json: missing, but it was reported to be committed"
+    assert "it shows no attempt: its objects were deleted, or another" in answer.message
+    message = f"{NEWEST}: manifest.json: missing, but it was reported as committed"
     assert message in answer.message
 
 
@@ -297,7 +297,7 @@ def test_a_commit_that_has_vanished_is_told_when_an_older_one_is_used(
     shutil.rmtree(damaged)
     answer = bench.resolve(2, committed=checkpoint_id(1, 20))
     assert answer.resume == checkpoint_id(1, 10)
-    note = f"{NEWEST}: manifest.json: missing, but it was reported to be committed"
+    note = f"{NEWEST}: manifest.json: missing, but it was reported as committed"
     assert answer.set_aside == (note,)
 
 

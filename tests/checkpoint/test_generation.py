@@ -334,4 +334,4 @@ def test_what_answers_every_question_is_not_taken_for_a_row_of_generations(bench
     run = RunStore(ErrorPages(bench), "digits")  # type: ignore[arg-type]
     answer = fresh(replace(bench, run=run))
     assert answer.outcome == "Unavailable"
-    assert "generations/000002.json is not believed" in answer.message
+    assert "generations/000002.json cannot be trusted" in answer.message

@@ -98,12 +98,12 @@ def test_every_truncation_is_noticed() -> None:
     ("data", "reason"),
     [
         (b"", "manifest.json: empty (0 bytes"),
-        (b"\0" * 40, "manifest.json: empty (40 bytes, none of them content)"),
-        (b"{}", "not a record of ours (it carries no checksum)"),
-        (b"[1, 2]", "not a record of ours"),
+        (b"\0" * 40, "manifest.json: empty (40 bytes without content)"),
+        (b"{}", "not a TrainRun record (it has no checksum)"),
+        (b"[1, 2]", "not a TrainRun record"),
         (b"\xff\xfe", "manifest.json: cannot be read"),
         (b'{"crc32": 1, "step": NaN}', "manifest.json: cannot be read"),
-        (b'{"crc32": 1, "step": 2}', "its checksum does not fit: its content changed"),
+        (b'{"crc32": 1, "step": 2}', "its checksum does not match: its content changed"),
     ],
 )
 def test_damage_is_named(data: bytes, reason: str) -> None:

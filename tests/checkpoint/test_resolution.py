@@ -139,7 +139,7 @@ def test_a_number_that_somebody_has_claimed_is_behind(bench: Bench) -> None:
     bench.resolve(3)
     answer = bench.resolve(2)
     assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
-    assert answer.message.endswith("/digits knows attempt 3 already")
+    assert answer.message.endswith("/digits already has attempt 3")
 
 
 def test_another_run_of_the_same_yaml_continues_with_higher_attempts(bench: Bench) -> None:
@@ -216,7 +216,7 @@ def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
     answer = any_bench.resolve(2, uid=uid)
     assert (answer.outcome, answer.highest_attempt) == ("Finished", 0)
     assert answer.message.endswith(
-        "/digits has finished before: nothing is left to do. To train again set "
+        "/digits has already finished: nothing is left to do. To train again, set "
         "storage.onExisting: StartFresh, or use another storage.runName"
     )
 
@@ -278,9 +278,9 @@ def test_one_foreign_answer_does_not_end_a_run_as_succeeded(
     run = RunStore(ErrorPages(any_bench, page), "digits")  # type: ignore[arg-type]
     answer = resolve(run, ResolveRequest(attempt=2), uid="uid-1", watch=any_bench.watch)
     assert answer.outcome == "Unavailable"
-    assert "/digits/finished.json is not believed: " in answer.message
+    assert "/digits/finished.json cannot be trusted: " in answer.message
     assert reason in answer.message
-    assert "delete it to go on with the run, or use another runName" in answer.message
+    assert "delete it to continue the run, or use another runName" in answer.message
     assert any_bench.resolve(2).resume == checkpoint_id(1, 10)
 
 
@@ -290,7 +290,7 @@ def test_a_record_of_success_that_has_rotted_is_not_believed_and_named(bench: Be
     bench.run.store.put("digits/finished.json", b"{}")
     answer = bench.resolve(2)
     assert answer.outcome == "Unavailable"
-    assert "finished.json: not a record of ours" in answer.message
+    assert "finished.json: not a TrainRun record" in answer.message
 
 
 @pytest.mark.case("storage", "Another run takes the storage over", counted="the run fails")
@@ -357,7 +357,7 @@ def test_what_is_committed_between_the_look_and_the_claim_is_resumed_from(
     why = "AppError: rank 1 exited with code 1"
     answer = resolve_while(any_bench, 2, lambda: any_bench.commit(step=20), ended=why)
     assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
-    assert answer.message.endswith("/digits knows attempt 3 already")
+    assert answer.message.endswith("/digits already has attempt 3")
     assert any_bench.run.read(AttemptRecord, "attempts/000003.json") == AttemptRecord(
         attempt=3, uid="uid-1", resume=checkpoint_id(1, 20), ended=why
     )

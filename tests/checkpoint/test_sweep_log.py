@@ -88,7 +88,7 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
     with pytest.raises(SweepLogDamaged) as damaged:
         SweepLog(folder).read_on()
     assert str(damaged.value) == (
-        f"{folder.uri}/log/000000002.json: its checksum does not fit: its content changed. The "
+        f"{folder.uri}/log/000000002.json: its checksum does not match: its content changed. The "
         "log is the only record of the trials, so TrainRun does not guess what is missing: put the "
         "object back from a copy or an older version of it (`trainrun sweep leave-out` replaces "
         "one that held only points of curves), or start again with another "

@@ -177,7 +177,7 @@ def test_a_damaged_record_that_no_volume_has_is_named(folder: RunStore) -> None:
     a_log(folder)
     damaged(folder.store, f"lr-search/{FIRST}")
     folder.delete(["log/000000003.json"])
-    with pytest.raises(SweepLogDamaged, match=r"003\.json: its checksum does not fit"):
+    with pytest.raises(SweepLogDamaged, match=r"003\.json: its checksum does not match"):
         SweepLog(folder).read_on()
 
 

@@ -111,8 +111,8 @@ def test_a_name_that_leaves_the_folder_is_refused(store: ObjectStore, tmp_path: 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", r"not a record of ours, or cut off \(0 bytes\)"),
-        (b'{"crc32":1,"line":{}}\n', "its checksum does not fit: its content changed"),
+        (b"", r"not a TrainRun record, or cut off \(0 bytes\)"),
+        (b'{"crc32":1,"line":{}}\n', "its checksum does not match: its content changed"),
         (None, "it is missing, and record 3 is there"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_bucket_that_was_emptied_makes_nothing_lost(store: ObjectStore, tmp_pa
     folder.upload(result(tmp_path), "k-1/0")
     emptied(store)
 
-    gone = r"tasks/log/000000001\.json: it was there, and is gone\. Check that address and endpoint"
+    gone = r"tasks/log/000000001\.json: it existed and has disappeared\. Check that the address and"
     with pytest.raises(TaskLogMissing, match=gone):
         folder.sizes(["k-1/0"])
     with pytest.raises(TaskLogMissing, match=gone):
@@ -177,7 +177,7 @@ def test_a_store_that_shows_nothing_of_what_was_done_is_not_believed(store: Obje
     folder.folder.write_once("attempts/000003.json", AttemptRecord(attempt=3, uid="u"))
     folder.begun = 2
 
-    with pytest.raises(TaskLogMissing, match="it was there, and is gone"):
+    with pytest.raises(TaskLogMissing, match="it existed and has disappeared"):
         folder.read(0)
     folder.folder.write_once("attempts/000002.json", AttemptRecord(attempt=2, uid="u"))
     assert folder.read(0) == [], "the attempt before has died before its first record"
@@ -192,9 +192,9 @@ def test_a_log_that_is_not_found_may_be_there_after_all(store: ObjectStore) -> N
     first = store.get("shards/tasks/log/000000001.json")
     store.delete(["shards/tasks/log/000000001.json"])
 
-    with pytest.raises(StoreUnavailable, match="TrainRun looks again for 1000000 s"):
+    with pytest.raises(StoreUnavailable, match="TrainRun keeps looking for 1000000 s"):
         folder.sizes(["k-1/0"])
-    with pytest.raises(StoreUnavailable, match="it was there, and is gone"):
+    with pytest.raises(StoreUnavailable, match="it existed and has disappeared"):
         folder.append(4, b"{}")
     store.put("shards/tasks/log/000000001.json", first)
     assert folder.append(4, b"{}")

@@ -269,7 +269,7 @@ def test_whether_a_run_would_resume_is_said_in_a_line_and_by_the_exit_code(
     over = call("checkpoints", where, "--can-resume")
     assert (over.exit_code, over.output) == (
         3,
-        f"no: {where} has finished before: nothing is left to do. To train again set "
+        f"no: {where} has already finished: nothing is left to do. To train again, set "
         "storage.onExisting: StartFresh, or use another storage.runName\n",
     )
     (tmp_path / "tiny/finished.json").unlink()

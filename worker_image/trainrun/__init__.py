@@ -27,11 +27,11 @@ import time
 from trainrun._process import excepthook
 
 IMPORTED = time.monotonic()
-"""When this was; told to the agent with the first call."""
+"""Time of this import on the monotonic clock; the first call reports it to the agent."""
 try:
     with open("/proc/self/statm", encoding="ascii") as _statm:
         IMPORTED_PAGES = int(_statm.read().split()[1])
-        """Pages of memory that this process had then; 0: nobody knows. Told likewise."""
+        """Pages of memory that this process had then; 0: unknown. Reported likewise."""
 except (OSError, ValueError, IndexError):  # no /proc
     IMPORTED_PAGES = 0
 
@@ -87,7 +87,7 @@ __all__ = [
     "staging_directory",
 ]
 
-# No name may be a module's as well: who imports the module would find it under that name.
+# No name may also be a module's: importing that module would replace the name.
 _HOMES = {
     "_process.checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
     "_process.context": ("Context", "get_context", "get_params"),
@@ -96,7 +96,7 @@ _HOMES = {
         *("report", "should_save", "staging_directory"),
     ),
 }
-"""Of what is not in `errors`."""
+"""Modules of the names that are not in `errors`."""
 
 train = sys.modules[f"{__name__}.train"] = sys.modules[__name__]
 """Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`, and one with

@@ -1,30 +1,30 @@
-"""Every error that TrainRun raises on purpose, in one tree.
+"""All errors that TrainRun raises on purpose, in one tree.
 
     TrainRunError
     ├── InvalidSpec              the user's YAML or arguments are wrong
-    ├── StoreError               object storage did not do what was asked
-    │   ├── StoreUnavailable     cannot be reached or answers with trouble now: worth a retry
-    │   │   └── StoreFull        no room left: worth a retry once somebody has made room
+    ├── StoreError               a request to object storage failed
+    │   ├── StoreUnavailable     the store is unreachable or answers with errors: worth a retry
+    │   │   └── StoreFull        no room left: worth a retry once the user has made room
     │   ├── StoreDenied          credentials or permissions
     │   ├── StoreMisconfigured   wrong address: bucket, folder, region, scheme
-    │   ├── PutIfAbsentUnsupported   the server cannot write an object only where none is
-    │   └── ObjectNotFound       this one object is not there
-    ├── CheckpointDamaged        a committed checkpoint cannot be read as it was written
+    │   ├── PutIfAbsentUnsupported   the server has no conditional writes
+    │   └── ObjectNotFound       this object does not exist
+    ├── CheckpointDamaged        a committed checkpoint does not read as it was written
     ├── SweepLogDamaged          the log of a sweep cannot be read
     ├── TaskLogDamaged           the log of a program of tasks cannot be read
-    │   └── StoreForgot          it was there, and is gone
-    ├── CheckpointConflict       two ranks brought different content for one file
+    │   └── TaskLogMissing       the log existed and has disappeared
+    ├── CheckpointConflict       two ranks reported different content for the same file
     ├── CheckpointFenced         a later attempt started from something older: it is never used
     ├── CacheUnusable            the local download folder cannot be written
-    ├── TransferCancelled        the caller gave up an upload
-    ├── NotTheTrainingProcess    a child of the training process called in its place
-    ├── AgentLost                the agent of this worker has gone
+    ├── TransferCancelled        the caller cancelled an upload
+    ├── NotTheTrainingProcess    a child of the training process made a call
+    ├── AgentLost                the agent of this worker has exited
     ├── AgentRefused             the agent could not do what the script asked for
     ├── StagingFailed            a checkpoint directory could not be staged
-    │   └── CheckpointUnfinished its save is still under way
-    ├── FatalError               raised by a script: no restart makes sense
-    │   └── ForeignLauncher      another launcher has started this process
-    └── RetryError               raised by a script: a restart makes it good, and is not counted
+    │   └── CheckpointUnfinished the script is still writing it
+    ├── FatalError               raised by a script: a restart would not help
+    │   └── ForeignLauncher      another launcher started this process
+    └── RetryError               raised by a script: a restart helps and uses no budget
 
 Layer: the lowest one; imports nothing. Each message names the object, what happened and what to do.
 """
@@ -33,24 +33,24 @@ from __future__ import annotations
 
 
 class TrainRunError(Exception):
-    """Base of all errors below: catch it to catch whatever TrainRun raises on purpose."""
+    """Base of all errors below: catch it to catch everything that TrainRun raises on purpose."""
 
 
 class FatalError(TrainRunError):
-    """For scripts to raise: no restart makes sense, and the run fails, with the message as reason.
+    """For scripts to raise: a restart would not help. The run fails with the message as its reason.
 
-    It goes before every budget. Not where the world knows a better reason why the attempt ended,
-    such as a lost node, a preemption or the kernel's kill for memory.
+    It overrides all budgets. It does not count where the operator knows a better reason for the
+    end of the attempt: a lost node, a preemption or an out-of-memory kill by the kernel.
     """
 
     __module__ = "trainrun"  # as scripts name it, in tracebacks and in failurePolicy.rules
 
 
 class RetryError(TrainRunError):
-    """For scripts to raise: the attempt cannot go on, and a restart makes it good.
+    """For scripts to raise: the attempt cannot continue, and a restart helps.
 
-    The restart is charged to no budget, five times in a row without a new step; from then on it
-    counts as a failure.
+    The restart uses no budget. After five in a row without a new step, further ones count as
+    failures.
     """
 
     __module__ = "trainrun"
@@ -61,11 +61,11 @@ class InvalidSpec(TrainRunError):
 
 
 class StoreError(TrainRunError):
-    """Object storage did not do what was asked of it."""
+    """A request to object storage failed."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, timed out or answered 5xx: the same call may work later."""
+    """The store is unreachable, timed out or answered 5xx: the same call may work later."""
 
 
 class StoreFull(StoreUnavailable):
@@ -77,11 +77,11 @@ class StoreDenied(StoreError):
 
 
 class StoreMisconfigured(StoreError):
-    """The storage address cannot work: no such bucket or folder, bad URI, wrong region."""
+    """The storage address is wrong: no such bucket or folder, bad URI, wrong region."""
 
 
 class PutIfAbsentUnsupported(StoreError):
-    """The store cannot write an object only where none exists, which every claim relies on."""
+    """The store has no conditional writes (only if the object is absent); all claims need them."""
 
 
 class ObjectNotFound(StoreError):
@@ -92,9 +92,9 @@ class CheckpointDamaged(TrainRunError):
     """A checkpoint differs from what its manifest says; names the object and the reason."""
 
     def __init__(self, message: str, *, file: str = "") -> None:
-        """`file` is the object in the checkpoint's folder whose content was read wrongly.
+        """`file` is the object in the checkpoint's folder whose content does not match.
 
-        Empty where a listing shows the damage: that needs no second reader.
+        Empty where a listing shows the damage: no second reader needs to confirm that.
         """
         super().__init__(message)
         self.file = file
@@ -106,28 +106,28 @@ class SweepLogDamaged(TrainRunError):
 
 class TaskLogDamaged(TrainRunError):
     """The log of a program of tasks has a hole, or a batch that cannot be read; names the object.
-    No restart repairs that."""
+    A restart does not repair it."""
 
     __module__ = "trainrun.tasks"
 
 
 class TaskLogMissing(TaskLogDamaged):
-    """The log was there and is gone: a wrong endpoint must not compute everything again."""
+    """The log existed and has disappeared: a wrong endpoint must not recompute everything."""
 
     __module__ = "trainrun.tasks"
 
 
 class CheckpointConflict(TrainRunError):
-    """Two ranks brought the same file name with different content for one checkpoint."""
+    """Two ranks reported the same file name with different content for one checkpoint."""
 
     def __init__(self, message: str, *, sizes_differ: bool = False) -> None:
-        """`sizes_differ`: of that file, which some rank may still have been writing."""
+        """`sizes_differ`: the two files differ in size; a rank may still have been writing one."""
         super().__init__(message)
         self.sizes_differ = sizes_differ
 
 
 class CheckpointFenced(TrainRunError):
-    """What was just committed is never used: a later attempt has started from something older."""
+    """The checkpoint just committed is never used: a later attempt started from an older one."""
 
 
 class CacheUnusable(TrainRunError):
@@ -135,30 +135,30 @@ class CacheUnusable(TrainRunError):
 
 
 class TransferCancelled(TrainRunError):
-    """An upload was given up because its caller asked for that."""
+    """The caller cancelled the upload."""
 
 
 class NotTheTrainingProcess(TrainRunError, RuntimeError):
-    """A child of the training process (a DataLoader worker, say) made a call that is not its to
-    make."""
+    """A child of the training process (a DataLoader worker, say) made a call that only the training
+    process may make."""
 
 
 class ForeignLauncher(FatalError, RuntimeError):
-    """This process is not the one that the agent has started: a launcher in between, torchrun in a
-    shell script for instance, has started it, with a rank of its own. No restart changes that."""
+    """The agent did not start this process: a launcher in between (torchrun in a shell script, for
+    example) started it with a rank of its own. A restart does not change that."""
 
     __module__ = "trainrun.errors"  # not that of its base
 
 
 class AgentLost(TrainRunError, RuntimeError):
-    """The agent of this worker has gone; it takes its processes with it, so this one ends soon."""
+    """The agent of this worker has exited. It ends its processes, so this one will end soon."""
 
 
 class AgentRefused(TrainRunError, RuntimeError):
-    """The agent could not do what this process asked for; the message is its reason."""
+    """The agent could not do what this process asked for; the message gives its reason."""
 
     def __init__(self, message: str, *, kind: str = "") -> None:
-        """`kind` is the name of the error here that the agent has met; empty: it did not say."""
+        """`kind` names the error of this module that the agent hit; empty: not given."""
         super().__init__(message)
         self.kind = kind
 
@@ -168,4 +168,4 @@ class StagingFailed(TrainRunError, RuntimeError):
 
 
 class CheckpointUnfinished(StagingFailed):
-    """A checkpoint was reported while it was still being written, so it is not committed."""
+    """The script reported a checkpoint while it was still being written: it is not committed."""

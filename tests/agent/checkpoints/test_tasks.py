@@ -68,7 +68,7 @@ def test_a_rank_keeps_its_log_and_its_results_by_its_agent(
 
     folder, own = workers.storage / "run" / "tasks", workers.folder / "node-0"
     refused = f"AgentRefused: /etc/passwd is not in the folder of this worker, {own}"
-    missing = f"ObjectNotFound: {folder.parent.as_uri()}/tasks/objects/k-2/0 is not there"
+    missing = f"ObjectNotFound: {folder.parent.as_uri()}/tasks/objects/k-2/0 does not exist"
     assert said(worker.output) == [
         [folder.as_uri(), 32, True],
         [[True, True, True, True], False],

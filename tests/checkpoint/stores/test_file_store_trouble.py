@@ -167,7 +167,7 @@ def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/store")
     store.probe()
     store.put("run", b"a file")
-    with pytest.raises(StoreMisconfigured, match="a file stands where a folder is needed"):
+    with pytest.raises(StoreMisconfigured, match="a file exists where a folder is needed"):
         store.put("run/a", b"x")
 
 
@@ -188,7 +188,7 @@ def test_a_file_system_whose_links_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", os.replace)
-    with pytest.raises(PutIfAbsentUnsupported, match="lets a hard link replace a file"):
+    with pytest.raises(PutIfAbsentUnsupported, match="a hard link replaces an existing file"):
         open_store(f"file://{tmp_path}/store").probe()
 
 

@@ -37,7 +37,7 @@ from trainrun.errors import (
         ("AuthorizationHeaderMalformed", 400, StoreMisconfigured, "set storage.region"),
         ("NotImplemented", 501, PutIfAbsentUnsupported, "If-None-Match"),
         ("ObjectParentIsFile", 409, StoreMisconfigured, "both a key and keys below it"),
-        ("BadDigest", 400, StoreUnavailable, "corrupted on their way"),
+        ("BadDigest", 400, StoreUnavailable, "corrupted in transit"),
         ("SlowDown", 503, StoreUnavailable, "SlowDown"),
         ("", 502, StoreUnavailable, "502"),
         ("TooManyRequests", 429, StoreUnavailable, "TooManyRequests"),
@@ -62,7 +62,7 @@ def test_a_proxy_on_the_way_is_named_without_its_password(monkeypatch: pytest.Mo
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://me:secret@proxy.corp:3128")
-    told = " through the proxy proxy.corp:3128 (NO_PROXY names what is reached without)"
+    told = " through the proxy proxy.corp:3128 (NO_PROXY lists hosts to reach directly)"
     assert proxy_note("https://bkt.s3.amazonaws.com") == told
     assert proxy_note("http://minio.storage:9000") == ""
     monkeypatch.setenv("no_proxy", ".amazonaws.com")

@@ -259,8 +259,8 @@ def test_a_server_that_ignores_the_condition_is_refused() -> None:
             with pytest.raises(PutIfAbsentUnsupported) as caught:
                 store.probe()
             assert str(caught.value).startswith(
-                "s3://bkt: the server overwrote an object although it was asked to write only "
-                "where none is (PutObject with If-None-Match: *)"
+                "s3://bkt: the server overwrote an existing object despite If-None-Match: * in "
+                "PutObject, so a claim cannot be written exactly once."
             )
             answer = Bench(run=RunStore(store, "digits"), scratch=Path("/")).resolve(1)
             assert answer.outcome == "Misconfigured"
@@ -288,7 +288,7 @@ def test_a_conflict_is_tried_again() -> None:
 def test_endless_conflicts_end_in_an_error() -> None:
     with plain_s3(conflicts=1000) as server:
         with contextlib.closing(open_store("s3://bkt", endpoint_url=server.endpoint)) as store:
-            with pytest.raises(StoreUnavailable, match="others keep writing it"):
+            with pytest.raises(StoreUnavailable, match="other writers keep overwriting it"):
                 store.put_if_absent("claim", b"mine")
 
 

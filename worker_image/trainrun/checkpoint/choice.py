@@ -1,10 +1,10 @@
-"""Finding the newest good checkpoint, and what stands in the way of newer ones.
+"""Finds the newest good checkpoint, and the reasons why newer ones were not chosen.
 
-Layer: rules over `RunStore`; completeness, fences and damage are judged by the pure functions of
-`selection`. Invariants: what is returned has a manifest, is not fenced, not set aside, and every
-object that its manifest names is there with the right size (checksums are verified by the reader).
-What a listing shows is believed; what it lacks is asked for by its name, since it may be late;
-content that reads wrongly may be this node's fault.
+Layer: rules over `RunStore`; the pure functions of `selection` judge completeness, fences and
+damage. Invariants: the chosen checkpoint has a manifest, is neither fenced nor set aside, and all
+objects that its manifest names exist with the right size (the reader verifies checksums). An object
+that a listing shows exists; one that it lacks is checked by name, since listings may be late;
+content that does not match may be this node's fault.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 
 
 KnownCommits = Mapping["CheckpointId", str]
-"""Checkpoints that somebody knows to be committed, whatever the listing shows, and how."""
+"""Checkpoints known to be committed even if the listing lacks them, and the evidence in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView:
-    """What the store shows of a run before a choice is made."""
+    """The state of a run in the store, read before a choice is made."""
 
     attempts: tuple[int, ...]
-    """Claimed ones, ascending."""
+    """Claimed attempts, ascending."""
     claims: tuple[AttemptRecord, ...]
-    """Of those that matter to the checkpoints there are."""
+    """The claims that can fence an existing checkpoint."""
     resumes: Resumes
-    """What these have left everything newer behind than."""
+    """By claim, the checkpoint above which it fences."""
     folders: Mapping[CheckpointId, Folder]
     bad: frozenset[CheckpointId]
-    """Set aside earlier."""
+    """Checkpoints set aside earlier."""
 
     @property
     def highest(self) -> int:
-        """The highest claimed attempt, 0 for none."""
+        """The highest claimed attempt; 0: none."""
         return self.attempts[-1] if self.attempts else 0
 
     def sets_aside(self, run: RunStore, checkpoint: CheckpointId) -> bool:
-        """Whether a checkpoint was set aside, also where the listing does not show that yet."""
+        """Whether a checkpoint was set aside, even if the listing does not show it yet."""
         return checkpoint in self.bad or run.is_bad(checkpoint)
 
     def shows_manifest(self, checkpoint: CheckpointId) -> bool:
@@ -65,23 +65,23 @@ class StoreView:
 
 @dataclass(slots=True, kw_only=True)
 class Choice:
-    """The newest good checkpoint, and what was found wrong with newer ones."""
+    """The newest good checkpoint, and the faults of newer ones."""
 
     resume: Manifest | None = None
     set_aside: list[str] = field(default_factory=list)
-    """Those that are damaged or were set aside, newest first: `name: reason`."""
+    """Damaged checkpoints and those set aside before, newest first: `name: reason`."""
     skipped: list[str] = field(default_factory=list)
-    """Never committed ones whose parts are all there and yet cannot be committed."""
+    """Uncommitted checkpoints that have all parts but cannot be committed."""
     suspect: Suspect | None = None
-    """A manifest that reads wrongly here: nothing is chosen before another node has read it."""
+    """A manifest that this node cannot read: another node must read it before the choice."""
 
 
 def look(run: RunStore) -> StoreView:
-    """Read what a choice is based on. Raises StoreError."""
+    """Read the state that a choice is based on. Raises StoreError."""
     attempts = run.attempts()
     folders = run.folders()
-    # An attempt fences lower ones only, so records up to the lowest checkpoint's say nothing; the
-    # last two are what retention protects.
+    # An attempt fences lower ones only, so records up to the lowest checkpoint's do not matter;
+    # retention protects the last two.
     lowest = min((checkpoint.attempt for checkpoint in folders), default=0)
     matter = [number for number in attempts if number > lowest or number in attempts[-2:]]
     claims = tuple(run.claims(matter))
@@ -95,10 +95,10 @@ def look(run: RunStore) -> StoreView:
 
 
 def choose(run: RunStore, view: StoreView, known: KnownCommits) -> Choice:
-    """Find the newest good checkpoint; set damaged ones aside on the way.
+    """Find the newest good checkpoint; set aside damaged ones on the way.
 
-    Those in `known` that are newer and not in the listing are set aside as well, when they are
-    really gone. Raises StoreError.
+    Also sets aside newer checkpoints in `known` that are missing from both the listing and the
+    store. Raises StoreError.
     """
     choice = Choice()
     above_all_manifests = True
@@ -106,9 +106,9 @@ def choose(run: RunStore, view: StoreView, known: KnownCommits) -> Choice:
         if folder.has_manifest:
             above_all_manifests = False
         elif not above_all_manifests or not folder.done:
-            # Below a manifest this may be what an interrupted deletion has left.
+            # Below a manifest this may be the rest of an interrupted deletion.
             continue
-        # Before it is completed, too: it may be set aside although no manifest of it is listed.
+        # Check before completing it: it may be set aside although its manifest is not listed.
         if view.sets_aside(run, folder.id):
             choice.set_aside.append(f"{folder.id.name}: {recorded_reason(run, folder.id)}")
             continue
@@ -124,8 +124,8 @@ def choose(run: RunStore, view: StoreView, known: KnownCommits) -> Choice:
 
 
 def one_before(run: RunStore, view: StoreView, newest: CheckpointId) -> CheckpointId | None:
-    """The newest good checkpoint that is older than this one; None: there is none, or its manifest
-    reads wrongly here. Raises StoreError."""
+    """The newest good checkpoint older than this one; None: there is none, or this node cannot read
+    its manifest. Raises StoreError."""
     folders = view.folders.items()
     older = {id_: folder for id_, folder in folders if id_ < newest and folder.has_manifest}
     found = choose(run, replace(view, folders=older), {}).resume
@@ -133,11 +133,11 @@ def one_before(run: RunStore, view: StoreView, newest: CheckpointId) -> Checkpoi
 
 
 def inspect(run: RunStore, folder: Folder) -> Manifest:
-    """Read a committed checkpoint's manifest and hold it against the listing.
+    """Read a committed checkpoint's manifest and compare it with the listing.
 
-    What the listing shows to be wrong is asked for by its name, since listings may be late. Raises
-    CheckpointDamaged naming the object and the reason (with `file`, where the listing shows nothing
-    wrong), StoreError.
+    Listings may be late, so damage that a listing shows is checked again by name. Raises
+    CheckpointDamaged naming the object and the reason (with `file` where the listing shows no
+    damage), StoreError.
     """
     try:
         manifest = run.manifest(folder.id)
@@ -152,7 +152,7 @@ def inspect(run: RunStore, folder: Folder) -> Manifest:
 
 
 def listed_damage(run: RunStore, checkpoint: CheckpointId) -> str:
-    """What the listing shows to be wrong with a committed checkpoint; empty: nothing.
+    """The damage that the listing shows for a committed checkpoint; empty: none.
 
     Raises StoreError.
     """
@@ -164,10 +164,10 @@ def listed_damage(run: RunStore, checkpoint: CheckpointId) -> str:
 
 
 def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
-    """Why we believe that this run has committed something, although nothing is good.
+    """The evidence that this run committed checkpoints, although none of them is good.
 
-    Empty: it never has, and may start from nothing. Raises StoreUnavailable where one of them is
-    there and only the listing lacks it, StoreError.
+    Empty: it never committed any, and may start from nothing. Raises StoreUnavailable where such a
+    checkpoint exists and only the listing lacks it, StoreError.
     """
     claims = run.claims(view.attempts)
     resumes = left_behind(claims, view.folders)
@@ -185,7 +185,7 @@ def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
     found = {}
     for checkpoint, how in witnesses.items():
         if view.shows_manifest(checkpoint):
-            continue  # it was judged by `choose`, or is fenced
+            continue  # `choose` has judged it, or it is fenced
         if view.sets_aside(run, checkpoint):
             found[checkpoint] = recorded_reason(run, checkpoint)
             continue
@@ -196,7 +196,7 @@ def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
 
 
 def _set_aside_missing(run: RunStore, view: StoreView, choice: Choice, newer: KnownCommits) -> None:
-    """Note the known commits that are newer than what was found."""
+    """Set aside the known commits that are newer than the choice and missing from the store."""
     for checkpoint, how in sorted(newer.items()):
         if view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):
             continue
@@ -209,10 +209,10 @@ def _set_aside_missing(run: RunStore, view: StoreView, choice: Choice, newer: Kn
 
 
 def _check_by_name(run: RunStore, checkpoint: CheckpointId) -> None:
-    """Ask for a commit that the listing lacks by its name.
+    """Look up by name a commit that the listing lacks.
 
-    Raises StoreUnavailable where it is there: then the listing may lack newer ones as well, of
-    which nobody knows, and which a claim would leave behind.
+    Raises StoreUnavailable where it exists: the listing may then also lack newer commits that this
+    agent does not know of, and a claim would fence them.
     """
     key = layout.folder(checkpoint) + layout.MANIFEST
     with contextlib.suppress(ObjectNotFound):
@@ -226,8 +226,7 @@ def _usable(run: RunStore, folder: Folder, choice: Choice) -> Manifest | None:
         return inspect(run, folder)
     except CheckpointDamaged:
         pass
-    # It is given up for ever, so look again: a listing may have been taken during a hiccup, or too
-    # early.
+    # Setting it aside is permanent, so look again: the listing may have been wrong or too early.
     folder = run.folder(folder.id)
     try:
         return inspect(run, folder)

@@ -1,7 +1,7 @@
 """The metrics of a run in its folder: numbered pieces of JSON lines, each written once.
 
-Layer: rules over `RunStore`; written by slot 0's agent. Invariant: a piece is never changed, so a
-reader may keep what it has read; a repeated write of the same piece is harmless.
+Layer: rules over `RunStore`; slot 0's agent writes them. Invariant: a piece never changes, so
+readers may cache it; writing the same piece twice is harmless.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class MetricsLog:
     def write(self, run: RunStore, records: Iterable[Mapping[str, Any]]) -> str | None:
         """Store these records (JSON-safe) as the next piece; return its key, None for no records.
 
-        Raises StoreError; then the same records may be given again.
+        Raises StoreError; the call may then be repeated with the same records.
         """
         lines = [json.dumps(record, separators=(",", ":"), allow_nan=False) for record in records]
         if not lines:
             return None
         data = ("\n".join(lines) + "\n").encode()
         key = layout.metrics_key(self._attempt, self._next)
-        # A number is taken when another agent has been slot 0 of this attempt before us.
+        # A number is taken when another agent was slot 0 of this attempt before.
         while not run.store.put_if_absent(run.key(key), data):
             self._next += 1
             key = layout.metrics_key(self._attempt, self._next)
@@ -47,8 +47,8 @@ class MetricsLog:
 def read_metrics(run: RunStore, *, most: int | None = None) -> Iterator[dict[str, Any]]:
     """All records of a run in the order of attempts and pieces; unreadable lines are left out.
 
-    With `most` at most so many pieces are read, spread over all of them. Each record has the field
-    `attempt` besides what was written. Raises StoreError.
+    `most` limits the number of pieces read, spread evenly over all of them. Each record has the
+    additional field `attempt`. Raises StoreError.
     """
     pieces = sorted(
         (place, item.key)
@@ -67,7 +67,7 @@ def read_metrics(run: RunStore, *, most: int | None = None) -> Iterator[dict[str
 
 
 def records_of(data: bytes) -> Iterator[dict[str, Any]]:
-    """What stands in a piece; unreadable lines are left out."""
+    """The records of a piece; unreadable lines are left out."""
     for line in data.splitlines():
         try:
             record = json.loads(line)

@@ -1,8 +1,7 @@
-"""The small JSON objects in the store, and the checksum that each carries about itself.
+"""The small JSON records in the store; each carries a checksum of itself.
 
-Layer: pure. Invariants: the same record gives the same bytes (so writing it twice is no conflict;
-hence no time stamps inside), and bytes that differ in any bit from what was written are refused
-instead of being half believed.
+Layer: pure. Invariants: the same record gives the same bytes, so writing it twice is not a conflict
+(hence no timestamps inside); a record that differs in any bit from what was written is refused.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """`run.json`: written once by whoever used the folder first."""
+    """`run.json`: written once by the first user of the folder."""
 
     layout: int
-    """Version of the layout below this folder."""
+    """Version of the layout of this folder."""
     created_by: str
-    """For people."""
+    """For display."""
     params: str = ""
-    """Of a sweep's trial: its parameters as a JSON object."""
+    """The parameters of a sweep's trial as a JSON object; empty for other runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRecord:
-    """`generations/000002.json`: the folder of this generation is another beginning of the run."""
+    """`generations/000002.json`: a TrainRun started the run again here, from nothing."""
 
     number: int
     uid: str
-    """The TrainRun that began it."""
+    """The TrainRun that began the generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +50,38 @@ class OwnerRecord:
     uid: str
     """The claiming TrainRun."""
     committed: CheckpointId | None = None
-    """The newest checkpoint known to be committed when the claim was made: if the listing shows
-    none later, something is wrong with the listing or with the store."""
+    """The newest commit known when the claim was made: a later listing without any checkpoint means
+    that the listing or the store is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """`owners/000007.beat`: overwritten by the owner alone; whoever waits watches it change."""
+    """`owners/000007.beat`: overwritten by the owner alone; a waiting claimant watches it."""
 
     uid: str
     counter: int
     released: bool = False
-    """The owner has given the folder up of its own will."""
+    """The owner has released the folder."""
     committed: CheckpointId | None = None
-    """The newest checkpoint that the owner knows to be committed."""
+    """The newest commit that the owner knows of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """`attempts/000003.json`: what one attempt was started from."""
+    """`attempts/000003.json`: the checkpoint that an attempt started from."""
 
     attempt: int
     uid: str
-    """The TrainRun whose attempt it is."""
+    """The TrainRun of this attempt."""
     resume: CheckpointId | None = None
     """Absent: started from nothing."""
     ended: str = ""
-    """The incident that ended the attempt before."""
+    """The incident that ended the previous attempt."""
     set_aside: tuple[str, ...] = ()
     """Newer checkpoints that were damaged, with reasons."""
     trial_of: CheckpointId | None = None
-    """A newer checkpoint, with which processes died before: it is left behind only once this
-    attempt has committed one of its own. Absent: this attempt is no trial."""
+    """A newer checkpoint with which processes died before: it is fenced only once this attempt has
+    committed one of its own. Absent: this attempt is not a trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +94,12 @@ class VoteRecord:
     slot: int
     agrees: bool
     asked: SaveOrder | None = None
-    """What asked it to stop there; a worker that was not asked learns it from here."""
+    """The order that asked the worker to stop there; workers without that order read it here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryRecord:
-    """`story/000003-0f9e8d7c6b5a.json`: a chapter of a TrainRun's story, as its operator has it."""
+    """`story/000003-0f9e8d7c6b5a.json`: a chapter of a TrainRun's story, from its operator."""
 
     number: int
     uid: str
@@ -113,11 +112,11 @@ class StoryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangRecord:
-    """`hangs/000003-1/worker-00001.json`: where the ranks of a worker stood when the gang did."""
+    """`hangs/000003-1/worker-00001.json`: where the ranks of a worker were when the gang hung."""
 
     attempt: int
     number: int
-    """Of the request, within the run."""
+    """Number of the request within the run."""
     worker: int
     node: str = ""
     ranks: tuple[dict[str, Any], ...] = ()
@@ -134,11 +133,11 @@ class PartFile:
     """Bytes."""
     crc32: int
     ranks: tuple[int, ...]
-    """The global ranks that brought it, ascending."""
+    """The global ranks that reported it, ascending."""
     mode: int = 0
     """Permission bits; 0: not known."""
     modified: int = 0
-    """Microseconds since the epoch by the clock of whoever saved it; 0: not known."""
+    """Microseconds since the epoch by the clock of the rank that saved it; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +148,10 @@ class DoneMarker:
     step: int
     worker: int
     workers: int
-    """How many workers the checkpoint waits for."""
+    """Number of workers whose parts the checkpoint needs."""
     files: tuple[PartFile, ...] = ()
     others: tuple[TreeEntry, ...] = ()
-    """Its folders and links."""
+    """The folders and links of this part."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """JSON-safe, as `trainrun.contract.metrics` writes them."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -161,10 +160,10 @@ class DoneMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile(PartFile):
-    """A file of the merged checkpoint: with mode and time as the lowest of its ranks had them."""
+    """A file of the merged checkpoint, with the mode and time of its lowest rank."""
 
     worker: int
-    """In whose folder it is stored."""
+    """The worker whose folder stores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,26 +173,26 @@ class Manifest:
     attempt: int
     step: int
     workers: int
-    """How many workers the attempt had."""
+    """Number of workers of the attempt."""
     whole: bool = False
-    """One worker's files are all of it."""
+    """The files of one worker are the whole checkpoint."""
     files: tuple[ManifestFile, ...] = ()
     """Ordered by name; names are unique and none is a folder of another."""
     others: tuple[TreeEntry, ...] = ()
     """Folders and links, likewise."""
     metrics: dict[str, Any] = field(default_factory=dict)
-    """Those of the lowest worker that reported any with this step."""
+    """The metrics of the lowest worker that reported any for this step."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """Likewise."""
 
     @property
     def id(self) -> CheckpointId:
-        """The checkpoint that this commits."""
+        """The committed checkpoint."""
         return CheckpointId(attempt=self.attempt, step=self.step)
 
     @property
     def size_bytes(self) -> int:
-        """All files together."""
+        """Total size of all files."""
         return sum(item.size for item in self.files)
 
 
@@ -214,44 +213,44 @@ class FinishedRecord:
 
 
 def add_checksum(record: object) -> bytes:
-    """Return the bytes to store: JSON with the checksum of the rest in `crc32`."""
+    """Return the bytes to store: JSON with a checksum of the other fields in `crc32`."""
     body = wire.encode(record)
     return _canonical({**body, "crc32": zlib.crc32(_canonical(body))}) + b"\n"
 
 
 def read_checksummed(cls: type[T], data: bytes, *, name: str) -> T:
-    """Read a `cls` from what `add_checksum` made; `name` is the object, for the message.
+    """Read a `cls` from the output of `add_checksum`; `name` is the object, for messages.
 
     Raises CheckpointDamaged for anything else.
     """
     if not data.strip(b"\0 \n"):
-        raise CheckpointDamaged(f"{name}: empty ({len(data)} bytes, none of them content)")
+        raise CheckpointDamaged(f"{name}: empty ({len(data)} bytes without content)")
     try:
         body = json.loads(data)
         wanted = body.pop("crc32", None) if isinstance(body, dict) else None
         if wanted is None:
-            raise CheckpointDamaged(f"{name}: not a record of ours (it carries no checksum)")
+            raise CheckpointDamaged(f"{name}: not a TrainRun record (it has no checksum)")
         if not _holds(data, body, wanted):
-            raise CheckpointDamaged(f"{name}: its checksum does not fit: its content changed")
+            raise CheckpointDamaged(f"{name}: its checksum does not match: its content changed")
         return wire.decode(cls, body)
-    except (ValueError, RecursionError) as error:  # both what json says of garbage
+    except (ValueError, RecursionError) as error:  # json raises either for garbage
         raise CheckpointDamaged(f"{name}: cannot be read: {error}") from error
 
 
 def add_checksum_to_line(line: bytes) -> bytes:
-    """Like `add_checksum`, of what is one line of JSON already, and stays these very bytes."""
+    """Like `add_checksum`, for a line of JSON; its bytes stay unchanged."""
     body = b'"line":' + line + b"}"
     return b'{"crc32":%d,' % zlib.crc32(b"{" + body) + body + b"\n"
 
 
 def read_checksummed_line(data: bytes, *, name: str) -> bytes:
-    """Read the line from what `add_checksum_to_line` made. Raises CheckpointDamaged for anything
-    else."""
+    """Read the line from the output of `add_checksum_to_line`. Raises CheckpointDamaged for
+    anything else."""
     match = _LINE.fullmatch(data)
     if match is None:
-        raise CheckpointDamaged(f"{name}: not a record of ours, or cut off ({len(data)} bytes)")
+        raise CheckpointDamaged(f"{name}: not a TrainRun record, or cut off ({len(data)} bytes)")
     if zlib.crc32(b"{" + match[2]) != int(match[1]):
-        raise CheckpointDamaged(f"{name}: its checksum does not fit: its content changed")
+        raise CheckpointDamaged(f"{name}: its checksum does not match: its content changed")
     return match[3]
 
 
@@ -259,8 +258,8 @@ _LINE = re.compile(rb'\{"crc32":(\d+),("line":(.*)\})\n')
 
 
 def _holds(data: bytes, body: object, wanted: object) -> bool:
-    """Mostly these are the bytes that `add_checksum` has made: to make them again costs most of a
-    read."""
+    """Usually the bytes are those of `add_checksum`: encoding them again would dominate the time of
+    a read."""
     rest = data.rstrip(b"\n").replace(f'"crc32":{wanted},'.encode(), b"", 1)
     return zlib.crc32(rest) == wanted or zlib.crc32(_canonical(body)) == wanted
 

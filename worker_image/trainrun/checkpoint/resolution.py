@@ -1,8 +1,8 @@
-"""Choosing and claiming the resume point of an attempt.
+"""Chooses and claims the resume point of an attempt.
 
 Layer: rules over `RunStore`, used by slot 0's agent. Invariants: two attempts never get the same
-number; an attempt's choice is claimed write-once before anybody hears of it; once anything was
-committed nothing is never chosen; trouble with the store is an outcome, not an exception.
+number; an attempt's choice is claimed write-once before it is reported; once a checkpoint was
+committed, no attempt starts from nothing; a store error is an outcome, not an exception.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ def resolve(
     watch: BeatWatch,
     params: str = "",
 ) -> Resolution:
-    """Claim the resume point that is requested (attempts are counted from 1) for the TrainRun
-    `uid`.
+    """Claim the requested resume point (attempts count from 1) for the TrainRun `uid`.
 
-    `generation` is that of its folder in which the run is; 0: not known, then the request says
-    which, and the answer too; `params` are those of a sweep's trial, as JSON: the folder of other
-    ones is refused. While the request knows of no commit the store may be a new one, otherwise an
-    empty listing is not believed. Repeating it for an attempt that is claimed already gives the
-    same answer, while that choice is still good (else `Behind`: take the next number). With `look`
-    nothing is claimed or written (see `OwnerLife`). Never raises for trouble with the store.
+    `generation` is the run's generation; 0: not known, then the request determines it and the
+    answer reports it. `params` are the parameters of a sweep's trial, as JSON: a folder with other
+    parameters is refused. A request without a known commit may use a new store; otherwise an empty
+    listing is refused. Repeating it for a claimed attempt gives the same answer while that choice
+    is still good (else `Behind`: take the next number). With `look` nothing is claimed or written
+    (see `OwnerLife`). Never raises for store errors.
     """
     place = replace(run, generation=generation) if generation else run
     claimant = _Claimant(run=place, request=request, uid=uid, params=params)
@@ -69,7 +68,7 @@ def resolve(
             message = f"the owner's beat in {place.uri}: {seen}"
             return replace(claimant.answer("Looked", message=message), owner=seen)
         if request.committed is None:
-            # This may be the first use of the store: make it ready, and find out what it lacks.
+            # This may be the first use of the store: prepare it, and check that it is suitable.
             run.store.probe()
         if not generation:
             place = enter(run, uid=uid, fresh=request.on_existing == "StartFresh")
@@ -80,15 +79,15 @@ def resolve(
 
 
 def prove(run: RunStore, request: ResolveRequest) -> Resolution:
-    """Read the manifest of what is committed, or without that list attempts: `Resolved` where the
-    store lets us, whatever it holds. Claims and writes nothing; never raises for trouble with the
-    store."""
+    """Read the manifest of the commit, or list attempts if there is none: `Resolved` where the
+    store permits it, whatever it contains. Claims and writes nothing; never raises for store
+    errors."""
     attempt, point = request.attempt, request.committed
     try:
         if point is None:
             run.attempts()
         else:
-            with contextlib.suppress(CheckpointDamaged):  # told by who chooses it, or asks for it
+            with contextlib.suppress(CheckpointDamaged):  # the choice or a download reports it
                 read_manifest(run, point)
     except StoreError as error:
         return Resolution(attempt=attempt, outcome=_outcome(error), message=str(error))
@@ -149,9 +148,9 @@ class _Claimant:
         )
 
     def _has_finished(self) -> bool:
-        """Whether the record of success is there; believed only where two answers agree on it.
+        """Whether the record of success exists; accepted only where two responses agree.
 
-        What follows cannot be taken back, and a proxy may answer in the store's place.
+        The consequence is permanent, and a proxy may answer for the store.
         """
         problem = ""
         try:
@@ -161,19 +160,19 @@ class _Claimant:
         except CheckpointDamaged as error:
             problem = str(error)
         if not problem and all(item.key != layout.FINISHED for item in self.run.objects("")):
-            problem = "it can be read, but the listing does not show it"
+            problem = "it is readable, but the listing does not show it"
         if problem:
             raise StoreUnavailable(
-                f"{self.run.uri}/{layout.FINISHED} is not believed: {problem}. Does something "
-                "answer in the store's place, a proxy perhaps? If the object itself is damaged, "
-                "delete it to go on with the run, or use another runName"
+                f"{self.run.uri}/{layout.FINISHED} cannot be trusted: {problem}. Check whether a "
+                "proxy answers for the store; if the object itself is damaged, delete it to "
+                "continue the run, or use another runName"
             )
         return True
 
     def _finished(self) -> Resolution:
         return self.answer(
             "Finished",
-            message=f"{self.run.uri} has finished before: nothing is left to do. To train again "
+            message=f"{self.run.uri} has already finished: nothing is left to do. To train again, "
             "set storage.onExisting: StartFresh, or use another storage.runName",
         )
 
@@ -184,7 +183,7 @@ class _Claimant:
             checkpoint: how
             for checkpoint, how in (
                 (owner.committed, "its owner had committed it"),
-                (self.request.committed, "it was reported to be committed"),
+                (self.request.committed, "it was reported as committed"),
             )
             if checkpoint is not None
         }
@@ -218,9 +217,10 @@ class _Claimant:
     def _claim_late_commit(
         self, resume: CheckpointId | None, before: StoreView, known: KnownCommits
     ) -> bool:
-        """Whether something newer was committed between the look and the claim, which fences it.
+        """Whether a newer checkpoint was committed between the look and the claim that fences it.
 
-        Then the next attempt number is claimed as well, with that: nobody has heard of our claim.
+        Then also claim the next attempt number, with that checkpoint: the first claim has not been
+        reported yet.
         """
         now = self.run.folders().items()
         if all(before.shows_manifest(id_) for id_, folder in now if folder.has_manifest):
@@ -244,9 +244,9 @@ class _Claimant:
         return True
 
     def _check_listing(self) -> None:
-        """The listing does not show the attempt before: is it really not there?
+        """Raises StoreUnavailable where the previous attempt exists but the listing lacks it.
 
-        What that has left behind would be resumed from.
+        Otherwise this attempt would resume from a checkpoint that the previous one fenced.
         """
         before = layout.attempt_key(self.request.attempt - 1)
         with contextlib.suppress(ObjectNotFound):
@@ -254,24 +254,23 @@ class _Claimant:
             raise self.run.incomplete_listing(before)
 
     def _lost(self, view: StoreView, choice: Choice, known: KnownCommits) -> str | None:
-        """Why starting from nothing would lose something; None when it would not."""
-        # What was set aside and has no manifest is told by both.
+        """What a start from nothing would lose, and why; None: nothing."""
+        # Both lists name a checkpoint that was set aside and has no manifest.
         reasons = list(dict.fromkeys([*choice.set_aside, *evidence(self.run, view, known)]))
         if not reasons:
             return None
         vanished = (
-            " (it shows no attempt at all: were its objects deleted, or is another volume mounted "
-            "in their place?)"
+            " (it shows no attempt: its objects were deleted, or another volume is mounted there)"
         )
         return (
             f"{self.run.uri} has no good checkpoint left{'' if view.attempts else vanished}, and "
-            "starting from nothing would lose what was committed; "
+            "starting from nothing would lose committed progress; "
             f"{'; '.join([*reasons, *choice.skipped])}. Restore the objects named here (and remove "
-            f"the records in {layout.BAD}), or use another runName"
+            f"their records in {layout.BAD}), or use another runName"
         )
 
     def _claimed_before(self, view: StoreView, owner: Owned) -> Resolution:
-        """The attempt's number is taken: by us (say the same again) or by somebody else."""
+        """The attempt's number is taken: by us (repeat the answer) or by another claimant."""
         if view.highest == self.request.attempt:
             try:
                 record = self.run.read(AttemptRecord, layout.attempt_key(self.request.attempt))
@@ -288,7 +287,7 @@ class _Claimant:
 
     def _behind(self, highest: int) -> Resolution:
         return self.answer(
-            "Behind", message=f"{self.run.uri} knows attempt {highest} already", highest=highest
+            "Behind", message=f"{self.run.uri} already has attempt {highest}", highest=highest
         )
 
     def _is_still_good(self, record: AttemptRecord, view: StoreView) -> bool:

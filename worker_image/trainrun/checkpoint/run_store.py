@@ -1,8 +1,8 @@
-"""From an address to the store behind it, and to what belongs to one generation of a run there.
+"""Opens a store by its address; reads and writes the objects of one generation of a run there.
 
 Layer: between `ObjectStore` (bytes) and the rules. Keys given to a `RunStore` are relative to the
-run's folder, `<uri>/<runName>/`, or to that of a later generation below it, which is like a run's
-own.
+run's folder, `<uri>/<runName>/`, or to the folder of a later generation below it, which has the
+same layout.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READERS = 8
-"""Small objects read at once: enough to hide the latency of a distant store."""
+"""Small objects read in parallel: enough to hide the latency of a distant store."""
 
 
 def open_store(
     uri: str, *, endpoint_url: str | None = None, region: str | None = None
 ) -> ObjectStore:
-    """Return the store for `file:///absolute/path` or `s3://bucket/prefix`, without any I/O.
+    """Return the store for `file:///absolute/path` or `s3://bucket/prefix`, without I/O.
 
-    `endpoint_url` and `region` matter to s3 only; absent, boto3's usual sources decide.
-    Raises StoreMisconfigured for an address of another form.
+    `endpoint_url` and `region` are for s3 only; absent, boto3's usual sources decide.
+    Raises StoreMisconfigured for any other address.
     """
     parts = urlsplit(uri)
     if parts.scheme == "file":
@@ -55,7 +55,7 @@ def open_store(
     if parts.scheme == "s3":
         if not parts.netloc:
             raise StoreMisconfigured(f"{uri}: the bucket is missing; write s3://bucket/prefix")
-        # Here, not above: boto3 takes 0.1 s to load and a folder needs none of it.
+        # Imported here: boto3 takes 0.1 s to load, and a folder does not need it.
         from trainrun.checkpoint.stores.s3 import S3Store  # noqa: PLC0415
 
         prefix = uri.split("://", 1)[1].partition("/")[2].strip("/")
@@ -69,7 +69,7 @@ def open_store(
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """The folder of a run in a store, or of one of its later generations."""
+    """The folder of a run, or of one of its later generations, in a store."""
 
     store: ObjectStore
     run_name: str
@@ -78,7 +78,7 @@ class RunStore:
 
     @property
     def folder_name(self) -> str:
-        """The folder, relative to the store's URI: what tells this one from every other."""
+        """The folder, relative to the store's URI; unique in the store."""
         return layout.generation_folder(self.run_name, self.generation)
 
     @property
@@ -96,17 +96,17 @@ class RunStore:
         return [replace(item, key=item.key[start:]) for item in self.store.list(self.key(prefix))]
 
     def read(self, cls: type[T], key: str) -> T:
-        """Read a record. Raises ObjectNotFound, or CheckpointDamaged where it is not readable."""
+        """Read a record. Raises ObjectNotFound, or CheckpointDamaged where it is unreadable."""
         return read_checksummed(cls, self.store.get(self.key(key)), name=key)
 
     def find(self, cls: type[T], key: str) -> T | None:
-        """Read a record; None where there is none, or none that is readable."""
+        """Read a record; None where it is absent or unreadable."""
         with contextlib.suppress(CheckpointDamaged, ObjectNotFound):
             return self.read(cls, key)
         return None
 
     def find_all(self, cls: type[T], keys: Iterable[str]) -> dict[str, T]:
-        """Read many records at once, by key in this order; unreadable ones are left out."""
+        """Read many records in parallel, by key in this order; unreadable ones are left out."""
         wanted = list(keys)
         with ThreadPoolExecutor(READERS) as pool:
             found = pool.map(lambda key: self.find(cls, key), wanted)
@@ -115,15 +115,15 @@ class RunStore:
             }
 
     def write_once(self, key: str, record: object) -> bool:
-        """Write a record where none is; True when exactly this record stands there now."""
+        """Write a record unless one exists; True when the store now holds exactly this record."""
         return self.put_once(key, add_checksum(record))
 
     def put_once(self, key: str, data: bytes) -> bool:
-        """The same with a record that is sealed already."""
+        """The same for a record that already has its checksum."""
         return self.store.put_if_absent(self.key(key), data)
 
     def overwrite(self, key: str, record: object) -> None:
-        """Write a record over whatever is there."""
+        """Write a record, replacing any that exists."""
         self.store.put(self.key(key), add_checksum(record))
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -131,21 +131,21 @@ class RunStore:
         self.store.delete([self.key(key) for key in keys])
 
     def numbers(self, prefix: str) -> list[int]:
-        """Those of the numbered records below `prefix`, ascending."""
+        """The numbers of the records below `prefix`, ascending."""
         numbers = (layout.read_number(item.key) for item in self.objects(prefix))
         return sorted(number for number in numbers if number is not None)
 
     def attempts(self) -> list[int]:
-        """The numbers of all attempts that were claimed, ascending."""
+        """The numbers of all claimed attempts, ascending."""
         return self.numbers(layout.ATTEMPTS)
 
     def resumes(self, attempts: Iterable[int]) -> Resumes:
-        """What each of these attempts started from; unreadable records are left out."""
+        """The checkpoint that each of these attempts started from, without unreadable records."""
         return {record.attempt: record.resume for record in self.claims(attempts)}
 
     def claims(self, attempts: Iterable[int]) -> list[AttemptRecord]:
         """The records of these attempts; unreadable ones are left out."""
-        # A fence that cannot be read is left open: what lies behind it is whole all the same.
+        # An unreadable fence fences nothing: the checkpoints behind it are complete anyway.
         found = self.find_all(AttemptRecord, map(layout.attempt_key, attempts))
         return [
             record for key, record in found.items() if key == layout.attempt_key(record.attempt)
@@ -156,7 +156,7 @@ class RunStore:
         return group(self.objects(layout.CHECKPOINTS))
 
     def folder(self, checkpoint: CheckpointId) -> Folder:
-        """What the listing shows of one checkpoint."""
+        """One checkpoint as the listing shows it."""
         found = group(self.objects(layout.folder(checkpoint)))
         return found.get(checkpoint, Folder(id=checkpoint, sizes={}, modified=0.0))
 
@@ -170,7 +170,7 @@ class RunStore:
         return {checkpoint for checkpoint in found if checkpoint is not None}
 
     def is_bad(self, checkpoint: CheckpointId) -> bool:
-        """Whether a checkpoint was set aside, whatever the listing shows yet."""
+        """Whether a checkpoint was set aside, even if the listing does not show it yet."""
         try:
             self.store.get(self.key(layout.bad_key(checkpoint)))
         except ObjectNotFound:
@@ -178,9 +178,9 @@ class RunStore:
         return True
 
     def damage(self, folder: Folder, manifest: Manifest) -> str | None:
-        """What is wrong with a checkpoint, object and reason; None: nothing.
+        """The damage of a checkpoint as object and reason; None: no damage.
 
-        What the listing shows to be wrong is asked for by its name, since listings may be late.
+        Listings may be late, so damage that a listing shows is checked again by name.
         """
         if manifest.id != folder.id:
             return f"{layout.MANIFEST}: it belongs to {manifest.id.name}"
@@ -196,7 +196,7 @@ class RunStore:
         return None
 
     def incomplete_listing(self, key: str) -> StoreUnavailable:
-        """What is raised where the listing does not show an object that is there."""
+        """The error for an object that exists but is missing from the listing."""
         return StoreUnavailable(
             f"{self.uri}/{key} exists but the listing does not show it: the store's listing is "
             "incomplete"

@@ -1,3 +1,3 @@
-"""Folders and buckets, and a run's place in them."""
+"""Object stores: a folder of a file system, or an S3 bucket."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Object storage in a folder of a file system (local disk, NFS, a mounted volume).
 
 Layer: implements `ObjectStore`. Invariants: an object appears by one atomic `rename` or `link` of a
-finished temporary file beside it; what a returned call wrote survives a power failure (file, then
-folder, are synced). Unfinished files are never listed, and removed by `abort_uploads` or together
-with the last object beside them. The root folder is created by `probe` alone: a volume that is not
-mounted (any more) must show as an error, not as an empty store on the disk below the mount point.
+finished temporary file in the same folder; once a call returns, its write survives a power failure
+(file, then folder, are synced). Unfinished files are never listed; `abort_uploads` removes them, as
+does the deletion of the last object in their folder. Only `probe` creates the root folder: a volume
+that is not mounted must be an error, not an empty store on the disk below the mount point.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 CHUNK = 4 << 20
-"""Bytes per read and write: large enough that the calls cost nothing, small enough for memory."""
+"""Bytes per read and write: large enough that calls are cheap, small enough for memory."""
 
 INSTALL_TRIES = 10
-"""Tries to write beside deletions that keep removing the folder."""
+"""Tries to write into a folder that concurrent deletions keep removing."""
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -82,14 +82,14 @@ class FileStore:
             try:
                 self._install(key, lambda target: _write(target, data), os.link)
             except FileExistsError:
-                # On NFS the answer to a link that worked may be lost and the call repeated, so
-                # "exists" can mean us.
+                # NFS may lose the reply to a successful link and repeat the call, so the existing
+                # file can be ours.
                 return self.get(key) == data
             except OSError as error:
                 if error.errno in _NO_LINKS and os.access(self.root, os.W_OK):
                     raise PutIfAbsentUnsupported(
                         f"{self.uri}: this file system has no hard links ({error.strerror}), "
-                        "without which a claim cannot be written exactly once; use another one"
+                        "which TrainRun needs to write a claim exactly once; use another one"
                     ) from error
                 raise
         return True
@@ -131,7 +131,7 @@ class FileStore:
         with self._explained("list", prefix.rstrip("/")):
             self._check_root()
             found = sorted(self._walk(prefix), key=lambda item: item.key)
-            self._check_root()  # a volume that goes away during the walk looks like an empty folder
+            self._check_root()  # a volume unmounted during the walk looks like an empty folder
             return found
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -146,9 +146,9 @@ class FileStore:
             self._prune(folder)
 
     def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
-        """See ObjectStore.abort_uploads: here these are files that a killed writer has left.
+        """See ObjectStore.abort_uploads: here, files that a killed writer left behind.
 
-        A writer that lives, of an attempt that is over, writes its file again (`_install`).
+        A writer of an ended attempt that is still alive writes its file again (`_install`).
         """
         for folder, _, names in os.walk(self.root / prefix):
             for name in names:
@@ -168,7 +168,7 @@ class FileStore:
             self.root.mkdir(parents=True, exist_ok=True)
         probe_put_if_absent(
             self,
-            otherwise="this file system lets a hard link replace a file that exists, so a claim "
+            otherwise="on this file system a hard link replaces an existing file, so a claim "
             "cannot be written exactly once; use another file system",
         )
 
@@ -196,7 +196,7 @@ class FileStore:
                 sync_folder(path.parent)
                 return
             except FileNotFoundError:
-                # A deletion beside us removes folders that have become empty.
+                # A concurrent deletion removes folders that have become empty.
                 if tries_left == 0 or not self.root.is_dir():
                     raise
             finally:
@@ -247,8 +247,8 @@ class FileStore:
                 _write(target.fileno(), data)
 
     def _prune(self, folder: Path) -> None:
-        """Remove `folder` and those above it while they hold nothing but unfinished files."""
-        with contextlib.suppress(OSError):  # not empty, gone, or not ours to remove: all fine
+        """Remove `folder` and its parents while they hold only unfinished files."""
+        with contextlib.suppress(OSError):  # not empty, removed, or no permission: all fine
             while folder != self.root:
                 leftovers = list(folder.iterdir())
                 if not all(path.name.startswith(TEMPORARY_NAME) for path in leftovers):
@@ -260,7 +260,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
-        """Turn an OSError from the block into the StoreError that says what to do."""
+        """Turn an OSError from the block into a StoreError with a remedy."""
         try:
             yield
         except OSError as error:
@@ -281,7 +281,7 @@ class FileStore:
         if error.errno in _FULL:
             return StoreFull(f"{what}: {why}; make room in {self.root}")
         if error.errno in _CLASH:
-            return StoreMisconfigured(f"{what}: {why}; a file stands where a folder is needed")
+            return StoreMisconfigured(f"{what}: {why}; a file exists where a folder is needed")
         return StoreUnavailable(f"{what}: {why}")
 
 
@@ -301,7 +301,7 @@ def _write(target: int, data: bytes) -> None:
 
 
 def _copy(source: int, target: int, progress: Progress | None) -> int:
-    os.lseek(source, 0, os.SEEK_SET)  # a second try starts again
+    os.lseek(source, 0, os.SEEK_SET)  # for a second try
     crc32 = 0
     while data := os.read(source, CHUNK):
         crc32 = zlib.crc32(data, crc32)
@@ -312,7 +312,7 @@ def _copy(source: int, target: int, progress: Progress | None) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have what was renamed in it outlive a power failure. Raises OSError."""
+    """Make renames in this folder survive a power failure. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,10 +1,10 @@
-"""Large files in parts, several at once, and the requests that move them to and from an S3 server.
+"""Multipart transfer of large files to and from an S3 server, several parts in parallel.
 
 Layer: local files and threads; `s3.py` owns the client, maps its exceptions and aborts failed
-uploads. Invariants: at most CONNECTIONS parts of a store are in memory or on their way, however
-many files move; the first failure stops the rest; a download's checksum is computed in order while
-later parts are still under way; each part and the whole object carry a CRC32 that the server
-checks; a range is never believed to be one of an object with another size.
+uploads. Invariants: at most CONNECTIONS parts of a store are in memory or in transit, however many
+files move; the first failure stops the rest; a download's checksum is computed in order while later
+parts are still in transit; each part and the whole object carry a CRC32 that the server checks; a
+range of an object with another size is refused.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Client = Any
 """boto3 builds its client classes at run time: there is no type to name."""
 
 FILES = 4
-"""Files on their way at once, up or down; large ones are cut into parts besides."""
+"""Files in transit at once, up or down; large ones are also split into parts."""
 
 PART = 8 << 20
 """Bytes of a part: large enough that a request costs little (within a tenth of the throughput of
 32 MiB), small enough that CONNECTIONS of them fit an agent's memory."""
 
 CONNECTIONS = 8
-"""Parts on their way at once: a typical object store gives 60 MB/s per connection."""
+"""Parts in transit at once: a typical object store gives 60 MB/s per connection."""
 
 MOST_PARTS = 9_000
-"""S3 allows 10,000 parts of an object: larger objects are cut into larger parts."""
+"""S3 allows 10,000 parts per object: larger objects are split into larger parts."""
 
 BUFFER = 1 << 20
 """Bytes read at a time while a checksum is computed."""
@@ -61,7 +61,7 @@ class Part:
 
 
 def cut(size: int) -> list[Part]:
-    """Cut `size` bytes into parts."""
+    """Split `size` bytes into parts."""
     step = max(PART, -(-size // MOST_PARTS))
     return [
         Part(number=number, start=start, size=min(step, size - start))
@@ -74,8 +74,8 @@ def fetch_parts(
 ) -> int:
     """Fill a new file of `size` bytes part by part; return its CRC32.
 
-    `fetch` gets a part and the descriptor to write it to, at its place. Raises what `fetch` raises,
-    OSError for trouble with the file.
+    `fetch` receives a part and the file descriptor to write it to, at the part's offset. Raises
+    what `fetch` raises, and OSError for errors of the file.
     """
     crc32 = 0
     with path.open("w+b", buffering=0) as target:
@@ -93,7 +93,7 @@ def fetch_parts(
 
 
 def in_order(pool: ThreadPoolExecutor, futures: Sequence[Future[T]]) -> Iterator[T]:
-    """The results in order; the first failure is raised, and what has not begun is given up."""
+    """The results in order; raises the first failure and cancels what has not begun."""
     try:
         for future in futures:
             yield future.result()
@@ -109,7 +109,7 @@ def _checksum(descriptor: int, part: Part, crc32: int) -> int:
 
 
 class Body(Protocol):
-    """An answer's content on its way."""
+    """The body of a response, read as a stream."""
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Fill the buffer as far as possible; 0 at the end."""
@@ -117,16 +117,15 @@ class Body(Protocol):
 
 
 def encode_crc32(crc32: int) -> str:
-    """CRC32 as the protocol wants it: big endian, base64."""
+    """CRC32 as the protocol requires it: big endian, base64."""
     return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
 
 def required_field(answer: Mapping[str, Any], field: str, *, name: str) -> str:
-    """What a server must say; raises StoreUnavailable where it does not."""
+    """A field that the server must return; raises StoreUnavailable where it is missing."""
     if field not in answer:
         raise StoreUnavailable(
-            f"cannot write {name}: the answer names no {field}; does something answer in the "
-            "store's place, a proxy perhaps?"
+            f"cannot write {name}: the response has no {field}; is a proxy answering for the store?"
         )
     return str(answer[field])
 
@@ -143,7 +142,7 @@ def send_file(
 ) -> None:
     """Send all parts of a multipart upload (`where` names it) and complete it.
 
-    Raises what the client raises, StoreError when the file has become shorter.
+    Raises what the client raises, and StoreError when the file has become shorter.
     """
     with path.open("rb", buffering=0) as source:
 
@@ -175,7 +174,7 @@ def send_file(
 def abort_uploads(
     client: Client, bucket: str, prefix: str, of: Callable[[str], bool], but: str = ""
 ) -> None:
-    """Give up the unfinished uploads below `prefix` to keys for which `of` holds, `but` for one.
+    """Abort unfinished uploads below `prefix` to keys for which `of` holds, except the id `but`.
 
     Raises what the client raises.
     """
@@ -195,10 +194,10 @@ def fetch_range(
     tag: str,
     name: str,
 ) -> None:
-    """Write one range of an object of `size` bytes to its place in the file `target`.
+    """Write one range of an object of `size` bytes to its offset in the file `target`.
 
-    Raises CheckpointDamaged when the object has another size, StoreUnavailable when the answer is
-    of another range or version (`tag`; empty: any), or ends too early, OSError for trouble with the
+    Raises CheckpointDamaged when the object has another size, StoreUnavailable when the response
+    has another range or version (`tag`; empty: any) or ends too early, OSError for errors of the
     file, and what the client raises.
     """
     bounds = f"{part.start}-{part.start + part.size - 1}"
@@ -212,7 +211,9 @@ def fetch_range(
         if there != str(size):
             raise CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
         if given != f"bytes {bounds}/{size}":
-            raise StoreUnavailable(f"cannot read {name}: asked for bytes {bounds}, got {given}")
+            raise StoreUnavailable(
+                f"cannot read {name}: requested bytes {bounds}, received {given}"
+            )
         if tag and answer.get("ETag", tag) != tag:  # a server that ignores the condition
             raise changed(name)
         _receive(body, part, target, name=name)
@@ -224,7 +225,7 @@ def _receive(body: Body, part: Part, target: int, *, name: str) -> None:
     while position < end:
         count = body.readinto(buffer[: end - position])
         if count == 0:
-            raise StoreUnavailable(f"cannot read {name}: the answer ended too early")
+            raise StoreUnavailable(f"cannot read {name}: the response ended too early")
         _write(target, buffer[:count], position)
         position += count
 

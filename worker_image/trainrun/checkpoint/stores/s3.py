@@ -1,8 +1,8 @@
 """Object storage behind the S3 protocol: AWS and compatible servers.
 
-Layer: implements `ObjectStore`; the only module that imports boto3. Invariants: every request is
-bounded in time and retried a few times by the SDK, so a call ends within minutes whatever the
-network does; every byte sent carries a CRC32 that the server checks.
+Layer: implements `ObjectStore`; the only module that imports boto3. Invariants: every request has
+timeouts and is retried a few times by the SDK, so a call ends within minutes even if the network
+hangs; all data sent carry a CRC32 that the server checks.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds for a connection: a server in the same region answers in milliseconds."""
+"""Seconds to connect: a server in the same region answers in milliseconds."""
 
 READ_TIMEOUT = 60.0
-"""Seconds without a byte of an answer: completing a large multipart upload can take that long."""
+"""Seconds without a byte of the response: completing a large multipart upload can take as long."""
 
 SDK_TRIES = 3
 """Tries per request, with the SDK's pauses between them (at most a few seconds)."""
 
 CONFLICT_TRIES = 10
-"""Tries of a conditional write that keeps racing with others."""
+"""Tries of a conditional write that keeps conflicting with others."""
 
 PLACING_TRIES = 5
-"""Tries of a write that a server over a folder could not put in its place; half a second at most.
+"""Tries of a write that a server over a file system could not place; half a second at most.
 
-versitygw 1.x answers so (backend/posix, PutObject) both where a folder has the object's name and
-where a deletion has just removed the folder that it was about to write into.
+versitygw 1.x gives this error (backend/posix, PutObject) both where a folder has the object's name
+and where a deletion has just removed the folder that it was writing into.
 """
 
 SINGLE = 2 * PART
@@ -78,7 +78,7 @@ _NO_CREDENTIALS = (
     sdk.ProfileNotFound,
 )
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-"""Of TLS: no later try changes that, while a connection that breaks off may come again."""
+"""Part of a TLS error that a retry does not cure, unlike a broken connection."""
 _NETWORK = (
     sdk.ConnectionError,
     sdk.HTTPClientError,
@@ -143,12 +143,12 @@ class S3Store:
                     self._put(key, data, IfNoneMatch="*")
                 return True
             except AlreadyThere:
-                # Maybe by ourselves: the SDK repeats a request whose answer was lost.
-                with contextlib.suppress(ObjectNotFound):  # deleted meanwhile: try again
+                # Possibly ours: the SDK repeats a request whose response was lost.
+                with contextlib.suppress(ObjectNotFound):  # deleted in between: try again
                     return self.get(key) == data
             except Raced:
                 time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))
-        raise StoreUnavailable(f"cannot write {self._name(key)}: others keep writing it")
+        raise StoreUnavailable(f"cannot write {self._name(key)}: other writers keep overwriting it")
 
     def get(self, key: str) -> bytes:
         """See ObjectStore.get."""
@@ -236,9 +236,9 @@ class S3Store:
         """See ObjectStore.probe."""
         probe_put_if_absent(
             self,
-            otherwise="the server overwrote an object although it was asked to write only where "
-            "none is (PutObject with If-None-Match: *); a claim cannot be written just once there: "
-            "use AWS S3, MinIO, versitygw or another server with conditional writes",
+            otherwise="the server overwrote an existing object despite If-None-Match: * in "
+            "PutObject, so a claim cannot be written exactly once. Use AWS S3, MinIO, versitygw or "
+            "another server with conditional writes",
         )
 
     # ---------------------------------------------------------------- details
@@ -256,9 +256,9 @@ class S3Store:
             read_timeout=READ_TIMEOUT,
             retries={"mode": "standard", "total_max_attempts": SDK_TRIES},
             max_pool_connections=2 * CONNECTIONS,
-            # Not every compatible server answers to bucket names as host names.
-            # The CRC32 that we send protects the payload: hashing it for the signature as well
-            # would cost more than sending it.
+            # Path style: not every compatible server supports bucket names as host names.
+            # The CRC32 that we send protects the payload: also hashing it for the signature would
+            # take longer than sending it.
             s3={"addressing_style": "path", "payload_signing_enabled": False},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -297,14 +297,14 @@ class S3Store:
         self, key: str, path: Path, *, size: int, crc32: int, progress: Progress | None
     ) -> None:
         if self._holds(key, size=size, crc32=crc32):
-            return  # an earlier try has put it there, and its answer was lost
+            return  # an earlier try succeeded, and its response was lost
         where = self._at(key)
         upload = self._client.create_multipart_upload(
             **where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT"
         )
         where["UploadId"] = required_field(upload, "UploadId", name=self._name(key))
         try:
-            if upload["ResponseMetadata"].get("RetryAttempts"):  # an answer was lost, and its name
+            if upload["ResponseMetadata"].get("RetryAttempts"):  # a response with its id was lost
                 with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
                     is_this_key, upload_id = where["Key"].__eq__, where["UploadId"]
                     abort_uploads(
@@ -320,15 +320,15 @@ class S3Store:
                 limit=self._limit,
             )
         except BaseException:
-            # Parts of an upload that is neither completed nor aborted are invisible and paid for.
+            # Parts of an upload that is neither completed nor aborted are invisible and billed.
             with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
                 self._client.abort_multipart_upload(**where)
             if self._holds(key, size=size, crc32=crc32):
-                return  # it was completed, and the answer was lost
+                return  # it was completed, and the response was lost
             raise
 
     def _holds(self, key: str, *, size: int, crc32: int) -> bool:
-        """Whether the object is there with this very content, as far as the server can tell."""
+        """Whether the object exists with exactly this content, as far as the server reports."""
         try:
             there = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
         except (sdk.ClientError, sdk.BotoCoreError):
@@ -337,7 +337,7 @@ class S3Store:
         return (there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code)
 
     def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
-        """Write one range to its place in the file; a connection that breaks is taken up again."""
+        """Write one range to its offset in the file; retries a broken connection."""
         for last in (False, False, True):
             try:
                 with self._explained("read", key):
@@ -359,7 +359,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
-        """Turn the SDK's exceptions from the block into StoreErrors that say what to do."""
+        """Turn the SDK's exceptions from the block into StoreErrors with a remedy."""
         what = f"cannot {verb} {self._name(key)}{self._proxy_note}"
         try:
             yield
@@ -367,17 +367,18 @@ class S3Store:
             raise self._refusal(what, error) from error
         except _NO_CREDENTIALS as error:
             raise StoreDenied(
-                f"{what}: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use an "
-                "identity that this machine or pod has"
+                f"{what}: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this "
+                "machine or pod an identity"
             ) from error
         except _NETWORK as error:
             if isinstance(error, sdk.SSLError) and UNTRUSTED in str(error):
                 raise StoreMisconfigured(
-                    f"{what}: {error}; the server's certificate must be one that the worker trusts "
-                    "(AWS_CA_BUNDLE names a file of authorities)"
+                    f"{what}: {error}; the worker must trust the server's certificate "
+                    "(AWS_CA_BUNDLE names a file of CA certificates)"
                 ) from error
             raise StoreUnavailable(
-                f"{what}: {error}; check the network, storage.endpointURL, and that the server runs"
+                f"{what}: {error}; check the network, storage.endpointURL and whether the server "
+                "is running"
             ) from error
         except sdk.BotoCoreError as error:
             raise StoreMisconfigured(f"{what}: {error}") from error

@@ -1,7 +1,7 @@
-"""What an S3 server's refusals mean, and what to do about each.
+"""Error codes of S3 servers, as StoreErrors with a remedy.
 
-Layer: pure, but for the proxies of the environment; `s3.py` maps the exceptions of its library to
-these. Codes are those of AWS, and of versitygw and MinIO where they differ.
+Layer: pure, except that it reads the proxy variables; `s3.py` maps the SDK's exceptions to these.
+The codes are those of AWS, and of versitygw and MinIO where they differ.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trainrun.errors import (
 
 
 class AlreadyThere(StoreError):
-    """412: a conditional write found an object, maybe the one that we have just written."""
+    """412: a conditional write found an object, possibly the one that we just wrote."""
 
 
 class Raced(StoreUnavailable):
-    """409: a conditional write met another one; it has neither won nor lost, try again."""
+    """409: a conditional write conflicted with another one; the outcome is open, try again."""
 
 
 _RACED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
@@ -51,24 +51,25 @@ _CORRUPTED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "InvalidDige
 _LATER = frozenset({"SlowDown", "RequestTimeout", "Throttling", "TooManyRequests", "InternalError"})
 _UNSUPPORTED = frozenset({"NotImplemented", "501"})
 MISPLACED = "ExistingObjectIsDirectory"
-"""Of servers over a folder: the object could not be put in its place, for good or for a moment."""
+"""Code of servers over a file system: the object cannot be placed, permanently or for a moment."""
 _PATH = frozenset({"ObjectParentIsFile", MISPLACED, "DirectoryNotEmpty"})
 
 
 def proxy_note(endpoint: str) -> str:
-    """Names the proxy through which the SDK asks this address; it may answer in its place."""
+    """The proxy that the SDK uses for this address, for messages; it may answer for the store."""
     there = urlsplit(endpoint)
     proxy = getproxies().get(there.scheme, "")
     if not proxy or proxy_bypass(there.netloc):
         return ""
-    asked = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
-    return f" through the proxy {asked} (NO_PROXY names what is reached without)"
+    address = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+    return f" through the proxy {address} (NO_PROXY lists hosts to reach directly)"
 
 
 def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> StoreError:
     """The error for a refusal with this code and HTTP status.
 
-    `what` says what we tried (`cannot write s3://bucket/key`), `text` is the server's message.
+    `what` names the failed request (`cannot write s3://bucket/key`), `text` is the server's
+    message.
     """
     if status == 412:
         return AlreadyThere(what)
@@ -85,12 +86,12 @@ def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> Sto
         return StoreMisconfigured(f"{answer}; set storage.region to that of bucket {bucket!r}")
     if code in _UNSUPPORTED or status == 501:
         return PutIfAbsentUnsupported(
-            f"{answer}; the server lacks a request that is needed (If-None-Match, among others)"
+            f"{answer}; the server lacks a required feature (such as If-None-Match)"
         )
     if code in _PATH:
         return StoreMisconfigured(f"{answer} This server cannot hold both a key and keys below it")
     if code in _CORRUPTED:
-        return StoreUnavailable(f"{answer}; the data were corrupted on their way")
+        return StoreUnavailable(f"{answer}; the data were corrupted in transit")
     if code in _LATER or status >= 500 or status == 429:
         return StoreUnavailable(answer)
     if code in ("NoSuchKey", "404") or status == 404:
@@ -101,5 +102,5 @@ def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> Sto
             f"on bucket {bucket!r}"
         )
     if status == 409:
-        return Raced(answer)  # servers differ in what they call it
+        return Raced(answer)  # servers use different codes for it
     return StoreMisconfigured(answer)
