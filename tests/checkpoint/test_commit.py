@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REMEDY = (
-    "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
-    "into one folder, let them wait for each other (torch.distributed.barrier()) before they "
-    "report it, or let each report a directory of its own files. whole=True is for a rank that "
-    "saves everything itself"
+    "give each rank's file its own name, such as model-rank{rank}.pt; where the ranks save into "
+    "one folder, call torch.distributed.barrier() before they report it, or report a separate "
+    "directory from each rank. whole=True is for a rank that saves everything itself"
 )
 
 
@@ -126,9 +125,9 @@ def test_whole_from_two_workers_with_different_content_names_both_ranks(bench: B
     with pytest.raises(CheckpointConflict) as caught:
         bench.part(step=3, worker=1, workers=2, files={7: {"model.pt": b"y"}}, whole=True)
     assert str(caught.value) == (
-        "checkpoint of step 3: rank 7 and rank 0 both brought files with whole=True, and they "
-        "differ; let the rank that saves everything report alone with whole=True, or leave it out "
-        "on all of them"
+        "checkpoint of step 3: rank 7 and rank 0 both reported files with whole=True, and they "
+        "differ; report whole=True only from the rank that saves everything, or leave it out on "
+        "all ranks"
     )
 
 
@@ -167,7 +166,7 @@ def test_different_content_under_one_name_names_both_ranks_and_the_remedy(
     with pytest.raises(CheckpointConflict) as caught:
         bring()
     assert str(caught.value) == (
-        "checkpoint of step 12: rank 0 and rank 3 both brought 'model.pt' with different content "
+        "checkpoint of step 12: rank 0 and rank 3 both saved 'model.pt' with different content "
         f"(3 and 5 bytes); {REMEDY}"
     )
     assert not bench.run.folder(checkpoint_id(1, 12)).has_manifest
@@ -203,7 +202,7 @@ def test_markers_of_different_worlds_are_not_committed(bench: Bench) -> None:
 
 def test_two_workers_with_one_number_are_noticed(bench: Bench) -> None:
     bench.part(step=3, worker=0, workers=2, files={0: {"a": b"x"}})
-    with pytest.raises(CheckpointConflict, match=r"worker-00000\.done\.json is already there"):
+    with pytest.raises(CheckpointConflict, match=r"worker-00000\.done\.json already exists"):
         bench.part(step=3, worker=0, workers=2, files={0: {"a": b"other"}})
 
 
@@ -293,7 +292,7 @@ def test_hidden_files_and_links_are_brought_and_loops_are_not_followed(
 
 def test_a_name_that_no_store_can_hold_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad-\udcff").touch()
-    with pytest.raises(CheckpointConflict, match=r"rank 3 brought .*: its name is not UTF-8"):
+    with pytest.raises(CheckpointConflict, match=r"rank 3 saved .*: its name is not UTF-8"):
         scan(tmp_path, rank=3)
 
 

@@ -170,8 +170,8 @@ def test_a_disk_that_is_too_small_for_one_checkpoint_is_told_with_its_size(
         materialize(disk.run, checkpoint_id(1, 20), cache_dir=cache)
     assert re.fullmatch(
         rf"cannot keep a checkpoint in {cache}/digits-\w+/{checkpoint_id(1, 20).name}: No space "
-        "left on device; its disk must hold these 0.1 MB beside what is staged: make room on it, "
-        "or raise the worker's ephemeral storage",
+        "left on device; its disk must hold these 0.1 MB in addition to staged files: make room "
+        "on it, or raise the worker's ephemeral storage",
         str(caught.value),
     )
     assert held(cache) == [20]  # half of it, which a retry goes on with

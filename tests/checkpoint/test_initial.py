@@ -78,7 +78,5 @@ def test_a_folder_in_a_bucket_is_downloaded_once_and_again_when_it_changes(
 
 def test_an_empty_place_says_what_to_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        StoreMisconfigured, match=r"there are no files; checkpoint\.initialFrom names"
-    ):
+    with pytest.raises(StoreMisconfigured, match=r"has no files; checkpoint\.initialFrom must"):
         materialize_initial(f"file://{tmp_path}/empty", cache_dir=tmp_path / "cache")

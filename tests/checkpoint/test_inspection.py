@@ -46,7 +46,7 @@ def test_a_checkpoint_that_only_lacks_its_manifest_is_what_the_next_start_takes(
     for worker in (0, 1):
         bench.part(step=30, worker=worker, workers=2, files={worker: {f"{worker}.pt": b"abc"}})
     (info,) = list_checkpoints(bench.run)
-    assert (info.state, info.reason) == ("good", "every part is there; the next start commits it")
+    assert (info.state, info.reason) == ("good", "all parts are stored; the next start commits it")
     assert bench.resolve(2).resume == info.id
 
 
@@ -90,7 +90,7 @@ def test_damage_stays_damage_where_a_listing_does_not_show_the_manifest(bench: B
 
 
 def test_verify_names_a_checkpoint_that_is_not_there(bench: Bench) -> None:
-    with pytest.raises(ObjectNotFound, match="there is no checkpoint step-000000099-attempt-1"):
+    with pytest.raises(ObjectNotFound, match="has no checkpoint step-000000099-attempt-1"):
         verify(bench.run, checkpoint_id(1, 99))
 
 

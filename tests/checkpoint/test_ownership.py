@@ -35,9 +35,9 @@ def test_storage_in_use_is_waited_for_with_a_message(any_bench: Bench) -> None:
     answer = any_bench.resolve(2, uid="uid-2")
     assert answer.outcome == "InUse"
     assert answer.message == (
-        f"{any_bench.run.uri} is in use by TrainRun uid uid-1 (owners/000001.json); it is taken "
-        "over when that run is suspended or finished, or gives no sign of life for 30 s. If no "
-        "TrainRun has this uid, its pods were left behind: kubectl delete pods -A -l "
+        f"{any_bench.run.uri} is in use by TrainRun uid uid-1 (owners/000001.json); this run "
+        "takes it over when that one is suspended or finished, or shows no sign of life for 30 s. "
+        "If no TrainRun has this uid, delete its leftover pods: kubectl delete pods -A -l "
         "trainrun.dev/run-uid=uid-1"
     )
 
@@ -176,7 +176,9 @@ def test_a_folder_of_a_newer_layout_is_refused(bench: Bench) -> None:
     bench.run.write_once("run.json", RunRecord(layout=99, created_by="TrainRun uid x"))
     answer = bench.resolve(1)
     assert answer.outcome == "Misconfigured"
-    assert "has layout 99, created by TrainRun uid x; this version knows layout 1" in answer.message
+    assert (
+        "has layout 99, created by TrainRun uid x; this version supports layout 1" in answer.message
+    )
 
 
 def test_a_damaged_run_record_is_no_obstacle(bench: Bench) -> None:

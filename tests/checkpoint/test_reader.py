@@ -223,7 +223,7 @@ def test_a_manifest_cannot_write_outside_the_directory(
     bench.run.store.put(
         "digits/checkpoints/step-000000005-attempt-1/manifest.json", add_checksum(manifest)
     )
-    with pytest.raises(CheckpointDamaged, match="is not the name of a file in a checkpoint"):
+    with pytest.raises(CheckpointDamaged, match="is not a valid file name in a checkpoint"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)
 
 

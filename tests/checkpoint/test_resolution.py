@@ -238,10 +238,9 @@ def test_the_folder_of_a_trial_with_other_parameters_is_not_gone_on_with(
     other = any_bench.resolve(2, uid="uid-2", params='{"lr": 0.2, "width": 3}')
     assert other.outcome == "NotEmpty"
     assert other.message.endswith(
-        '/digits holds a trial with the parameters {"lr": 0.1, "width": 3}, and this one has '
-        '{"lr": 0.2, "width": 3}: the log of the sweep is not the one that they come from. Put '
-        "that back, or set resume.restartErrored and add 1 to resume.token to begin this trial in "
-        "a new folder"
+        '/digits holds a trial with the parameters {"lr": 0.1, "width": 3}, but this trial '
+        'has {"lr": 0.2, "width": 3}: they come from another log of the sweep. Restore that log, '
+        "or set resume.restartErrored and add 1 to resume.token to begin this trial in a new folder"
     )
     same = any_bench.resolve(2, uid="uid-2", params='{"width": 3, "lr": 0.1}')
     plain = any_bench.resolve(2, uid="uid-2")
@@ -298,7 +297,7 @@ def test_a_run_whose_storage_was_taken_over_does_not_mark_it_finished(any_bench:
     any_bench.resolve(1)
     release(any_bench.run, uid="uid-1")
     any_bench.resolve(2, uid="uid-2")
-    with pytest.raises(StoreMisconfigured, match="belongs to TrainRun uid uid-2 now"):
+    with pytest.raises(StoreMisconfigured, match="now belongs to TrainRun uid uid-2"):
         finish(any_bench.run, uid="uid-1")
     assert any_bench.resolve(3, uid="uid-2").outcome == "Resolved"
     finish(any_bench.run, uid="uid-2")
@@ -315,9 +314,9 @@ def test_what_is_committed_after_a_takeover_is_known_to_be_fenced(any_bench: Ben
     with pytest.raises(CheckpointFenced) as caught:
         check_fence(any_bench.run, late)
     assert str(caught.value) == (
-        f"step-000000020-attempt-1 is never used: attempt 2 in {any_bench.run.uri} has started "
-        "from something older. Another TrainRun has taken this storage over (do two share a "
-        "runName?): give each a storage.runName of its own"
+        f"step-000000020-attempt-1 is never used: attempt 2 in {any_bench.run.uri} started "
+        "from an older one, because another TrainRun took over this storage. Give each TrainRun "
+        "its own storage.runName"
     )
 
 
@@ -427,7 +426,7 @@ def test_fail_on_existing_refuses_what_another_run_left(any_bench: Bench) -> Non
     assert answer.outcome == "NotEmpty"
     assert answer.message.endswith(
         "already holds a run and onExisting is Fail; use another runName, onExisting: Resume to "
-        "continue that run, or StartFresh to begin anew beside it"
+        "continue that run, or StartFresh to begin a new generation"
     )
 
 

@@ -99,7 +99,7 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
     folder.delete(["log/000000002.json"])
     log = SweepLog(folder)
     for _ in range(2):  # whoever tries again must not take the hole for the end
-        with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
+        with pytest.raises(SweepLogDamaged, match="it is missing, but record 3 exists"):
             log.read_on()
 
 
@@ -163,7 +163,7 @@ def test_what_stands_before_a_damaged_record_can_be_saved(folder: RunStore) -> N
     log = SweepLog(folder)
     damage = log.read_before_damage()
 
-    assert "log/000000004.json: it is missing, and record 5 is there" in str(damage)
+    assert "log/000000004.json: it is missing, but record 5 exists" in str(damage)
     assert (log.view.position, log.view.asked, log.view.count("Succeeded")) == (3, 1, 1)
 
 
@@ -199,7 +199,7 @@ def test_trials_of_a_log_that_was_deleted_are_not_given_to_a_new_one(folder: Run
     other parameters."""
     folder.write_once("trials/00000/run.json", LogEntry(begun()))
 
-    with pytest.raises(SweepLogDamaged, match="it is missing, and trials/00000/ is there"):
+    with pytest.raises(SweepLogDamaged, match="it is missing, but trials/00000/ exists"):
         SweepLog(folder).settle(Targets(session=begun()), a_search())
 
     assert folder.objects("log/") == []

@@ -164,7 +164,7 @@ def test_a_log_that_has_lost_records_of_which_a_copy_is_left_is_not_gone_on_with
     lost = [f"log/{position:09d}.json" for position in range(kept + 1, 9)]
     folder.delete(lost)
     copy = FIRST if kept == 0 else SECOND
-    with pytest.raises(SweepLogDamaged, match=rf"it is missing, and {copy} holds a copy of it \("):
+    with pytest.raises(SweepLogDamaged, match=rf"it is missing, but {copy} holds a copy of it \("):
         SweepLog(folder).read_on()
     log = SweepLog(folder)
     assert log.read_before_damage() is not None

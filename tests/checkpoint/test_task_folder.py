@@ -113,7 +113,7 @@ def test_a_name_that_leaves_the_folder_is_refused(store: ObjectStore, tmp_path: 
     [
         (b"", r"not a TrainRun record, or cut off \(0 bytes\)"),
         (b'{"crc32":1,"line":{}}\n', "its checksum does not match: its content changed"),
-        (None, "it is missing, and record 3 is there"),
+        (None, "it is missing, but record 3 exists"),
     ],
 )
 def test_a_batch_that_is_damaged_or_missing_is_named(
@@ -138,7 +138,7 @@ def test_results_without_a_log_are_not_taken_for_those_of_a_new_one(
     written(store).upload(result(tmp_path), "k-1/0")
     store.delete([it.key for it in store.list("shards/tasks/log/")])
 
-    with pytest.raises(TaskLogDamaged, match="it is missing, and tasks/objects/ is there") as told:
+    with pytest.raises(TaskLogDamaged, match="it is missing, but tasks/objects/ exists") as told:
         a_folder(store).read(0)
     assert str(told.value).endswith(
         f"or delete {store.uri}/shards/tasks to compute everything again"

@@ -91,9 +91,9 @@ def test_ranks_share_folders_and_links(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("link", "says"),
     [
-        ("a", "'last' of rank 0 leads to 'b' and that of rank 1 to 'a'; give each rank's file"),
+        ("a", "'last' of rank 0 links to 'b' and that of rank 1 to 'a'; give each rank's file"),
         ("", "'last' is a link of rank 0 and a file of rank 1; give each rank's file"),
-        ("/", "'last' of rank 0 leads to 'b' and that of rank 1 to 'a folder'; give each rank's"),
+        ("/", "'last' of rank 0 links to 'b' and that of rank 1 to 'a folder'; give each rank's"),
     ],
 )
 def test_links_that_differ_are_a_conflict(
@@ -191,10 +191,10 @@ def test_a_manifest_cannot_link_out_of_the_directory(
     manifest = Manifest(attempt=1, step=5, workers=1, others=(entry,))
     key = "digits/checkpoints/step-000000005-attempt-1/manifest.json"
     bench.run.store.put(key, add_checksum(manifest))
-    with pytest.raises(CheckpointDamaged, match="the link 'sub/link' leads out of it"):
+    with pytest.raises(CheckpointDamaged, match="the link 'sub/link' points outside"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
     bench.run.store.put(key, add_checksum(replace(manifest, others=(replace(entry, name="../x"),))))
-    with pytest.raises(CheckpointDamaged, match=r"'../x' is not the name of a file"):
+    with pytest.raises(CheckpointDamaged, match=r"'../x' is not a valid file name"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
 
 

@@ -146,7 +146,7 @@ def test_a_run_whose_storage_was_taken_over_does_not_end_as_succeeded(
     assert "attempt 2 in file://" in state.fatal.message
     operator.order(Exit(succeeded=True))
     assert worker.code() == 0
-    worker.shows("belongs to TrainRun uid uid-2 now")
+    worker.shows("now belongs to TrainRun uid uid-2")
     assert not (workers.storage / "run/finished.json").exists()
 
 

@@ -163,11 +163,11 @@ def test_a_file_of_two_sizes_costs_one_checkpoint_and_the_second_time_the_run(
     state = operator.until(told)
     assert (state.fatal, state.dropped) == (None, (1,))
     assert told(state) == (
-        "checkpoint of step 1: rank 0 and rank 1 both brought 'model.bin' with different content "
-        "(1 and 2 bytes); give each rank's file a name of its own, such as model-rank{rank}.pt; "
-        "where the ranks save into one folder, let them wait for each other "
-        "(torch.distributed.barrier()) before they report it, or let each report a directory of "
-        "its own files. whole=True is for a rank that saves everything itself"
+        "checkpoint of step 1: rank 0 and rank 1 both saved 'model.bin' with different content "
+        "(1 and 2 bytes); give each rank's file its own name, such as model-rank{rank}.pt; where "
+        "the ranks save into one folder, call torch.distributed.barrier() before they report it, "
+        "or report a separate directory from each rank. whole=True is for a rank that saves "
+        "everything itself"
     )
     (workers.folder / "go-2").touch()
     operator.until(lambda s: s.committed and not told(s))

@@ -129,8 +129,8 @@ def test_a_full_cache_is_no_damage(bench: Bench, tmp_path: Path) -> None:
         with pytest.raises(CacheUnusable) as caught:
             materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)
         assert str(caught.value).endswith(
-            "No space left on device; its disk must hold these 0.4 MB beside what is staged: make "
-            "room on it, or raise the worker's ephemeral storage"
+            "No space left on device; its disk must hold these 0.4 MB in addition to staged "
+            "files: make room on it, or raise the worker's ephemeral storage"
         )
         subprocess.run(["mount", "-o", "remount,size=1m", str(cache)], check=True)
         directory = materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)

@@ -265,7 +265,7 @@ def test_a_damaged_log_is_named_and_nothing_is_guessed(sweeps: Sweeps, number: i
     for where in (file, sweeps.storage / "lr"):
         found = explain(where)
         assert found.exit_code == 2
-        assert f"log/00000000{number}.json: it is missing, and record 3 is there" in found.output
+        assert f"log/00000000{number}.json: it is missing, but record 3 exists" in found.output
 
 
 def test_a_sweep_that_was_never_begun_is_told_so(sweeps: Sweeps) -> None:

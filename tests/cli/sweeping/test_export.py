@@ -166,7 +166,7 @@ def test_of_a_damaged_log_what_stands_before_is_told_where_it_is_asked_for(
     told_before = ask(words[0], file, *words[1:], "--before-damage")
     assert told_before.exit_code == 0
     assert told_before.stderr.startswith("warning: read only the records before this one: file://")
-    assert "log/000000014.json: it is missing, and record 15 is there" in told_before.stderr
+    assert "log/000000014.json: it is missing, but record 15 exists" in told_before.stderr
     assert told_before.stdout.splitlines()[:2] == whole.stdout.splitlines()[:2]
 
 

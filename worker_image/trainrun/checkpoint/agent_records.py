@@ -1,9 +1,9 @@
-"""Notes of agents in a run's folder, each written once: chapters of its story, hangs, ballots.
+"""Write-once records of agents in a run's folder: chapters of its story, hangs, ballots.
 
-Layer: rules over `RunStore`. A chapter, or where ranks stood when a gang stood still, is read by
-the command line. By ballots agents agree on a call of `should_save()` while no operator counts
-votes: each worker writes its own, and never two that differ about one call (see
-`agent.training.vote_record`); so whoever has read all of them knows what all others will know.
+Layer: rules over `RunStore`. The command line reads chapters and hangs (where the ranks of a hung
+gang were). With ballots, agents agree on a call of `should_save()` while no operator counts votes:
+each worker writes its own, and never two different ones for a call (see
+`agent.training.vote_record`), so all agents that have read all ballots reach the same result.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from trainrun.contract.answer import SaveOrder
 
 MOST_CHAPTERS = 10_000
-"""Chapters that are read: the newest of so many."""
+"""Maximum number of chapters read, the newest ones."""
 
 MOST_HANGS = 1024
-"""Records of one hang that are read: of all workers that a gang may have."""
+"""Maximum number of records read of one hang: the largest gang has as many workers."""
 
 
 def write_story(run: RunStore, record: StoryRecord) -> bool:
-    """Store a chapter; False where another one stands there already, which stays.
+    """Store a chapter; False: another one already exists, and stays.
 
     Raises StoreError.
     """
@@ -35,7 +35,7 @@ def write_story(run: RunStore, record: StoryRecord) -> bool:
 
 
 def read_story(run: RunStore) -> list[StoryRecord]:
-    """The chapters of all TrainRuns that have used the folder; unreadable ones are left out.
+    """The chapters of all TrainRuns that have used the folder, without unreadable ones.
 
     Raises StoreError.
     """
@@ -44,7 +44,7 @@ def read_story(run: RunStore) -> list[StoryRecord]:
 
 
 def read_attempts(run: RunStore) -> list[AttemptRecord]:
-    """What each attempt was claimed with, oldest first; unreadable records are left out.
+    """The claims of all attempts, oldest first, without unreadable ones.
 
     Raises StoreError.
     """
@@ -52,7 +52,7 @@ def read_attempts(run: RunStore) -> list[AttemptRecord]:
 
 
 def write_hang(run: RunStore, record: HangRecord) -> bool:
-    """Store a record; False where another one stands there already, which stays.
+    """Store a record; False: another one already exists, and stays.
 
     Raises StoreError.
     """
@@ -61,7 +61,7 @@ def write_hang(run: RunStore, record: HangRecord) -> bool:
 
 
 def read_hang(run: RunStore, folder: str) -> list[HangRecord]:
-    """The records in this folder (`hangs/000003-1/`), by worker; unreadable ones are left out.
+    """The records in this folder (`hangs/000003-1/`), by worker, without unreadable ones.
 
     Raises StoreError.
     """
@@ -80,7 +80,7 @@ def write_vote(run: RunStore, vote_record: VoteRecord) -> None:
 
 
 def read_votes(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
-    """Whether the workers of an attempt agree to save, by call and slot, as far as is known."""
+    """The votes of an attempt's workers so far, by call and slot; True: agrees to save."""
     votes: dict[int, dict[int, bool]] = {}
     for item in run.objects(layout.votes_prefix(attempt)):
         found = layout.read_vote(item.key, attempt)
@@ -93,11 +93,9 @@ def read_votes(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
 def asked_to_save(
     run: RunStore, attempt: int, call: int, votes: Mapping[int, bool]
 ) -> SaveOrder | None:
-    """What asked for a call, from those who agree to it; None where none of them was asked."""
+    """The order behind a call, from a worker that agreed to it; None: none of them had an order."""
     for slot in sorted(slot for slot, agrees in votes.items() if agrees):
         vote_record = run.find(VoteRecord, layout.vote_key(attempt, call, slot, agrees=True))
-        if (
-            vote_record is not None and vote_record.asked is not None
-        ):  # else another one has it, too
+        if vote_record is not None and vote_record.asked is not None:  # else another worker has it
             return vote_record.asked
     return None

@@ -1,20 +1,20 @@
-"""Files of checkpoints on a node's disk: each downloaded once, verified, then linked into views.
+"""The download cache of a node: files of checkpoints, downloaded once, verified, linked into views.
 
-Layer: local files, brought from an `ObjectStore`; which ones, `reader` says. One checkpoint has one
-folder:
+Layer: local files, downloaded from an `ObjectStore`; `reader` decides which ones. Each checkpoint
+has one folder:
 
     <cache>/<run>-<hash>/step-...-attempt-3.lock     flock: one download at a time on this node
     <cache>/<run>-<hash>/step-...-attempt-3/
-        partial/<worker>/<name>  files on their way
-        boot                     the boot of this machine that the rest belongs to
-        files/<worker>/<name>    verified files, each put here by one rename
+        partial/<worker>/<name>  files in transit
+        boot                     the boot id of the machine when the files were downloaded
+        files/<worker>/<name>    verified files, each placed by one rename
         views/step_42, views/rank-3/step_42
-                                 directories of links to them, each put here by one rename
+                                 directories of links to them, each placed by one rename
 
-Invariants: what carries its final name is whole; a file that somebody changed afterwards, or that a
-power failure may have emptied, is not used again. A verified file's modification time is set to
-that of the file which was saved, so any later write to it shows. A checkpoint is deleted under its
-own lock: never while somebody downloads it.
+Invariants: a file with its final name is whole; a file that was changed afterwards, or that a power
+failure may have emptied, is not used again. A verified file gets the modification time of the saved
+file, so any later write to it shows. A checkpoint is deleted under its own lock: never while a
+process downloads it.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import ObjectStore
 
 PARTIAL = "partial"
-"""Folder of files that are on their way."""
+"""Folder of files in transit."""
 
 NEWEST = 2
-"""Checkpoints of a run that stay on a node: the resume point and the one before."""
+"""Checkpoints of a run kept on a node: the resume point and the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedFile:
-    """A file that a view shows."""
+    """A file in a view."""
 
     name: str
-    """In the view."""
+    """Path in the view."""
     source: str
     """Relative path below `files/`; unique in its checkpoint."""
     size: int
     """Bytes."""
     crc32: int
-    """Of its content; for a foreign file of what stands for its content."""
+    """Checksum of its content; for a foreign file, of its tag."""
     summed: bool = True
-    """`crc32` is that of its content."""
+    """Whether `crc32` is that of its content."""
     tag: str = ""
-    """The version that a listing showed, for a file without a checksum."""
+    """The version that a listing showed; for a file without a checksum."""
     mode: int = 0
     """Permission bits; 0: not known."""
     modified: int = 0
@@ -69,8 +69,8 @@ class CachedFile:
 
     @property
     def stamp(self) -> int:
-        """The modification time (nanoseconds) that marks it as verified; where its own is not known
-        below 2**30 s, since times after 2038 are lost on some file systems."""
+        """The modification time (nanoseconds) that marks it as verified. If its own is unknown, a
+        time below 2**30 s: some file systems cannot store times after 2038."""
         return self.modified * 1000 or (self.crc32 & 0x3FFFFFFF) * 10**9
 
 
@@ -78,28 +78,31 @@ Fetch = Callable[[CachedFile, Path], None]
 """Downloads a file to a path that does not exist yet, and verifies it; several threads call it."""
 
 Needed = Callable[[], bool]
-"""Whether the checkpoint is still needed, so that others may be given up for it."""
+"""Whether the checkpoint is still needed, so that others may be deleted for it."""
 
 Copy = Callable[[CachedFile, Path], bool]
-"""Brings a file from elsewhere than the store, verified; False where that did not work."""
+"""Fetches a file from another source than the store, and verifies it; False: it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOnNode:
-    """Methods raise CheckpointDamaged, CacheUnusable and StoreError."""
+    """A set of files in the node's cache, and where to download them.
+
+    Methods raise CheckpointDamaged, CacheUnusable and StoreError.
+    """
 
     name: str
-    """What they are, in one word: the same for every worker that sees the same files."""
+    """Identifies the set: the same on all workers with the same files."""
     folder: Path
-    """Where the node keeps them."""
+    """Their folder in the cache."""
     files: tuple[CachedFile, ...]
     others: tuple[TreeEntry, ...] = ()
-    """Folders and links; a folder comes before what is in it."""
+    """Folders and links; a folder comes before its content."""
     store: ObjectStore
     prefix: str = ""
-    """The folder of the store that they are in, with a slash at the end."""
+    """Their folder in the store, with a slash at the end."""
     view: str = "all"
-    """Path of the directory that shows them; other files of the same folder have another one."""
+    """Path of the view that shows them; another set of files in the same folder has another one."""
 
     def directory(
         self,
@@ -107,12 +110,12 @@ class FilesOnNode:
         copy: Copy = lambda _file, _path: False,
         needed: Needed = lambda: True,
     ) -> Path:
-        """Return a local directory that shows them, downloading what is not here yet.
+        """Return a local directory with the files; download missing ones.
 
-        `copy` is tried before the store. The directory is shared by all processes of the node and
-        must not be written to; that of a checkpoint stays until two newer ones were read, or until
-        there is no room for another one that is `needed`: that is asked before each one goes.
-        Waits while another process of this node does the same.
+        `copy` is tried before the store. All processes of the node share the directory and must not
+        write to it. A checkpoint's directory stays until two newer ones were read, or until there
+        is no room for another one; before each deletion `needed` tells whether that other one is
+        still needed. Waits while another process of this node does the same.
         """
         wanted = sorted(self.files, key=lambda item: item.name)
         target = self.folder / "views" / self.view
@@ -135,7 +138,7 @@ class FilesOnNode:
         return self._run_with_room(wanted, needed, work)
 
     def find(self, source: str) -> Path | None:
-        """Where a file is, if it is here and verified; waits for nobody. Raises ObjectNotFound."""
+        """The path of a file if it is cached and verified; never waits. Raises ObjectNotFound."""
         item, path = self._file(source), self.folder / "files" / source
         with contextlib.suppress(OSError):
             if (self.folder / "boot").read_text() == _boot_id() and _is_verified(path, item):
@@ -143,7 +146,7 @@ class FilesOnNode:
         return None
 
     def download(self, source: str, *, needed: Needed = lambda: True) -> Path:
-        """Bring a file here, in no view; else as `directory`. Raises ObjectNotFound."""
+        """Download a file without a view; otherwise like `directory`. Raises ObjectNotFound."""
         item = self._file(source)
 
         def work() -> Path:
@@ -153,12 +156,12 @@ class FilesOnNode:
         return self._run_with_room([item], needed, work)
 
     def received(self) -> int:
-        """Bytes of them that are on this node: grows while they are being downloaded."""
+        """Bytes of the files on this node: grows during a download."""
         size = 0
-        with contextlib.suppress(OSError):  # renamed or removed meanwhile: the next look is right
+        with contextlib.suppress(OSError):  # renamed or removed in between: the next call is right
             for path in (*self.folder.glob(f"{PARTIAL}/**/*"), *self.folder.glob("files/**/*")):
                 if path.is_file():
-                    # Not the length: a file may have its full one from the start.
+                    # Not the length: a file may have its full length from the start.
                     size += path.stat().st_blocks * 512
         return size
 
@@ -172,8 +175,8 @@ class FilesOnNode:
             if error.errno in NO_ROOM:
                 size = sum(item.size for item in files)
                 remedy = (
-                    f"; its disk must hold these {size / 1e6:.1f} MB beside what is staged: make "
-                    "room on it, or raise the worker's ephemeral storage"
+                    f"; its disk must hold these {size / 1e6:.1f} MB in addition to staged files: "
+                    "make room on it, or raise the worker's ephemeral storage"
                 )
             raise CacheUnusable(
                 f"cannot keep a checkpoint in {self.folder}: {error.strerror or error}{remedy}"
@@ -199,7 +202,7 @@ class FilesOnNode:
 
 
 def run_folder(cache: Path, *, uri: str, name: str) -> Path:
-    """Where a node keeps the checkpoints of one run (or of one initial checkpoint)."""
+    """The cache folder for the checkpoints of a run (or for an initial checkpoint)."""
     digest = hashlib.blake2b(uri.encode(), digest_size=6).hexdigest()
     return cache / f"{name[:48]}-{digest}"
 
@@ -207,8 +210,8 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
 def _forget_older(used: Path) -> None:
     """Delete all but the newest checkpoints of a run; the folder `used` stays, however old.
 
-    Newer ones than that may be there: those that turned out to be damaged. What another process
-    downloads right now stays as well.
+    Newer ones may exist if they turned out to be damaged. A checkpoint that another process is
+    downloading stays as well.
     """
     for path in _oldest_first(used.parent)[:-NEWEST]:
         if path != used:
@@ -216,10 +219,10 @@ def _forget_older(used: Path) -> None:
 
 
 def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
-    """What `work` returns, done under the lock of the folder.
+    """Run `work` under the lock of the folder and return its result.
 
-    Each time that the disk is full another checkpoint goes, until none is left. Newer ones go last:
-    they are damaged, or what an attempt that has begun meanwhile resumes from.
+    Each time the disk is full, delete another checkpoint and retry, until none is left. Newer ones
+    are deleted last: they are damaged, or an attempt that has begun since resumes from them.
     """
     others: Iterator[Path] | None = None
     while True:
@@ -237,7 +240,7 @@ def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
 
 
 def _oldest_first(run: Path) -> list[Path]:
-    """Folders of a run's checkpoints."""
+    """The folders of a run's checkpoints, oldest first."""
     found = {}
     with contextlib.suppress(OSError):
         found = {CheckpointId.named(path.name): path for path in run.iterdir()}
@@ -245,10 +248,10 @@ def _oldest_first(run: Path) -> list[Path]:
 
 
 def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
-    """Delete a checkpoint that no process downloads right now; False where it stays.
+    """Delete a checkpoint unless a process is downloading it; False: it stays.
 
-    `allowed` is asked under the lock: whoever has asked for this checkpoint waits for it before
-    looking at what is there.
+    `allowed` is called under the lock: a process that needs this checkpoint waits for the lock
+    before it looks at the files.
     """
     with contextlib.suppress(OSError), _locked(path, wait=False):
         if allowed():
@@ -258,11 +261,11 @@ def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the checkpoint's lock; without `wait`, BlockingIOError when somebody has it."""
+    """Hold the checkpoint's lock; without `wait`, raises BlockingIOError if it is taken."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        # The kernel gives the lock back when its holder dies, however it dies.
+        # The kernel releases the lock when its holder dies, however it dies.
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
@@ -270,13 +273,13 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _forget_other_boots(folder: Path) -> None:
-    """Drop what was downloaded before the machine last started: it was never synced to disk."""
+    """Delete files downloaded before the last boot: they were never synced to disk."""
     boot = _boot_id()
     note = folder / "boot"
     if not note.is_file() or note.read_text() != boot:
         remove_directory(folder)
         folder.mkdir()
-        # Once: on a full disk a second writing could leave it empty, and the rest untrusted.
+        # Only once: on a full disk a second write could leave it empty, and the files unusable.
         note.write_text(boot)
     shutil.rmtree(folder / PARTIAL, ignore_errors=True)  # of a download that was killed
 
@@ -325,7 +328,7 @@ def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
 def _build(
     folder: Path, target: Path, files: list[CachedFile], others: Sequence[TreeEntry]
 ) -> None:
-    """Make the view aside and rename it; an outdated one goes first."""
+    """Build the view in a temporary folder and rename it, after deleting an outdated one."""
     partial = folder / "views" / ".partial"
     remove_directory(partial)
     partial.mkdir(parents=True)

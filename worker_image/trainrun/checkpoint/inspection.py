@@ -1,8 +1,7 @@
-"""What is in a run's folder, for people: its checkpoints, a check of one, the next resume point.
+"""Read-only view of a run's folder: its checkpoints, a check of one, the next resume point.
 
-Layer: rules over `RunStore`, read-only; used by `trainrun checkpoints`. Invariant: what the next
-attempt would resume from is the answer of `resolve`, over a store that takes no writes; nothing
-here chooses.
+Layer: rules over `RunStore`; used by `trainrun checkpoints`. Invariant: the next resume point is
+the answer of `resolve` over a store that ignores writes; this module makes no choice itself.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
 TRIES = 5
-"""While the run is on, an attempt or a checkpoint may come between the look and the answer."""
+"""Tries: while the run is active, a new attempt or checkpoint may invalidate an answer."""
 
 State = Literal["good", "incomplete", "fenced", "bad"]
 
@@ -45,17 +44,17 @@ class CheckpointInfo:
 
     id: CheckpointId
     state: State
-    """good: may be resumed from; incomplete: parts are missing; fenced: a later attempt started
-    from something older; bad: set aside, or damaged."""
+    """good: an attempt may resume from it; incomplete: parts are missing; fenced: a later attempt
+    started from something older; bad: set aside, or damaged."""
     reason: str = ""
     """Why it is not good."""
     files: int = 0
     size_bytes: int = 0
-    """Of all its objects that are files of ranks."""
+    """Total size of the ranks' files."""
     modified: float = 0.0
     """When it was committed: seconds since the epoch by the store's clock."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """As its manifest holds them (or will), JSON-safe; empty where that cannot be read."""
+    """The metrics in its manifest (present or future), JSON-safe; empty if it is unreadable."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Likewise."""
 
@@ -63,7 +62,7 @@ class CheckpointInfo:
 def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
     """All checkpoints of a run, oldest first, judged by the listing and the manifests.
 
-    Those that retention deletes meanwhile are left out. Raises StoreError.
+    Leaves out those that retention deletes during the call. Raises StoreError.
     """
     view = look(run)
     judged = [_judge(run, view, view.folders[key])[0] for key in sorted(view.folders)]
@@ -75,16 +74,16 @@ def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
 
 
 def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
-    """Read a checkpoint from the first byte to the last and compare all checksums.
+    """Read a whole checkpoint and compare all checksums.
 
     One that only lacks its manifest is read as the next start would commit it. Needs room for the
-    largest file in the temporary folder. Raises ObjectNotFound when there is no such checkpoint
-    (any more), CacheUnusable when the temporary folder cannot be used, StoreError.
+    largest file in the temporary folder. Raises ObjectNotFound when the checkpoint does not exist
+    or was deleted, CacheUnusable when the temporary folder cannot be used, StoreError.
     """
     view = look(run)
     folder = view.folders.get(checkpoint)
     if folder is None:
-        raise ObjectNotFound(f"{run.uri}: there is no checkpoint {checkpoint.name}")
+        raise ObjectNotFound(f"{run.uri} has no checkpoint {checkpoint.name}")
     info, manifest = _judge(run, view, folder)
     try:
         if manifest is not None:
@@ -97,12 +96,12 @@ def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
             "make room there, or set TMPDIR"
         ) from error
     if info.state == "bad" and _was_deleted(run, folder):
-        raise ObjectNotFound(f"{run.uri}: {checkpoint.name} was deleted while it was read")
+        raise ObjectNotFound(f"{run.uri}: {checkpoint.name} was deleted during the check")
     return info
 
 
 def manifest_to_read(run: RunStore, checkpoint: CheckpointId) -> Manifest:
-    """The manifest, or where it is missing that which the next start would write.
+    """The manifest, or if it is missing, the one that the next start would write.
 
     Raises CheckpointDamaged (also when parts are missing), CheckpointConflict, StoreError.
     """
@@ -117,9 +116,9 @@ def manifest_to_read(run: RunStore, checkpoint: CheckpointId) -> Manifest:
 
 
 def _was_deleted(run: RunStore, folder: Folder) -> bool:
-    """Whether what seems to be damaged is being deleted, or was, since it was listed.
+    """Whether a checkpoint looks damaged because it is being deleted, or was, since the listing.
 
-    The manifest goes first and markers before files: see `deletion_order`.
+    The manifest is deleted first, and markers before files: see `deletion_order`.
     """
     now = run.folder(folder.id)
     if now.has_manifest:
@@ -133,7 +132,7 @@ def _was_deleted(run: RunStore, folder: Folder) -> bool:
 def _judge(
     run: RunStore, view: StoreView, folder: Folder
 ) -> tuple[CheckpointInfo, Manifest | None]:
-    """With what it has, or will have, for a manifest; None: it is bad or incomplete."""
+    """The state, and the present or future manifest; None: the checkpoint is bad or incomplete."""
     manifest, problem = _manifest(run, view, folder)
     state, reason = _state(view, folder, manifest, problem=problem)
     plain = [
@@ -155,7 +154,7 @@ def _judge(
 
 
 def _manifest(run: RunStore, view: StoreView, folder: Folder) -> tuple[Manifest | None, str]:
-    """The manifest, where there is a sound one, or what is wrong with the checkpoint."""
+    """The manifest if it is sound, and the fault of the checkpoint if it has one."""
     if folder.id in view.bad:
         return None, recorded_reason(run, folder.id)
     try:
@@ -171,7 +170,7 @@ def _state(
         return "bad", problem
     if not folder.has_manifest:
         if manifest is not None:
-            return "good", "every part is there; the next start commits it"
+            return "good", "all parts are stored; the next start commits it"
         done = ", ".join(str(worker) for worker in sorted(folder.done))
         return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
     if (attempt := fenced_by(folder.id, view.resumes)) is not None:
@@ -180,7 +179,8 @@ def _state(
 
 
 def _next(run: RunStore, view: StoreView, folder: Folder) -> Manifest | None:
-    """What the next start would commit: all parts are there, and nothing newer is committed."""
+    """The manifest that the next start would commit: all parts exist, and nothing newer is
+    committed. None: it would not commit this one."""
     newer = any(key > folder.id and other.has_manifest for key, other in view.folders.items())
     if newer or fenced_by(folder.id, view.resumes) is not None:
         return None
@@ -206,9 +206,9 @@ def _read_all(run: RunStore, manifest: Manifest) -> None:
 
 
 def next_resolution(run: RunStore) -> Resolution:
-    """What the agent would be told that claimed the next attempt now, for the run's last owner.
+    """The answer to an agent that claimed the next attempt now, for the run's last owner.
 
-    Whether that owner lives does not matter. Raises StoreError.
+    It does not matter whether that owner is alive. Raises StoreError.
     """
     found = _ask(run)
     for _ in range(TRIES - 1):
@@ -230,17 +230,17 @@ def _ask(run: RunStore) -> Resolution:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyStore:
-    """An `ObjectStore` over another one that is read as it is and never written.
+    """An `ObjectStore` over another one: passes reads through and ignores writes.
 
-    Each write answers what the real one would have answered, and nothing is different afterwards;
-    so code that reads back what it has just written is not for this store.
+    Each write returns what the real store would return and changes nothing, so this store does not
+    suit code that reads back what it has just written.
     """
 
     store: ObjectStore
 
     @property
     def uri(self) -> str:
-        """That of the store."""
+        """The URI of the store."""
         return self.store.uri
 
     def put(self, key: str, data: bytes) -> None:
@@ -252,7 +252,7 @@ class ReadOnlyStore:
         """Write nothing."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Say whether it would have been written, or stands there already."""
+        """Whether it would be written, or already has this content."""
         try:
             return self.store.get(key) == data
         except ObjectNotFound:
@@ -263,7 +263,7 @@ class ReadOnlyStore:
         return self.store.get(key)
 
     def size(self, key: str) -> int | None:
-        """Ask for it."""
+        """Its size."""
         return self.store.size(key)
 
     def get_file(
@@ -280,11 +280,11 @@ class ReadOnlyStore:
         """Remove nothing."""
 
     def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
-        """Give up nothing."""
+        """Abort nothing."""
 
     def close(self) -> None:
         """Close it."""
         self.store.close()
 
     def probe(self) -> None:
-        """Try nothing."""
+        """Test nothing."""

@@ -1,8 +1,8 @@
-"""The last lines of the processes of each attempt, one object per attempt and worker, written once.
+"""The last log lines of the processes of each attempt: one write-once object per worker.
 
-Layer: rules over `RunStore`; written by each agent for itself, read by the command line. JSON
-lines, compressed: one about the worker, then one per rank. Invariants: what is stored is masked,
-within bounds, and never changed; the attempts before the newest KEPT_ATTEMPTS have none.
+Layer: rules over `RunStore`; each agent writes its own, the command line reads them. The format is
+compressed JSON lines: one about the worker, then one per rank. Invariants: stored lines are masked,
+bounded and never changed; only the newest KEPT_ATTEMPTS attempts have any.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KEPT_ATTEMPTS = 20
-"""Attempts whose last lines are kept: the newest ones."""
+"""Number of newest attempts whose last lines are kept."""
 LARGEST = 64 << 20
-"""Bytes that are unpacked of one object."""
+"""Maximum bytes unpacked from one object."""
 LATEST = 1e10
-"""Seconds after the start of its processes, three centuries, at which a line may have come."""
+"""Maximum time of a line in seconds after the start of its processes: three centuries."""
 MOST_WORKERS = 100_000
-"""As many as there are keys for."""
+"""Maximum number of workers: keys have five digits for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class RankLog:
     rank: int
     lines: tuple[LogLine, ...] = ()
     dropped: int = 0
-    """Lines before them that were not kept."""
+    """Number of earlier lines that were not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +65,16 @@ class WorkerLog:
     workers: int = 0
     """Slots of the attempt; 0: not known."""
     worker: str = ""
-    """Its name."""
+    """The worker's name."""
     node: str = ""
     begun: str = ""
-    """When its processes were started, by its own clock: ISO 8601, for people and to sort by."""
+    """Start of its processes by the worker's clock: ISO 8601, for display and sorting."""
     ranks: tuple[RankLog, ...] = ()
 
 
 def write_log(run: RunStore, log: WorkerLog) -> bool:
-    """Store them, masked; False where others stand there already, which stay. Those of slot 0 are
-    the time to forget the ones of old attempts. Raises StoreError."""
+    """Store the lines, masked; False: others already exist, and stay. The call for slot 0 also
+    deletes lines of old attempts. Raises StoreError."""
     key = run.key(layout.log_key(log.attempt, log.slot))
     written = run.store.put_if_absent(key, _packed(log))
     if log.slot == 0:
@@ -83,7 +83,7 @@ def write_log(run: RunStore, log: WorkerLog) -> bool:
 
 
 def forget_logs(run: RunStore, *, attempt: int) -> None:
-    """Delete those that are older than the KEPT_ATTEMPTS attempts up to this one.
+    """Delete lines of attempts older than the KEPT_ATTEMPTS up to this one.
 
     Raises StoreError.
     """
@@ -94,13 +94,13 @@ def forget_logs(run: RunStore, *, attempt: int) -> None:
 
 
 def stored_logs(run: RunStore) -> list[tuple[int, int]]:
-    """Attempt and slot of all that are stored, ascending. Raises StoreError."""
+    """Attempt and slot of all stored logs, ascending. Raises StoreError."""
     places = (layout.read_log(item.key) for item in run.objects(layout.LOGS))
     return sorted(place for place in places if place is not None)
 
 
 def read_logs(run: RunStore, places: Iterable[tuple[int, int]]) -> list[WorkerLog | None]:
-    """Those of these attempts and slots, in this order; None: it cannot be read.
+    """The logs of these attempts and slots, in this order; None: missing or unreadable.
 
     Raises StoreError.
     """
@@ -118,7 +118,7 @@ def read_logs(run: RunStore, places: Iterable[tuple[int, int]]) -> list[WorkerLo
 def _packed(log: WorkerLog) -> bytes:
     rows = [replace(log, ranks=()), *map(_masked, log.ranks)]
     text = "".join(json.dumps(wire.encode(row), separators=(",", ":")) + "\n" for row in rows)
-    # The same log gives the same bytes, so writing it twice is no conflict.
+    # The same log gives the same bytes, so writing it twice is not a conflict.
     return gzip.compress(text.encode(), mtime=0)
 
 
@@ -134,9 +134,9 @@ def _unpacked(data: bytes) -> WorkerLog:
         ranks = tuple(_decoded(RankLog, row) for row in rows)
         log = replace(_decoded(WorkerLog, head), ranks=ranks)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise CheckpointDamaged(f"stored lines that cannot be read: {error}") from error
+        raise CheckpointDamaged(f"stored log lines cannot be read: {error}") from error
     if log.workers > MOST_WORKERS:
-        raise CheckpointDamaged(f"stored lines that cannot be read: {log.workers} workers")
+        raise CheckpointDamaged(f"stored log lines cannot be read: {log.workers} workers")
     return log
 
 

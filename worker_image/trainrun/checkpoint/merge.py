@@ -1,7 +1,8 @@
-"""Several ranks' files become one directory, or an error that names both ranks and the remedy.
+"""Merges the files of several ranks into one directory.
 
-Layer: pure. Invariants: a name stands for one content; the same name with the same size and CRC32
-counts as the same file and is stored once; no name is a folder of another.
+Layer: pure; conflicts raise an error that names both ranks and the remedy. Invariants: a name has
+one content; the same name with the same size and CRC32 counts as the same file and is stored once;
+no name is a folder of another.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=PartFile)
 
 REMEDY = (
-    "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
-    "into one folder, let them wait for each other (torch.distributed.barrier()) before they "
-    "report it, or let each report a directory of its own files. whole=True is for a rank that "
-    "saves everything itself"
+    "give each rank's file its own name, such as model-rank{rank}.pt; where the ranks save into "
+    "one folder, call torch.distributed.barrier() before they report it, or report a separate "
+    "directory from each rank. whole=True is for a rank that saves everything itself"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A manifest, and the objects that it makes superfluous."""
+    """A manifest, and the objects that it makes redundant."""
 
     manifest: Manifest
     duplicates: tuple[tuple[int, str], ...]
-    """(worker, file) pairs whose content the manifest names elsewhere."""
+    """(worker, file) pairs whose content the manifest lists under another worker."""
 
 
 def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]:
@@ -47,13 +47,13 @@ def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]
 
 
 def merge_others(entries: Iterable[TreeEntry], *, step: int) -> tuple[TreeEntry, ...]:
-    """Merge folders and links likewise; a folder was modified when the last of its parts was."""
+    """Merge folders and links likewise; a folder gets the latest time of its parts."""
     merged: dict[str, TreeEntry] = {}
     for item in sorted(entries, key=lambda item: (item.name, item.ranks)):
         first = merged.setdefault(item.name, item)
         if first.target != item.target:
             raise CheckpointConflict(
-                f"checkpoint of step {step}: {item.name!r} of rank {first.ranks[0]} leads to "
+                f"checkpoint of step {step}: {item.name!r} of rank {first.ranks[0]} links to "
                 f"{first.target or 'a folder'!r} and that of rank {item.ranks[0]} to "
                 f"{item.target or 'a folder'!r}; {REMEDY}"
             )
@@ -91,7 +91,7 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
 
 
 def _merged(files: Iterable[F], *, step: int) -> tuple[F, ...]:
-    """One file of each name, the first, with the ranks of all; ordered by name."""
+    """The first file of each name, with the ranks of all; ordered by name."""
     merged: dict[str, F] = {}
     for item in files:
         first = merged.setdefault(item.name, item)
@@ -124,7 +124,7 @@ def _check_same(one: PartFile, other: PartFile, *, step: int) -> None:
     else:
         difference = f"CRC32 {one.crc32:08x} and {other.crc32:08x}"
     raise CheckpointConflict(
-        f"checkpoint of step {step}: rank {one.ranks[0]} and rank {other.ranks[0]} both brought "
+        f"checkpoint of step {step}: rank {one.ranks[0]} and rank {other.ranks[0]} both saved "
         f"{one.name!r} with different content ({difference}); {REMEDY}",
         sizes_differ=one.size != other.size,
     )
@@ -133,7 +133,7 @@ def _check_same(one: PartFile, other: PartFile, *, step: int) -> None:
 def _check_folders(
     files: Sequence[PartFile], others: Sequence[TreeEntry] = (), *, step: int
 ) -> None:
-    """A file or a link has its name for itself, and nothing below it."""
+    """The name of a file or link is unique, and nothing is below it."""
     every: list[PartFile | TreeEntry] = [*files, *others]
     leaves = {item.name: item for item in every if _kind(item) != "folder"}
     for item in every:

@@ -1,12 +1,11 @@
-"""A write-once log of numbered records in a folder: read on, written by whoever is first.
+"""A write-once log of numbered records in a folder; several processes may read and append.
 
-Layer: above `RunStore`. Invariants: record n is written only by somebody who has read all before
-it, and only where none is; a log that has a hole, or a record that cannot be read, is never
-guessed at.
+Layer: above `RunStore`. Invariants: only a process that has read all earlier records writes record
+n, and only if it does not exist; a missing or unreadable record is an error, never guessed.
 
-A request for each record of a long log takes a restarted clerk half a minute, so volumes lie beside
-it, each the copy of many records. A volume is never the truth: where it does not fit its first and
-last record, or cannot be read, the records are read.
+One request per record of a long log would take a restarted clerk half a minute, so the folder also
+has volumes, each a copy of many records. The records stay authoritative: if a volume does not match
+its first and last record, or is unreadable, the records are read instead.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VOLUME = 256
-"""Records in one: some 100 KiB of a sweep's."""
+"""Records per volume: some 100 KiB for a sweep."""
 
 LARGEST_VOLUME = 8 << 20
-"""Bytes from which one is full with fewer."""
+"""Bytes at which a volume is full with fewer records."""
 
 IN_A_ROW = 16
-"""Records that a thread reads in a row: to hand one over costs more than to read it from a disk."""
+"""Records that a thread reads in a row: handing one over costs more than reading it from disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,9 @@ class StoredRecord(Generic[T]):
 
     record: T
     data: bytes
-    """As it stands in the store."""
+    """Its bytes in the store."""
     ends_volume: bool = False
-    """It is the last one of a volume."""
+    """It is the last record of a volume."""
 
 
 @dataclass
@@ -55,47 +54,47 @@ class NumberedLog(Generic[T]):
 
     folder: RunStore
     prefix: str
-    """Of the keys of its records."""
+    """Prefix of the keys of its records."""
     witness: str
-    """Where this prefix has objects, and the log is empty, the log has been taken away."""
+    """If this prefix has objects but the log is empty, the log was deleted."""
     read_checksummed: Callable[[bytes, str], T]
-    """A record from what stands at a key. Raises CheckpointDamaged."""
+    """Reads a record from the bytes at a key. Raises CheckpointDamaged."""
     damaged: Callable[[str], Exception]
-    """What is raised about the log, from the object and the reason."""
+    """Makes the error to raise, from the object and the reason."""
     take: Callable[[T], None]
-    """Is given each record, in order."""
+    """Called with each record, in order."""
     volume: int = VOLUME
-    """Records that are copied into one object, for whoever reads them all."""
+    """Records per volume."""
     position: int = 0
-    """Of the last record that was read or written."""
+    """Position of the last record read or written."""
     _last_in_volume: int = 0
-    """The last record that stands in a volume."""
+    """The last record that a volume contains."""
     _after_volumes: list[bytes] = field(default_factory=list)
-    """The records behind it."""
+    """The records after it."""
 
     def read_on(self) -> None:
-        """Everything that stands in the log now. Raises StoreError, and `damaged`."""
+        """Read all new records. Raises StoreError, and `damaged`."""
         if self.position == 0:
-            # All of them before the first is taken: who asks again must not find a log that ends
-            # where the hole is.
+            # Read all before taking the first: a second call must not see a log that ends at a
+            # hole.
             for listed in tuple(self._listed()):
                 self._take(listed)
-        # A listing may be late; what is asked for by its name is there or not.
+        # A listing may be late; a lookup by name is exact.
         while (data := self.get(position := self.position + 1)) is not None:
             self._take(self._stored(position, data))
 
     def read_before_damage(self) -> None:
-        """What stands before the first record that is missing or damaged, which is never to be
-        written after. Raises StoreError, and `damaged` after that."""
+        """Read the records before the first missing or damaged one; such a log must not be
+        appended to. Raises StoreError, and `damaged` after the last good record."""
         for listed in self._listed():
             self._take(listed)
         self.read_on()
 
     def append(self, record: T, data: bytes) -> bool:
-        """Write the next record, sealed as `data`; False: somebody was faster, or nothing is known
-        of who was.
+        """Write the next record, with its checksum as `data`; False: another process was faster, or
+        may have been.
 
-        Raises StoreError: then it may have been written all the same.
+        Raises StoreError: the record may have been written anyway.
         """
         if not self.folder.put_once(self.key(self.position + 1), data):
             return False
@@ -104,40 +103,40 @@ class NumberedLog(Generic[T]):
         return True
 
     def get(self, position: int) -> bytes | None:
-        """The record at this position as it stands there; None: there is none."""
+        """The bytes of the record at this position; None: there is none."""
         try:
             return self.folder.store.get(self.folder.key(self.key(position)))
         except ObjectNotFound:
             return None
 
     def key(self, position: int) -> str:
-        """Of the record at this position."""
+        """The key of the record at this position."""
         return layout.record_key(self.prefix, position)
 
     def error(self, position: int, why: str) -> Exception:
-        """`damaged` about the record at this position."""
+        """The error of `damaged` for the record at this position."""
         return self.damaged(f"{self.folder.uri}/{self.key(position)}: {why}")
 
     def _check_begun(self) -> None:
-        """What was written with a log that is gone must not be taken for that of a new one."""
-        # Asked for once more: somebody may have begun between the two looks.
+        """Objects of a deleted log must not count as those of a new one."""
+        # Look again: another process may have begun in between.
         if self.folder.objects(self.witness) and self.get(1) is None:
-            raise self.error(1, f"it is missing, and {self.witness} is there")
+            raise self.error(1, f"it is missing, but {self.witness} exists")
 
     def _check_copies(self, keys: list[str], last: int) -> None:
-        """A copy of records that are gone would be taken for one of those that follow."""
+        """A volume of deleted records would be used for the new records at their positions."""
         for copied in filter(None, map(layout.read_volume, keys)):
             if copied[-1] > last and self.get(copied[-1]) is None:
                 copy = layout.volume_key(self.prefix, copied[0], copied[-1])
                 raise self.error(
                     copied[-1],
-                    f"it is missing, and {copy} holds a copy of it (delete the copy, too, to go on "
-                    "without the records that are lost)",
+                    f"it is missing, but {copy} holds a copy of it (to continue without the lost "
+                    "records, also delete the copy)",
                 )
 
     def _listed(self) -> Iterator[StoredRecord[T]]:
-        """From the first one on. Many are read at once: one after the other a long log would take
-        minutes from a distant store."""
+        """All records from the first one. Reads many in parallel: one after the other, a long log
+        would take minutes from a distant store."""
         keys = [item.key for item in self.folder.objects(self.prefix)]
         last = max(filter(None, map(layout.read_number, keys)), default=0)
         if last == 0:
@@ -149,23 +148,23 @@ class NumberedLog(Generic[T]):
             found = chain.from_iterable(pool.map(lambda part: self._part(part, volumes), wanted))
             for position, data in enumerate(found, start=1):
                 if data is None:
-                    raise self.error(position, f"it is missing, and record {last} is there")
+                    raise self.error(position, f"it is missing, but record {last} exists")
                 yield self._stored(position, data, ends_volume=position in ends)
         self._check_copies(keys, last)
 
     def _part(self, positions: range, volumes: dict[int, range]) -> list[bytes | None]:
-        """These records, from their volume where there is one that can be used."""
+        """These records, from their volume if there is a usable one."""
         is_volume = positions.start in volumes
         copied = read_volume(self.folder, self.prefix, positions) if is_volume else None
         return [*copied] if copied else [self.get(position) for position in positions]
 
     def _stored(self, position: int, data: bytes, *, ends_volume: bool = False) -> StoredRecord[T]:
-        """Not by the threads that read: they would only take turns, at a price."""
+        """Decode and check a record. Reading threads do not call this: they would only contend."""
         key = self.key(position)
         try:
             return StoredRecord(self.read_checksummed(data, key), data, ends_volume=ends_volume)
         except CheckpointDamaged as error:
-            own = self.get(position)  # where that was a copy, it may be the copy that is damaged
+            own = self.get(position)  # if the bytes were a copy, only the copy may be damaged
             if own not in (None, data):
                 return self._stored(position, own, ends_volume=ends_volume)
             raise self.error(position, str(error).removeprefix(f"{key}: ")) from error
@@ -178,8 +177,8 @@ class NumberedLog(Generic[T]):
         self.take(stored.record)
 
     def _write_full_volumes(self) -> None:
-        """Write those volumes whose records are all there. What cannot be written now is tried
-        again the next time: nothing depends on it."""
+        """Write the volumes whose records are complete. A failed write is retried the next time:
+        nothing depends on it."""
         with suppress(StoreError):
             while count := self._full_volume():
                 last = self._last_in_volume + count
@@ -189,7 +188,7 @@ class NumberedLog(Generic[T]):
                 self._last_in_volume, self._after_volumes = last, self._after_volumes[count:]
 
     def _full_volume(self) -> int:
-        """How many records the next volume holds; 0: those that are there do not fill it."""
+        """Number of records in the next volume; 0: there are not enough to fill it."""
         total = 0
         for count, data in enumerate(self._after_volumes, start=1):
             total += len(data)
@@ -199,13 +198,13 @@ class NumberedLog(Generic[T]):
 
 
 def volumes_among(keys: Iterable[str], last: int) -> dict[int, range]:
-    """The records of each volume up to the record `last`, by the first."""
+    """The records of each volume up to the record `last`, by their first record."""
     found = filter(None, map(layout.read_volume, keys))
     return {positions.start: positions for positions in found if positions[-1] <= last}
 
 
 def parts(volumes: dict[int, range], last: int, *, size: int) -> Iterator[range]:
-    """The records up to `last`: those of each volume, and between them `size` at most in a row."""
+    """The records up to `last` in ranges: one per volume, and between them at most `size` each."""
     first = 1
     while first <= last:
         found = volumes.get(first)
@@ -217,7 +216,7 @@ def parts(volumes: dict[int, range], last: int, *, size: int) -> Iterator[range]
 
 
 def read_volume(folder: RunStore, prefix: str, positions: range) -> list[bytes] | None:
-    """The records of a volume; None: it is not a copy of them. Raises StoreError."""
+    """The records of a volume; None: it does not match the records. Raises StoreError."""
     at = (positions.start, positions[-1])
     try:
         copied = folder.store.get(folder.key(layout.volume_key(prefix, *at)))

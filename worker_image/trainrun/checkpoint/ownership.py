@@ -1,16 +1,16 @@
 """Which TrainRun may use a run's folder: numbered claims, a beat, release, takeover, generations.
 
-Layer: rules over `RunStore`. Invariants: a claim is write-once, the highest number owns the folder;
-a claim is taken over only after its release or after its beat stood still for a whole lease, seen
-by the claimant's own monotonic clock (no wall clock of anybody is believed). A takeover need not
-stop the old owner: its attempts are lower than those of the new one, which fences them.
+Layer: rules over `RunStore`. Invariants: a claim is write-once, and the highest number owns the
+folder; a claim is taken over only after its release, or after its beat has not changed for a whole
+lease on the claimant's own monotonic clock (wall clocks are never compared). A takeover need not
+stop the old owner: the new owner's attempts are higher and fence it.
 
-With `onExisting: StartFresh` a TrainRun begins a new generation of the folder. The first lies in
-the run's folder itself, each later one in a folder of its own below, with its own claims, records
-and checkpoints: so no rule about these knows that there are others, and nothing of one is read,
-fenced or deleted for another. A number is given once, to the TrainRun that its write-once record
-names; a TrainRun begins at most one, and stays in the one that it has begun or claimed; what a
-listing does not show yet is asked for by its name.
+With `onExisting: StartFresh` a TrainRun begins a new generation of the folder. The first generation
+is in the run's folder itself, each later one in a subfolder with its own claims, records and
+checkpoints: the rules for these never see another generation, so one never reads, fences or deletes
+objects of another. A write-once record gives each number to one TrainRun; a TrainRun begins at most
+one generation, and stays in the one that it has begun or claimed. Objects that a listing may not
+show yet are looked up by name.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
 LEASE = 30.0
-"""Seconds without a change of the beat after which a claim is taken over: three missed polls of
-the longest poll interval."""
+"""Seconds without a change of the beat after which a claim is taken over: three missed polls at the
+longest poll interval."""
 
 CLAIM_TRIES = 5
-"""A claim that is lost is looked at again this often; each time somebody else has won."""
+"""Tries to claim, each after another claimant has won."""
 
 RUN_ID_LENGTH = 16
 """Characters of a run's id: 80 bits. W&B takes up to 64."""
 
 
 class BeatWatch:
-    """Remembers, across calls, since when an owner's beat has stood still.
+    """Remembers, across calls, since when an owner's beat has not changed.
 
-    Keep one per process and run; a new one starts to count from nothing.
+    Keep one per process and run; a new one starts counting at 0.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class BeatWatch:
         self._clock = clock
         self._last_beat: tuple[int, bytes] | None = None
         self.moved = False
-        """The beat has changed between the last two looks at this owner."""
+        """Whether the beat changed between the last two looks at this owner."""
         self._since = 0.0
 
     def still_for(self, owner: int, beat: bytes) -> float:
-        """Seconds since this beat of this owner was first seen (0 at the first sight)."""
+        """Seconds since this beat of this owner was first seen (0 at the first look)."""
         now, before = self._clock(), self._last_beat
         self.moved = before is not None and before[0] == owner and before[1] != beat
         if self._last_beat != (owner, beat):
@@ -84,19 +84,19 @@ class BeatWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """The folder is ours."""
+    """We own the folder."""
 
     number: int
-    """Of our claim."""
+    """Number of our claim."""
     committed: CheckpointId | None
     """The newest checkpoint that any owner is known to have committed."""
     run_id: str
-    """By which trackers know the run: see `derived_run_id`."""
+    """The run's id for trackers: see `derived_run_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotOwned:
-    """The folder is not ours now."""
+    """We do not own the folder."""
 
     outcome: Outcome
     message: str
@@ -108,7 +108,7 @@ class _Claim:
 
     number: int
     uid: str
-    """Empty when the record is damaged: then it is nobody's, and only its beat protects it."""
+    """Empty when the record is damaged: then only the beat protects the claim."""
     beat: bytes
     released: bool
     committed: CheckpointId | None
@@ -117,7 +117,7 @@ class _Claim:
 def acquire(
     run: RunStore, *, uid: str, fail_on_existing: bool, watch: BeatWatch, params: str = ""
 ) -> Owned | NotOwned:
-    """Claim the run's folder for the TrainRun `uid`, or say why not; repeating it is harmless.
+    """Claim the run's folder for the TrainRun `uid`, or return why not; repeating it is harmless.
 
     `params` are those of a sweep's trial, for `of_other_params`. Raises StoreError.
     """
@@ -140,26 +140,25 @@ def acquire(
             return Owned(number=number, committed=committed, run_id=run_id)
         if _owners(run) == numbers:
             raise run.incomplete_listing(layout.owner_key(number))
-    raise StoreUnavailable(f"{run.uri}: others keep claiming this folder")
+    raise StoreUnavailable(f"{run.uri}: other TrainRuns keep claiming this folder")
 
 
 def beat(run: RunStore, *, uid: str, counter: int, committed: CheckpointId | None = None) -> bool:
-    """Show that the owner lives; `counter` only has to differ from the last one.
+    """Show that the owner is alive; `counter` only has to differ from the last one.
 
-    `committed` is the newest checkpoint known to be committed (None: what the last beat said).
-    Returns False when the folder is not ours (any more), also after our own release: then nothing
-    was written.
+    `committed` is the newest known commit (None: that of the last beat). Returns False, without
+    writing, when we do not own the folder, or have released it.
     """
     return _write_beat(run, uid=uid, counter=counter, committed=committed, released=False)
 
 
 def release(run: RunStore, *, uid: str) -> None:
-    """Give the folder up, so that the next claimant need not wait for the lease."""
+    """Release the folder, so that the next claimant need not wait for the lease."""
     _write_beat(run, uid=uid, counter=0, committed=None, released=True)
 
 
 def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
-    """Whether the folder's owner, whoever it is, shows life; nothing is written."""
+    """Whether the folder's owner shows life; writes nothing."""
     numbers = _owners(run)
     if not numbers:
         return "Unknown"
@@ -171,7 +170,7 @@ def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
 
 
 def is_used(run: RunStore) -> bool:
-    """Whether anybody has used the folder."""
+    """Whether the folder has been used."""
     return bool(_owners(run) or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS))
 
 
@@ -181,12 +180,12 @@ def has_claimed(run: RunStore, *, uid: str) -> bool:
 
 
 def claimants(run: RunStore) -> set[str]:
-    """All TrainRuns that have ever owned the folder; "" stands for those that cannot be named."""
+    """All TrainRuns that have ever owned the folder; "" stands for unreadable claims."""
     return {_read_claim(run, number).uid for number in _owners(run)}
 
 
 def owner_uid(run: RunStore) -> str:
-    """The TrainRun that has the newest claim, released or not; empty where nobody can be named."""
+    """The TrainRun with the newest claim, released or not; empty: none, or it is unreadable."""
     numbers = _owners(run)
     return _read_claim(run, numbers[-1]).uid if numbers else ""
 
@@ -205,8 +204,8 @@ def _write_beat(
 
 
 def of_other_params(run: RunStore, params: str) -> NotOwned | None:
-    """Why the trial of a sweep with these parameters may not go on in this folder: it holds one
-    with others, whose checkpoints and values are not its own. Raises StoreError."""
+    """Why a trial with these parameters may not continue in this folder: the folder belongs to a
+    trial with other parameters, so its checkpoints and values do not apply. Raises StoreError."""
     there = run.find(RunRecord, layout.RUN)
     if not params or there is None or not there.params:
         return None
@@ -214,34 +213,33 @@ def of_other_params(run: RunStore, params: str) -> NotOwned | None:
         return None
     return NotOwned(
         outcome="NotEmpty",
-        message=f"{run.uri} holds a trial with the parameters {there.params}, and this one has "
-        f"{params}: the log of the sweep is not the one that they come from. Put that back, or set "
+        message=f"{run.uri} holds a trial with the parameters {there.params}, but this trial has "
+        f"{params}: they come from another log of the sweep. Restore that log, or set "
         "resume.restartErrored and add 1 to resume.token to begin this trial in a new folder",
     )
 
 
 def stored_run_id(run: RunStore) -> str:
-    """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
+    """The run's id, from its folder; empty where the folder is unused. Raises StoreError."""
     stamp = run.find(RunRecord, layout.RUN)
     numbers = _owners(run) if stamp is None else []
     return _run_id(run, stamp, numbers) if stamp is not None or numbers else ""
 
 
 def _run_id(run: RunStore, stamp: RunRecord | None, numbers: list[int]) -> str:
-    """Where the stamp cannot be read the first owner is asked, who as a rule wrote it."""
+    """If the stamp cannot be read, use the first owner, who usually wrote it."""
     if stamp is None:
         stamp = _stamp_of(_read_claim(run, numbers[0]).uid)
     return derived_run_id(stamp.created_by, run.folder_name)
 
 
 def derived_run_id(created_by: str, folder: str) -> str:
-    """The id of the run in this folder, named below its storage, that `created_by` used first.
+    """The id of the run in `folder` (relative to its storage), which `created_by` used first.
 
-    It stays the same in every start of the run, for trackers and folders of other programs:
-    `run.json` is written once, so the id outlives restarts, operators, clusters, and the TrainRun
-    itself. The name counts, so that a copy of the folder under another name is another run, and so
-    is a later generation; where the folder lies does not, so that a run that was moved to another
-    bucket stays the same one.
+    It is the same in all starts of the run, for trackers and folders of other programs: `run.json`
+    is written once, so the id outlives restarts, operators, clusters, and the TrainRun itself. It
+    depends on the folder's name, so a copy under another name is another run, as is a later
+    generation; it does not depend on the location, so a run moved to another bucket keeps its id.
     """
     digest = hashlib.sha256(f"{created_by}\n{folder}".encode()).digest()
     return base64.b32encode(digest).decode()[:RUN_ID_LENGTH].lower()
@@ -252,9 +250,9 @@ def _stamp_of(uid: str, params: str = "") -> RunRecord:
 
 
 def _stamp(run: RunStore, *, uid: str, params: str) -> RunRecord | None:
-    """What stands in `run.json`, written now if nothing did; refuse a folder of a newer layout.
+    """The content of `run.json`, written now if absent; refuses a folder of a newer layout.
 
-    None: what is there cannot be read.
+    None: the record is unreadable.
     """
     record = _stamp_of(uid, params)
     if run.write_once(layout.RUN, record):
@@ -263,13 +261,13 @@ def _stamp(run: RunStore, *, uid: str, params: str) -> RunRecord | None:
     if there is not None and there.layout > layout.VERSION:
         raise StoreMisconfigured(
             f"{run.uri} has layout {there.layout}, created by {there.created_by}; this version "
-            f"knows layout {layout.VERSION}: upgrade, or use another runName"
+            f"supports layout {layout.VERSION}: upgrade, or use another runName"
         )
     return there
 
 
 def _owners(run: RunStore) -> list[int]:
-    """The numbers of all claims: what a listing leaves out at its end is asked for by its name."""
+    """The numbers of all claims; looks up by name the newest ones, which a listing may lack."""
     numbers = run.numbers(layout.OWNERS)
     first = max(numbers, default=0)
     last = _last(run, OwnerRecord, layout.owner_key, first)
@@ -283,7 +281,7 @@ def _read_claim(run: RunStore, number: int) -> _Claim:
         record = OwnerRecord(number=number, uid="")
     raw, sign = b"", Beat(uid=record.uid, counter=0)
     with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
-        # Even a beat that cannot be read shows life by its bytes.
+        # The bytes of an unreadable beat still show whether it changes.
         raw = run.store.get(run.key(layout.beat_key(number)))
         sign = read_checksummed(Beat, raw, name=layout.beat_key(number))
     commits = [item for item in (record.committed, sign.committed) if item is not None]
@@ -302,7 +300,7 @@ def _existing(run: RunStore, *, uid: str) -> NotOwned | None:
     return NotOwned(
         outcome="NotEmpty",
         message=f"{run.uri} already holds a run and onExisting is Fail; use another runName, "
-        "onExisting: Resume to continue that run, or StartFresh to begin anew beside it",
+        "onExisting: Resume to continue that run, or StartFresh to begin a new generation",
     )
 
 
@@ -314,14 +312,14 @@ def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> NotO
     return NotOwned(
         outcome="InUse",
         message=f"{run.uri} is in use by TrainRun uid {claim.uid or '(unreadable)'} "
-        f"({layout.owner_key(claim.number)}); it is taken over when that run is suspended or "
-        f"finished, or gives no sign of life for {watch.lease:.0f} s. If no TrainRun has this uid, "
-        f"its pods were left behind: kubectl delete pods -A -l trainrun.dev/run-uid={claim.uid}",
+        f"({layout.owner_key(claim.number)}); this run takes it over when that one is suspended or "
+        f"finished, or shows no sign of life for {watch.lease:.0f} s. If no TrainRun has this uid, "
+        f"delete its leftover pods: kubectl delete pods -A -l trainrun.dev/run-uid={claim.uid}",
     )
 
 
 def generations(run: RunStore) -> list[RunStore]:
-    """All that were begun, oldest first; the first one, used or not, is always among them.
+    """All generations, oldest first; the first one is always included, used or not.
 
     Raises StoreError.
     """
@@ -332,7 +330,7 @@ def generations(run: RunStore) -> list[RunStore]:
 def enter(run: RunStore, *, uid: str, fresh: bool) -> RunStore:
     """The generation of the TrainRun `uid`: its own, else the newest, or with `fresh` a new one.
 
-    Repeating it gives the same one. Raises StoreError.
+    Repeating the call returns the same one. Raises StoreError.
     """
     begun = generations(run)
     if len(begun) == 1 and not fresh:
@@ -349,7 +347,7 @@ def _newest(first: RunStore) -> int:
 
 
 def _last(run: RunStore, cls: type[object], key_of: Callable[[int], str], newest: int) -> int:
-    """The highest number of a row of records: the `newest` that is listed, or one after it."""
+    """The highest number of a series of records: the listed `newest`, or one after it."""
     while True:
         key = key_of(newest + 1)
         try:
@@ -357,15 +355,15 @@ def _last(run: RunStore, cls: type[object], key_of: Callable[[int], str], newest
         except ObjectNotFound:
             return newest
         except CheckpointDamaged as error:
-            # Whatever answers every question, a proxy perhaps, would make an endless row of them.
+            # A proxy that answers all requests would make this series endless.
             raise StoreUnavailable(
-                f"{run.uri}/{key} is not believed: {error}, and the listing does not show it"
+                f"{run.uri}/{key} cannot be trusted: {error}, and the listing does not show it"
             ) from error
         newest += 1
 
 
 def _began(run: RunStore) -> str:
-    """Who began a later generation; empty for the first, and where that cannot be read."""
+    """The TrainRun that began a later generation; empty for the first, or if it is unreadable."""
     if run.generation == 1:
         return ""
     key = layout.generation_key(run.generation)
@@ -381,4 +379,4 @@ def _begin(newest: RunStore, *, uid: str) -> RunStore:
         record = GenerationRecord(number=number, uid=uid)
         if first.write_once(layout.generation_key(number), record):
             return replace(first, generation=number)
-    raise StoreUnavailable(f"{first.uri}: others keep beginning generations of this folder")
+    raise StoreUnavailable(f"{first.uri}: other TrainRuns keep starting generations here")

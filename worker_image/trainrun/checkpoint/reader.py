@@ -1,8 +1,8 @@
-"""Reading a checkpoint, or initial weights: once per node, verified, as one merged directory.
+"""Reads a checkpoint, or initial weights: once per node, verified, as one merged directory.
 
-Layer: rules over `RunStore` and `cache`. Invariants: what is returned has the sizes and checksums
-of the manifest; a checkpoint that has not raises CheckpointDamaged, naming object and reason, and
-leaves nothing visible. Initial weights are a checkpoint of ours, or any folder of files: it has no
+Layer: rules over `RunStore` and `cache`. Invariants: returned files have the sizes and checksums of
+the manifest; otherwise CheckpointDamaged names the object and the reason, and nothing becomes
+visible. Initial weights are a TrainRun checkpoint or any folder of files; such a folder has no
 checksums, so only sizes are checked.
 """
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 def checkpoint_on_node(
     run: RunStore, manifest: Manifest, *, cache_dir: Path, rank: int | None = None
 ) -> FilesOnNode:
-    """The files of a checkpoint; with `rank` those that this global rank brought.
+    """The files of a checkpoint; with `rank`, only those that this global rank reported.
 
-    Raises CheckpointDamaged for a manifest that would lead elsewhere.
+    Raises CheckpointDamaged for a manifest with paths outside of the directory.
     """
     checkpoint = manifest.id
     items = [item for item in manifest.files if rank is None or rank in item.ranks]
     names = [item.name for item in manifest.files]
-    view = f"step_{checkpoint.step}"  # as Accelerate's examples call it: scripts read their step
+    view = f"step_{checkpoint.step}"  # as in Accelerate's examples: scripts parse the step
     check_names(names, manifest.others, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
     return FilesOnNode(
         name=checkpoint.name,
@@ -58,8 +58,8 @@ def checkpoint_on_node(
 def likely_on_node(
     run: RunStore, manifest: Manifest, *, cache_dir: Path, ranks: Collection[int]
 ) -> FilesOnNode:
-    """The files of a checkpoint that these global ranks read, whichever way they ask: what they
-    brought themselves, or everything where one rank brought it.
+    """The files of a checkpoint that these global ranks will read, with or without `rank`: those
+    that they reported, or all files if a single rank reported them.
 
     Raises CheckpointDamaged as `checkpoint_on_node` does.
     """
@@ -71,9 +71,9 @@ def likely_on_node(
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
-    """Read the manifest of a checkpoint that must be there.
+    """Read the manifest of a checkpoint that must exist.
 
-    Raises CheckpointDamaged (also when it is gone) and StoreError.
+    Raises CheckpointDamaged (also when it is missing) and StoreError.
     """
     name = f"{checkpoint.name}/{layout.MANIFEST}"
     try:
@@ -90,10 +90,10 @@ def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
 def read_again(
     run: RunStore, checkpoint: CheckpointId, files: Collection[str], *, scratch: Path
 ) -> None:
-    """Read the manifest, and these files of it, from the store, whatever this node has already.
+    """Read the manifest and these of its files from the store, even if this node has them cached.
 
-    `files` are objects in the checkpoint's folder; each is kept no longer than it is read, in the
-    folder `scratch`. Raises CheckpointDamaged, StoreError, OSError.
+    `files` are objects in the checkpoint's folder; each is stored in the folder `scratch` only
+    during the read. Raises CheckpointDamaged, StoreError, OSError.
     """
     manifest = read_manifest(run, checkpoint)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -108,25 +108,27 @@ def read_again(
 
 
 def check_file_name(name: str, *, manifest: str) -> None:
-    """Raises CheckpointDamaged for a name that would lead out of the directory."""
+    """Raises CheckpointDamaged for a name that would escape the directory."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
-        raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
+        raise CheckpointDamaged(f"{manifest}: {name!r} is not a valid file name in a checkpoint")
 
 
 def check_names(names: Iterable[str], others: Iterable[TreeEntry], *, manifest: str) -> None:
-    """Raises CheckpointDamaged for files, folders or links that would lead out of the directory."""
+    """Raises CheckpointDamaged for files, folders or links that would escape the directory."""
     for name in names:
         check_file_name(name, manifest=manifest)
     for entry in others:
         check_file_name(entry.name, manifest=manifest)
         leads = Path(os.path.normpath(Path(entry.name).parent / entry.target))
         if leads.is_absolute() or leads.parts[:1] == ("..",):
-            raise CheckpointDamaged(f"{manifest}: the link {entry.name!r} leads out of it")
+            raise CheckpointDamaged(
+                f"{manifest}: the link {entry.name!r} points outside of the checkpoint"
+            )
 
 
 def cached_file(item: ManifestFile) -> CachedFile:
-    """How the node's cache sees a file of a checkpoint."""
+    """A file of a checkpoint, as an entry of the node's cache."""
     return CachedFile(
         name=item.name,
         source=layout.file_name(item.worker, item.name),
@@ -138,17 +140,17 @@ def cached_file(item: ManifestFile) -> CachedFile:
 
 
 def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Path:
-    """The files of a store that was opened at what `checkpoint.initialFrom` names.
+    """The files of a store that was opened at the URI in `checkpoint.initialFrom`.
 
-    That is the folder of one of our checkpoints (`.../step-...-attempt-...`, wherever it was
-    copied to) or any folder of files; the latter is a path where it is on a file system.
-    Raises StoreMisconfigured when nothing is there, CheckpointDamaged, StoreError.
+    The URI is the folder of a TrainRun checkpoint (`.../step-...-attempt-...`, or a copy of it) or
+    any folder of files; for the latter on a file system, the result is its path. Raises
+    StoreMisconfigured when the folder is empty, CheckpointDamaged, StoreError.
     """
     uri, found = store.uri, store.list("")
     if not found:
         raise StoreMisconfigured(
-            f"{uri}: there are no files; checkpoint.initialFrom names a folder of files, or one of "
-            "our checkpoints (.../checkpoints/step-...)"
+            f"{uri} has no files; checkpoint.initialFrom must name a folder of files, or a "
+            "checkpoint of a run (.../checkpoints/step-...)"
         )
     manifest = _initial_manifest(store, uri, found)
     if manifest is None and uri.startswith("file:"):
@@ -157,7 +159,7 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     files = _foreign_files(found) if manifest is None else list(map(cached_file, manifest.files))
     check_names([item.name for item in files], others, manifest=uri)
 
-    # A folder whose listing has changed is another one.
+    # A folder whose listing has changed gets another cache entry.
     content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
     return FilesOnNode(
         name=f"initial-{content:08x}",
@@ -169,7 +171,8 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
 
 
 def _initial_manifest(store: ObjectStore, uri: str, found: Iterable[ObjectInfo]) -> Manifest | None:
-    """The manifest, if this is a checkpoint of ours: others may have a file of that name."""
+    """The manifest, if this is a TrainRun checkpoint: other folders may have a file of that
+    name."""
     is_named_like_ours = CheckpointId.named(uri.rpartition("/")[2]) is not None
     if not any(item.key == layout.MANIFEST for item in found):
         if is_named_like_ours:
@@ -191,7 +194,7 @@ def _foreign_files(found: Iterable[ObjectInfo]) -> list[CachedFile]:
             name=item.key,
             source=item.key,
             size=item.size,
-            # Stands for the content, as far as the listing tells: a changed file gets another one.
+            # Identifies the content as far as the listing can: a changed file gets another value.
             crc32=zlib.crc32(item.tag.encode()),
             summed=False,
             tag=item.tag,

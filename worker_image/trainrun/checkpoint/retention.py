@@ -1,9 +1,9 @@
-"""Deleting the checkpoints that are no longer needed.
+"""Deletes checkpoints that are no longer needed.
 
-Layer: rules over `RunStore`; what may go is decided by `selection.superfluous`. Used by slot 0's
-agent of the newest attempt alone, and for trials that nobody needs. Invariants: manifest first,
-then markers, then files; nothing is deleted by an attempt that is no longer the newest; what the
-listing shows to be damaged does not count among those that are kept.
+Layer: rules over `RunStore`; `selection.superfluous` decides what to delete. Used only by slot 0's
+agent of the newest attempt, and for trials that are no longer needed. Invariants: manifest first,
+then markers, then files; an attempt that is no longer the newest deletes nothing; checkpoints that
+the listing shows as damaged do not count among the kept ones.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.selection import Score
 
 PROTECTED = 2
-"""Newest attempts of which everything stays."""
+"""Number of newest attempts whose resume points and votes are kept."""
 
 
 def retain(
     run: RunStore, *, attempt: int, keep: int, score: Score | None = None
 ) -> tuple[CheckpointId, ...]:
-    """Delete what retention allows and return it, oldest first.
+    """Delete the checkpoints that retention allows to delete and return them, oldest first.
 
     Keeps the `keep` (at least two) newest complete checkpoints, or the `keep` best ones by `score`
-    and the two newest, and the resume points of the last two attempts; ballots of attempts before
-    those go, too. Nothing happens when a higher attempt than `attempt` exists. Raises StoreError.
+    and the two newest, and the resume points of the last two attempts; also deletes ballots of
+    earlier attempts. Does nothing when an attempt higher than `attempt` exists. Raises StoreError.
     """
     view = look(run)
     if view.highest != attempt:
@@ -60,8 +60,8 @@ def retain(
     )
     deleted = []
     for checkpoint in deletable:
-        # Re-read each time: a deletion may take long, and from the claim of the next attempt on
-        # nothing may go that its resolver could be looking at.
+        # Check each time: a deletion may take long, and once the next attempt is claimed, nothing
+        # may be deleted that its agent could be reading.
         if run.attempts()[-1:] != [attempt]:
             break
         _delete(run, view.folders[checkpoint])
@@ -70,20 +70,20 @@ def retain(
 
 
 def _abort_uploads(run: RunStore, *, attempt: int) -> None:
-    """Unfinished uploads of lower attempts are those of agents that were killed."""
+    """Abort unfinished uploads of lower attempts: their agents were killed."""
 
     def is_lower(key: str) -> bool:
         checkpoint = CheckpointId.named(key.removeprefix(prefix).partition("/")[0])
         return checkpoint is not None and checkpoint.attempt < attempt
 
     prefix = run.key(layout.CHECKPOINTS)
-    # Not every server, nor every account, may list them; what is left costs no more than room.
+    # Some servers and accounts cannot list uploads; what is left only takes up space.
     with contextlib.suppress(StoreError):
         run.store.abort_uploads(prefix, of=is_lower)
 
 
 def _delete_votes(run: RunStore, attempts: Sequence[int]) -> None:
-    """How agents of attempts below the last two have voted: nobody counts that any more."""
+    """Delete the votes of agents of all attempts before the last two: they are not counted."""
     if len(attempts) <= PROTECTED:
         return
     first = attempts[-PROTECTED]
@@ -93,13 +93,13 @@ def _delete_votes(run: RunStore, attempts: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """What their manifests say of the checkpoints, as far as they were read."""
+    """The content of the manifests, as far as they were read."""
 
     damaged: set[CheckpointId] = field(default_factory=set)
     unread: set[CheckpointId] = field(default_factory=set)
-    """Whose manifest reads wrongly: maybe on this node alone, so they are kept besides."""
+    """Checkpoints whose manifest this node cannot read; another may, so they are kept as well."""
     values: dict[CheckpointId, float] = field(default_factory=dict)
-    """Of the metric of the score, where there is a number."""
+    """Values of the score's metric, where it is a number."""
 
 
 def _judge(run: RunStore, view: StoreView, *, enough: int | None, score: Score | None) -> _Judged:
@@ -122,10 +122,9 @@ def _judge(run: RunStore, view: StoreView, *, enough: int | None, score: Score |
 
 
 def clear_checkpoints(run: RunStore) -> None:
-    """Delete all checkpoints of a folder that nobody uses. Raises StoreError.
+    """Delete all checkpoints of a folder that is not in use. Raises StoreError.
 
-    In the order of `deletion_order`: what is cut short leaves nothing that could be taken for
-    complete.
+    Uses `deletion_order`: the rest of an interrupted deletion never looks complete.
     """
     for folder in run.folders().values():
         _delete(run, folder)

@@ -1,11 +1,11 @@
 """Which checkpoints are complete, fenced, newest, best or superfluous.
 
-Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
-The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
-*fenced* when a later attempt started from something older than it; retention never touches the two
-newest complete checkpoints nor the resume points of the last two attempts, whatever their score. A
-checkpoint without a number for the metric of the score (it was not reported, is NaN, a string or a
-boolean) is worse than every one that has it; of equal ones the newer is better.
+Layer: pure functions over a listing and parsed records; callers do the reading. The rules are those
+of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is *fenced* when a later
+attempt started from an older one; retention never deletes the two newest complete checkpoints or
+the resume points of the last two attempts, whatever their score. A checkpoint without a number for
+the score's metric (not reported, NaN, a string or a boolean) ranks below all that have one; of
+equal ones the newer ranks higher.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ObjectInfo:
     size: int
     """Bytes."""
     modified: float
-    """Seconds since the epoch by the store's clock: shown to people, never decided upon."""
+    """Seconds since the epoch by the store's clock: for display, never for decisions."""
     tag: str = ""
-    """Changes when the content does (S3: ETag); tells a cached copy of a foreign file as old."""
+    """Changes with the content (S3: ETag); shows that a cached copy of a foreign file is stale."""
 
 
 Order = Literal["Max", "Min"]
@@ -42,13 +42,13 @@ Order = Literal["Max", "Min"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A metric, and whether its greatest or its least value is the best."""
+    """A metric, and whether its highest or lowest value is best."""
 
     metric: str
     order: Order
 
     def of(self, metrics: Mapping[str, Any]) -> float | None:
-        """The value among the metrics of a manifest; None where there is no number."""
+        """The metric's value in the metrics of a manifest; None if it is not a number."""
         raw = metrics.get(self.metric)
         value = contract_metrics.decode({self.metric: raw}).get(self.metric)
         if isinstance(value, (bool, str)) or value is None or math.isnan(value):
@@ -58,7 +58,7 @@ class Score:
     def best_first(
         self, values: Mapping[CheckpointId, float], among: Iterable[CheckpointId]
     ) -> list[CheckpointId]:
-        """Sort checkpoints; those that have no entry in `values` come last."""
+        """Sort checkpoints; those without an entry in `values` come last."""
 
         def goodness(checkpoint: CheckpointId) -> tuple[bool, float, CheckpointId]:
             value = values.get(checkpoint, 0.0)
@@ -68,34 +68,35 @@ class Score:
 
 
 Resumes = Mapping[int, "CheckpointId | None"]
-"""What each attempt started from; None: from nothing. Unreadable records are left out. For fences:
-of a trial that which it tries to do without, until it has committed something (`left_behind`)."""
+"""The checkpoint that each attempt started from; None: from nothing. Unreadable records are left
+out. For fences, a trial counts with the newer checkpoint that it skips until it has committed one
+of its own (`left_behind`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """What the listing shows of one checkpoint."""
+    """One checkpoint as the listing shows it."""
 
     id: CheckpointId
     sizes: Mapping[str, int]
-    """Bytes of every object, by its name within the checkpoint's folder."""
+    """Bytes of each object, by its name within the checkpoint's folder."""
     modified: float
-    """When its manifest (or else its newest object) was written: for people."""
+    """When its manifest (or else its newest object) was written; for display."""
 
     @property
     def has_manifest(self) -> bool:
-        """It was committed."""
+        """Whether it was committed."""
         return layout.MANIFEST in self.sizes
 
     @property
     def done(self) -> frozenset[int]:
-        """Workers whose done marker is there."""
+        """Workers with a done marker."""
         markers = (layout.read_marker(name) for name in self.sizes)
         return frozenset(worker for worker in markers if worker is not None)
 
 
 def group(listing: Iterable[ObjectInfo]) -> dict[CheckpointId, Folder]:
-    """Sort a listing of `checkpoints/` (keys relative to the run) into its checkpoints."""
+    """Group a listing of `checkpoints/` (keys relative to the run) by checkpoint."""
     found: dict[CheckpointId, dict[str, ObjectInfo]] = {}
     for item in listing:
         name, _, rest = item.key.removeprefix(layout.CHECKPOINTS).partition("/")
@@ -120,7 +121,7 @@ def _modified(items: Mapping[str, ObjectInfo]) -> float:
 def left_behind(
     records: Iterable[AttemptRecord], folders: Mapping[CheckpointId, Folder]
 ) -> Resumes:
-    """The checkpoint of each attempt than which it leaves everything newer behind."""
+    """By attempt, the checkpoint above which it fences."""
     records = tuple(records)
     started = {record.attempt: record.resume for record in records}
     committed = {folder.id.attempt for folder in folders.values() if folder.has_manifest}
@@ -132,9 +133,9 @@ def left_behind(
 
 
 def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:
-    """The first later attempt that started from something older, if there is one.
+    """The first later attempt that started from something older; None: there is none.
 
-    What an attempt was started from is not fenced by those before that attempt.
+    Attempts before the last one that started from this checkpoint do not fence it.
     """
     users = (attempt for attempt, resume in resumes.items() if resume == checkpoint)
     last = max([checkpoint.attempt, *users])
@@ -146,13 +147,13 @@ def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:
 
 
 def all_parts_done(markers: Collection[DoneMarker]) -> bool:
-    """Whether these are the markers of every worker of the checkpoint's world."""
+    """Whether these are the markers of all workers of the checkpoint."""
     worlds = {marker.workers for marker in markers}
     return len(worlds) == 1 and {marker.worker for marker in markers} == set(range(worlds.pop()))
 
 
 def newest_first(folders: Mapping[CheckpointId, Folder], resumes: Resumes) -> list[Folder]:
-    """The checkpoints that may be resumed from if they are good: all that are not fenced."""
+    """All checkpoints that are not fenced: an attempt may resume from them if they are good."""
     return [
         folders[checkpoint]
         for checkpoint in sorted(folders, reverse=True)
@@ -172,13 +173,12 @@ def superfluous(
     score: Score | None = None,
     values: Mapping[CheckpointId, float] | None = None,
 ) -> list[CheckpointId]:
-    """What retention may delete, oldest first, when `attempt` is the newest one.
+    """The checkpoints that retention may delete, oldest first; `attempt` is the newest attempt.
 
     Kept: the `keep` (at least two) newest complete checkpoints that are neither bad nor fenced, the
-    resume points of the last two attempts (`started`: of trials, too), whatever `attempt` may still
-    be uploading, and those that could not be judged (`unread`). With a `score`, whose `values` are
-    given as far as there are any: the `keep` best ones and the two newest, instead of the `keep`
-    newest.
+    resume points of the last two attempts (`started`: of trials, too), all that `attempt` may still
+    be uploading, and those that could not be judged (`unread`). With a `score` (`values` holds the
+    numbers that exist): the `keep` best ones and the two newest, instead of the `keep` newest.
     """
     keep = max(keep, 2)
     usable = [
@@ -191,7 +191,7 @@ def superfluous(
     best = score.best_first(values or {}, usable)[:keep] if score is not None else ()
     last_two = (resumes[number] for number in sorted(resumes)[-2:])
     protected = {*recent, *best, *unread, *last_two, *started}
-    # While fewer are there nothing of this attempt is old enough to be given up.
+    # While there are fewer, nothing of this attempt is old enough to delete.
     enough = len(recent) >= newest
     horizon = recent[-1] if enough else CheckpointId(attempt=attempt, step=0)
     return [
@@ -210,14 +210,14 @@ def _is_last_resort(
     usable: Collection[CheckpointId],
     folders: Mapping[CheckpointId, Folder],
 ) -> bool:
-    """With fewer than two usable checkpoints nothing that was ever committed is deleted."""
+    """With fewer than two usable checkpoints, no committed checkpoint is deleted."""
     return len(usable) < 2 and folders[checkpoint].has_manifest
 
 
 def deletion_order(folder: Folder) -> tuple[list[str], list[str], list[str]]:
     """The object names to delete, in three rounds: manifest, markers, files.
 
-    In this order a deletion that is cut short leaves something that cannot be taken for complete.
+    In this order, the rest of an interrupted deletion never looks complete.
     """
     manifest = [name for name in folder.sizes if name == layout.MANIFEST]
     markers = [name for name in folder.sizes if layout.read_marker(name) is not None]

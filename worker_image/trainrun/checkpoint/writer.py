@@ -1,11 +1,10 @@
-"""Bringing a checkpoint into the store: a worker's part, and the commit.
+"""Uploads a checkpoint: the part of each worker, then the commit.
 
 Layer: rules over `RunStore`, used by the agent. Invariants: files first, then the worker's done
-marker, then the manifest, each only after the one before is durable; markers and manifests are
-write-once; a repeated call after any failure continues where it stopped; a name that some store
-could not hold is refused here, with a message, instead of there, without one. Never call this for
-an attempt once a higher one was joined: that is the caller's duty, the fence is for the
-unreachable.
+marker, then the manifest, each only after the previous one is durable; markers and manifests are
+write-once; a call repeated after any failure continues where it stopped; a name that some store
+cannot hold is refused here, with a clear message. Callers must not call this for an attempt once
+they have joined a higher one; the fence is for agents that cannot be reached.
 """
 
 from __future__ import annotations
@@ -48,27 +47,27 @@ CHUNK = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile:
-    """What a rank brought for a checkpoint."""
+    """A file, folder or link that a rank saved for a checkpoint."""
 
     name: str
     """Relative path within the directory that the rank saved."""
     path: Path
-    """Where it lies now."""
+    """Its current path."""
     rank: int
     """Global rank."""
     other: TreeEntry | None = None
-    """The folder or link that it is; None: a file."""
+    """Its entry if it is a folder or link; None: a file."""
 
 
 @dataclass(slots=True)
 class Upload:
-    """One worker's part on its way: what has arrived, and a way to give it up. Thread-safe.
+    """Progress of the upload of one worker's part, and a way to cancel it. Thread-safe.
 
-    Passing the same object to a repeated `write_part` skips the files that have arrived.
+    Passing the same object to a repeated `write_part` skips the files that are already stored.
     """
 
     arrived: dict[str, PartFile] = field(default_factory=dict)
-    """What earlier calls have stored, by name."""
+    """Files that earlier calls stored, by name."""
     _cancelled: bool = False
 
     def cancel(self) -> None:
@@ -76,20 +75,20 @@ class Upload:
         self._cancelled = True
 
     def advance(self, _count: int) -> None:
-        """So many bytes were moved. Raises TransferCancelled after `cancel`."""
+        """Called with the number of bytes moved. Raises TransferCancelled after `cancel`."""
         if self._cancelled:
-            raise TransferCancelled("the upload was given up")
+            raise TransferCancelled("the upload was cancelled")
 
 
 def scan(directory: Path, *, rank: int) -> list[LocalFile]:
-    """All files, folders and links below a directory, as brought by `rank`.
+    """All files, folders and links below a directory that `rank` saved.
 
-    Raises CheckpointConflict for names that no store can hold, OSError when it cannot be read.
+    Raises CheckpointConflict for names that some store cannot hold, OSError if it is unreadable.
     """
     found = []
     for entry in walk(directory):
         if reason := layout.unstorable(entry.name):
-            raise CheckpointConflict(f"rank {rank} brought {entry.name!r}: {reason}")
+            raise CheckpointConflict(f"rank {rank} saved {entry.name!r}: {reason}")
         other = replace(entry, ranks=(rank,)) if entry.folder or entry.target else None
         path = directory / entry.name
         found.append(LocalFile(name=entry.name, path=path, rank=rank, other=other))
@@ -113,10 +112,10 @@ def write_part(
     """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
 
     `workers` is the number of workers of the attempt; `metrics` and `metadata` are JSON-safe;
-    `unchanged` raises where the files, once all are stored, are not those that were reported.
-    Returns the manifest when this call committed the checkpoint (`whole`). May be repeated after
-    any error.
-    Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
+    `unchanged` is called once all files are stored, and raises if they are not those that were
+    reported. Returns the manifest when this call committed the checkpoint (`whole`). May be
+    repeated after any error.
+    Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for errors of a local
     file.
     """
     checkpoint, upload = CheckpointId(attempt=attempt, step=step), upload or Upload()
@@ -134,8 +133,8 @@ def write_part(
         metadata=dict(metadata or {}),
     )
     unchanged()
-    # Once more: of a directory that is being removed since the upload was given up there may have
-    # been no file left to notice it with, and an empty part would make the rest look complete.
+    # Check again: a cancelled upload's directory is being removed. If no file was left to notice
+    # that with, an empty part would make the rest look complete.
     upload.advance(0)
     if whole:
         return _commit_whole(run, marker)
@@ -143,17 +142,18 @@ def write_part(
     key = layout.folder(checkpoint) + name
     if not run.write_once(key, marker) and not _same(marker, run.read(DoneMarker, key)):
         raise CheckpointConflict(
-            f"{checkpoint.name}: {name} is already there with other content: worker {worker} "
+            f"{checkpoint.name}: {name} already exists with different content: worker {worker} "
             f"reported step {step} twice, or two workers have this number"
         )
     return None
 
 
 def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | None:
-    """Commit a checkpoint when every worker's done marker is there; None while some are missing.
+    """Commit a checkpoint when all workers' done markers exist; None while some are missing.
 
-    Harmless to repeat and to race. Raises CheckpointConflict (two workers' ranks brought one name
-    with different content), CheckpointDamaged (what a marker promises is not there), StoreError.
+    Safe to repeat and to run concurrently. Raises CheckpointConflict (ranks of two workers saved
+    the same name with different content), CheckpointDamaged (a file that a marker names is
+    missing), StoreError.
     """
     folder = run.folder(CheckpointId(attempt=attempt, step=step))
     if folder.has_manifest:
@@ -162,40 +162,40 @@ def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | 
 
 
 def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
-    """Like `commit_if_complete`, for a folder without a manifest that was listed already."""
+    """Like `commit_if_complete`, for a listed folder without a manifest."""
     merged = merged_parts(run, folder)
     if merged is None:
         return None
     manifest = merged.manifest
     if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
-        # Only another layout version or a `whole` report can have written other bytes.
+        # Only another layout version or a `whole` report can have written different bytes.
         manifest = run.manifest(manifest.id)
     _delete_unnamed(run, manifest, merged.duplicates)
     return manifest
 
 
 def merged_parts(run: RunStore, folder: Folder) -> Merged | None:
-    """What would be committed of a folder without a manifest; raises like `commit_if_complete`."""
+    """The manifest that a folder without one would get; raises like `commit_if_complete`."""
     if not folder.done:
         return None
     first = run.read(DoneMarker, layout.folder(folder.id) + layout.marker_name(min(folder.done)))
     if folder.done != frozenset(range(first.workers)):
-        return None  # the common case while others upload, at the cost of one small read
+        return None  # the common case while other workers upload; it costs one small read
     markers = run.markers(folder)
     if not all_parts_done(markers):
         raise CheckpointDamaged(f"{folder.id.name}: its done markers contradict each other")
     merged = merge_workers(markers)
-    # Only what the manifest would name has to be there: duplicates may be deleted already, by
-    # whoever committed it before.
+    # Only files that the manifest would name must exist: the agent that committed it before may
+    # have deleted the duplicates.
     if reason := run.damage(folder, merged.manifest):
         raise CheckpointDamaged(f"{folder.id.name}/{reason}")
     return merged
 
 
 def open_steps(run: RunStore, *, attempt: int) -> tuple[OpenStep, ...]:
-    """Steps of an attempt that some worker has begun to store and nobody has committed.
+    """Steps of an attempt that some worker has begun to store and that are not committed yet.
 
-    Tells a worker without files for which steps its done marker is waited for.
+    A worker without files must write its done marker for these steps.
     """
     folders = run.folders()
     return tuple(
@@ -206,40 +206,39 @@ def open_steps(run: RunStore, *, attempt: int) -> tuple[OpenStep, ...]:
 
 
 def set_aside(run: RunStore, checkpoint: CheckpointId, reason: str) -> None:
-    """Record that a checkpoint is damaged: it is never resumed from again.
+    """Record that a checkpoint is damaged: no attempt resumes from it again.
 
-    Removing the record by hand takes that back. Raises StoreError.
+    Deleting the record by hand undoes that. Raises StoreError.
     """
     record = BadRecord(attempt=checkpoint.attempt, step=checkpoint.step, reason=reason)
     run.write_once(layout.bad_key(checkpoint), record)
 
 
 def check_fence(run: RunStore, checkpoint: CheckpointId) -> None:
-    """To be called once a checkpoint is committed: will it be used?
+    """Check, right after a commit, that the checkpoint is not fenced.
 
-    Whoever claims an attempt from now on sees the commit; who did before has left it behind.
-    Raises CheckpointFenced, StoreError.
+    An attempt claimed from now on sees the commit; one claimed before fences it. Raises
+    CheckpointFenced, StoreError.
     """
     later = [number for number in run.attempts() if number > checkpoint.attempt]
     attempt = fenced_by(checkpoint, run.resumes(later))
     if attempt is not None:
         raise CheckpointFenced(
-            f"{checkpoint.name} is never used: attempt {attempt} in {run.uri} has started from "
-            "something older. Another TrainRun has taken this storage over (do two share a "
-            "runName?): give each a storage.runName of its own"
+            f"{checkpoint.name} is never used: attempt {attempt} in {run.uri} started from an "
+            "older one, because another TrainRun took over this storage. Give each TrainRun its "
+            "own storage.runName"
         )
 
 
 def finish(run: RunStore, *, uid: str) -> None:
-    """Record that the run of the TrainRun `uid` has succeeded: it is not started again.
+    """Record that the run of the TrainRun `uid` has succeeded, so that it is not started again.
 
-    Raises StoreMisconfigured when another TrainRun has taken the storage over, StoreError.
+    Raises StoreMisconfigured when another TrainRun has taken over the storage, StoreError.
     """
     owner = owner_uid(run)
     if owner not in ("", uid):
         raise StoreMisconfigured(
-            f"{run.uri} belongs to TrainRun uid {owner} now, which is to say itself that it has "
-            "finished"
+            f"{run.uri} now belongs to TrainRun uid {owner}, which must mark it finished itself"
         )
     run.write_once(layout.FINISHED, FinishedRecord(uid=uid))
 
@@ -254,7 +253,7 @@ def _store_files(
     files: Sequence[LocalFile],
     upload: Upload,
 ) -> tuple[PartFile, ...]:
-    """Upload what a worker's ranks brought, each content once; return what was stored."""
+    """Upload the files of a worker's ranks, each content once; return the stored files."""
     with ThreadPoolExecutor(FILES) as pool:
         parts = merge_ranks(pool.map(_describe, files), step=checkpoint.step)
         paths = {(item.name, item.rank): item.path for item in files}
@@ -292,7 +291,8 @@ def _describe(item: LocalFile) -> PartFile:
 
 
 def _same(one: DoneMarker, other: DoneMarker) -> bool:
-    """But for the times of the files, which are others where the same was saved once more."""
+    """Whether the markers are equal, except for file modes and times: these change when the same
+    content is saved again."""
 
     def timeless(marker: DoneMarker) -> DoneMarker:
         files = tuple(replace(item, mode=0, modified=0) for item in marker.files)
@@ -313,17 +313,17 @@ def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
         ours = sorted({rank for item in manifest.files for rank in item.ranks})
         raise CheckpointConflict(
             f"checkpoint of step {marker.step}: rank {_first(ours)} and rank {_first(ranks)} both "
-            "brought files with whole=True, and they differ; let the rank that saves everything "
-            "report alone with whole=True, or leave it out on all of them"
+            "reported files with whole=True, and they differ; report whole=True only from the rank "
+            "that saves everything, or leave it out on all ranks"
         )
     _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
     return there
 
 
 def _delete_unnamed(run: RunStore, manifest: Manifest, files: Iterable[tuple[int, str]]) -> None:
-    """Delete those (worker, file) pairs that the manifest which stands there does not name.
+    """Delete these (worker, file) pairs unless the stored manifest names them.
 
-    What cannot be deleted now goes with the rest.
+    A failed deletion is left to the deletion of the checkpoint.
     """
     named = {(item.worker, item.name) for item in manifest.files}
     with contextlib.suppress(StoreError):
