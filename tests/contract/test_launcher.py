@@ -77,8 +77,8 @@ def test_options_without_effect_are_named_in_one_line() -> None:
     launch = torch_launch(["torchrun", *words.split()])
     assert launch is not None
     assert launch.note == (
-        "torchrun: --rdzv-backend, --rdzv-endpoint, --max-restarts, --redirects: not used, since "
-        "rendezvous, restarts and output are TrainRun's"
+        "torchrun: --rdzv-backend, --rdzv-endpoint, --max-restarts, --redirects: ignored, since "
+        "TrainRun does rendezvous, restarts and output"
     )
     silent = torch_launch(["torchrun", "--nnodes", "2", "t.py"])
     assert silent is not None
@@ -91,30 +91,36 @@ def test_options_without_effect_are_named_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("torchrun", "torchrun: no script is named that it is to start"),
+        ("torchrun", "torchrun: the command names no script to start"),
         ("torchrun --lr 3 t.py", "torchrun: unrecognized arguments: --lr"),
         ("torchrun --r c10d t.py", "torchrun: ambiguous option: --r could match"),
         (
             "torchrun --virtual-local-rank t.py",
-            "torchrun: --virtual-local-rank cannot be honoured here; remove it",
+            "torchrun: --virtual-local-rank is not supported here; remove it",
         ),
         (
             "torchrun --nproc-per-node cpu t.py",
-            "torchrun: --nproc-per-node is 'cpu'; a number, gpu or auto is needed here",
+            "torchrun: --nproc-per-node is 'cpu'; it must be a number, gpu or auto",
         ),
-        ("torchrun --nproc-per-node 0 t.py", "torchrun: --nproc-per-node is '0'; a number"),
-        ("torchrun --nnodes 4:2 t.py", "torchrun: --nnodes is '4:2': fewest is more than most"),
-        ("torchrun --nnodes x t.py", "torchrun: --nnodes is 'x'; a number, or fewest:most"),
-        ("torchrun --no-python -m t.py", "torchrun: --no-python and --module exclude each other"),
-        ("accelerate launch t.py", "accelerate launch starts processes by itself"),
+        (
+            "torchrun --nproc-per-node 0 t.py",
+            "torchrun: --nproc-per-node is '0'; it must be a number",
+        ),
+        ("torchrun --nnodes 4:2 t.py", "torchrun: --nnodes is '4:2': min is greater than max"),
+        ("torchrun --nnodes x t.py", "torchrun: --nnodes is 'x'; it must be a number or min:max"),
+        (
+            "torchrun --no-python -m t.py",
+            "torchrun: --no-python and --module are mutually exclusive",
+        ),
+        ("accelerate launch t.py", "accelerate launch starts processes itself"),
         ("python -m accelerate.commands.launch t.py", "accelerate launch starts processes"),
-        ("/usr/bin/deepspeed t.py", "deepspeed starts processes by itself"),
-        ("mpiexec -n 4 t", "mpirun starts processes by itself"),
-        ("accelerate-launch t.py", "accelerate launch starts processes by itself"),
+        ("/usr/bin/deepspeed t.py", "deepspeed starts processes itself"),
+        ("mpiexec -n 4 t", "mpirun starts processes itself"),
+        ("accelerate-launch t.py", "accelerate launch starts processes itself"),
         (
             "srun t",
-            "write command: [python, train.py] if the script makes its group by "
-            "torch.distributed's env:// (mpi4py would make each process rank 0 of 1), and",
+            "write command: [python, train.py] if the script makes its group with "
+            "torch.distributed's env:// (mpi4py would make each process rank 0 of 1), and set ",
         ),
     ],
 )
@@ -181,14 +187,14 @@ def test_a_program_that_starts_a_process_for_each_gpu_is_found_where_it_sees_sev
     [
         (
             "--mixed_precision bf16 --num_processes=2 train.py --mixed_precision fp16",
-            "would be off without a word: set ACCELERATE_MIXED_PRECISION=bf16 in env, and let the "
-            "script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said",
+            "would silently be off: set ACCELERATE_MIXED_PRECISION=bf16 in env, and pass the "
+            "settings of --use_fsdp, --use_deepspeed or a config file to Accelerator()",
         ),
         (
             "--mixed-precision=fp16 --dynamo_mode reduce-overhead --use_fsdp -m train",
             "set ACCELERATE_MIXED_PRECISION=fp16 and ACCELERATE_DYNAMO_MODE=reduce-overhead in env",
         ),
-        ("train.py", "set for instance ACCELERATE_MIXED_PRECISION=bf16 in env, and let the script"),
+        ("train.py", "set for instance ACCELERATE_MIXED_PRECISION=bf16 in env, and pass the"),
     ],
 )
 def test_what_accelerate_launch_says_is_not_lost_silently(options: str, says: str) -> None:

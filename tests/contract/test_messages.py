@@ -119,5 +119,5 @@ def test_messages_of_unknown_type_are_ignored_and_broken_ones_named() -> None:
 
 
 def test_files_outside_the_staging_folder_are_not_taken() -> None:
-    with pytest.raises(MalformedLine, match="no directory name"):
+    with pytest.raises(MalformedLine, match="not a directory name"):
         parse(b'{"type":"report","step":3,"files":"../../etc"}')

@@ -35,7 +35,7 @@ def test_any_small_json_object_is_read_as_it_was_written() -> None:
         ({"loss": math.nan}, "metadata is not JSON: Out of range float values"),
         ({"a": numpy.array(1.0)}, "metadata is not JSON: Object of type ndarray"),
         ({"n": 10**5000}, "metadata is not JSON: "),
-        (nested(17), r"metadata(\.in){16} lies more than 16 objects and lists deep"),
+        (nested(17), r"metadata(\.in){16} is nested more than 16 objects and lists deep"),
     ],
 )
 def test_what_json_has_no_word_for_is_refused_by_its_place(given: object, message: str) -> None:

@@ -55,7 +55,7 @@ def test_an_array_of_one_element_is_refused_with_its_key_and_the_remedy() -> Non
         metrics.to_json({"lr": 0.1, "loss": numpy.array(1.0)})
     assert str(refused.value) == (
         "metric 'loss' is numpy.ndarray: metrics are numbers, strings and booleans; "
-        "pass a number, for one element value.item()"
+        "pass a number: for one element, value.item()"
     )
 
 
@@ -63,7 +63,7 @@ def test_an_array_of_one_element_is_refused_with_its_key_and_the_remedy() -> Non
     ("value", "words"),
     [
         ({"train": 1.0}, "'loss' is dict: .* flat names such as \"loss/train\""),
-        (None, "'loss' is NoneType: .* leave the key out"),
+        (None, "'loss' is NoneType: .* leave out the key"),
         ([1.0], "'loss' is list: metrics are numbers, strings and booleans$"),
         (1j, "'loss' is complex"),
     ],

@@ -241,7 +241,7 @@ def test_arguments_that_are_no_command_are_a_clear_error() -> None:
         run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
         cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"),
     )  # fmt: skip
-    with pytest.raises(BadConfig, match=r"unexpected argument '-x'; the command to train with"):
+    with pytest.raises(BadConfig, match=r"unexpected argument '-x'; write the training command"):
         AgentConfig.read({variables.AGENT_CONFIG: written.to_json()}, ["-x"])
 
 

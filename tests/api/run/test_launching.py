@@ -90,15 +90,16 @@ def test_a_worker_starts_as_many_processes_as_its_spec_or_its_torchrun_says(
                 "torchrun --nproc-per-node $(N) t.py",
                 env=[{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
             ),
-            "torchrun: --nproc-per-node is '$(N)'; a number, gpu or auto is needed here",
+            "torchrun: --nproc-per-node is '$(N)'; it must be a number, gpu or auto",
         ),
         (
             workers("accelerate launch t.py"),
-            "accelerate launch starts processes by itself, and TrainRun does that here: write "
-            "command: [python, train.py] (Accelerate finds its place by itself), and the number of "
-            "processes per worker in processesPerWorker. Mixed precision and the like would be off "
-            "without a word: set for instance ACCELERATE_MIXED_PRECISION=bf16 in env, and let the "
-            "script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said",
+            "accelerate launch starts processes itself, which TrainRun does here: write command: "
+            "[python, train.py] (Accelerate detects its rank by itself), and set "
+            "processesPerWorker to the number of processes per worker. Mixed precision and similar "
+            "options would silently be off: set for instance ACCELERATE_MIXED_PRECISION=bf16 in "
+            "env, and pass the settings of --use_fsdp, --use_deepspeed or a config file to "
+            "Accelerator()",
         ),
     ],
 )

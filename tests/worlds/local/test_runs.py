@@ -177,7 +177,7 @@ def test_a_command_of_torchrun_runs_as_it_stands(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     ended = runs.run("--fault", "kill rank=3 step=8")
     assert ended.code == 0, ended.err
-    assert "torchrun: --rdzv-backend: not used, since rendezvous" in ended.err
+    assert "torchrun: --rdzv-backend: ignored, since TrainRun does rendezvous" in ended.err
     assert sorted(path.name for path in runs.journal.iterdir()) == [
         f"rank-{rank}.txt" for rank in range(4)
     ]

@@ -1,3 +1,3 @@
-"""All that two sides agree on: messages, files, variables. Each is written and read here."""
+"""The formats that two sides share: messages, files, variables. Each is written and read here."""
 
 from __future__ import annotations

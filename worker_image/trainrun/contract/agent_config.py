@@ -1,8 +1,8 @@
-"""What an agent is told at its start: who it is, what it runs, where checkpoints go.
+"""The configuration of an agent at its start: its identity, its command, its storage.
 
 Layer: contract. One JSON object in the environment variable `TRAINRUN_AGENT_CONFIG`; unknown
 fields are ignored and missing ones take their defaults, so that both sides may be a version apart.
-What may change while the worker lives comes in answers as well (`trainrun.contract.answer`).
+Settings that may change while the worker lives also come in answers (`trainrun.contract.answer`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trainrun.contract.answer import RunSettings
 
 
 class BadConfig(ValueError):
-    """The configuration is missing or cannot be read."""
+    """The configuration is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
-    """Where the run's checkpoints live: `<uri>/<run_name>/`."""
+    """Where the run's checkpoints are stored: `<uri>/<run_name>/`."""
 
     uri: str
     """`file:///absolute/path` or `s3://bucket/prefix`."""
@@ -31,20 +31,20 @@ class StorageConfig:
     """Address of an S3-compatible server; absent: Amazon's."""
     region: str | None = None
     credentials: str = ""
-    """Name of the Secret that the environment has its keys from, "" for none. For the operator,
-    which reads in a pod what its agent was told."""
+    """Name of the Secret with the keys in the environment; "": none. For the operator, which reads
+    an agent's configuration back from its pod."""
 
 
 KillMoment = Literal[
     "report",  # it has reported the step
-    "save",  # its files of the step are written, and nothing of them is handed over
-    "load",  # it asks for the files of the checkpoint of the step, that its attempt resumes from
+    "save",  # it has written the files of the step, but not handed them over
+    "load",  # it requests the files of its resume point, which is of the step
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillFault:
-    """A fault on demand: the process of `rank` is killed at `step` or a later one."""
+    """An injected fault: kill the process of `rank` at `step` or a later one."""
 
     kind: Literal["kill"] = "kill"
     rank: int
@@ -58,8 +58,9 @@ class KillFault:
 class AgentConfig:
     """The configuration of one agent. Durations are seconds.
 
-    A value below is what the absent field means between versions, for ever, since the sender leaves
-    out what equals it (see `wire`). What a run gets by default stands in `api/run/spec.py`.
+    A value below is the meaning of the absent field between versions; never change it, since the
+    sender omits fields with this value (see `wire`). The defaults of a run are in
+    `api/run/spec.py`.
     """
 
     run: str
@@ -75,14 +76,15 @@ class AgentConfig:
     operator_url: str
     """Base address of the operator's agent server, `http://host:port` or `https://host:port`."""
     operators: tuple[str, ...] = ()
-    """`address:port` of each operator when this worker was created, asked where `operator_url`
-    leads nowhere; their certificates are for the name in it."""
+    """`address:port` of each operator when this worker was created, used if `operator_url` is
+    unreachable; their certificates are for the name in it."""
     ca: str = ""
-    """Certificates (PEM) of which one must have signed the server's; empty: the system's."""
+    """CA certificates (PEM), one of which must have signed the server's; empty: the system's."""
     token: str = ""
     """Sent as `Authorization: Bearer`; empty: none."""
     token_file: str = ""
-    """Holds the token instead; read before each request, since it is renewed. Empty: `token`."""
+    """Path of a file with the token; read before each request, since it is renewed. Empty: use
+    `token`."""
     directory: str
     """Private folder of this worker: staging, sockets, control files."""
     cache: str
@@ -91,30 +93,30 @@ class AgentConfig:
     initial_from: str | None = None
     """URI of `checkpoint.initialFrom`."""
     workers: int = 0
-    """Number of slots; 0: not said."""
+    """Number of slots; 0: not given."""
     processes_per_worker: int = 1
     command: tuple[str, ...] = ()
-    """What each process runs; the agent's own arguments after `--` come first."""
+    """The command of each process; the agent's own arguments after `--` take precedence."""
     library: str = ""
-    """Folder with the package that scripts import, in front of the processes' PYTHONPATH; empty:
+    """Folder with the package that scripts import, prepended to the processes' PYTHONPATH; empty:
     the image has it."""
     working_dir: str = ""
-    """Where processes start; empty: the agent's own working directory."""
+    """Working directory of the processes; empty: the agent's own."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment of the processes, on top of the agent's own."""
     preload: tuple[str, ...] = ()
-    """What a standby interpreter beside each process has imported; empty: there are none."""
+    """Modules that a standby interpreter for each process imports; empty: there are none."""
     address: str = "127.0.0.1"
-    """Where other workers reach this one; slot 0 offers it as MASTER_ADDR."""
+    """Address of this worker for the others; slot 0 offers it as MASTER_ADDR."""
     settings: RunSettings = field(default_factory=RunSettings)
-    """What holds until an answer says otherwise."""
+    """Settings until an answer changes them."""
     checkpoint_patience: float = 30.0
-    """A rank that says nothing for so long about a step for which another brought files is told
-    of in the condition CheckpointWaiting."""
+    """How long a rank may be silent about a step for which another rank has reported files; then
+    the condition CheckpointWaiting names it."""
     metrics_interval: float = 30.0
     """Seconds between two pieces of metrics that slot 0's agent stores."""
     grace_seconds: float = 30.0
-    """Time between SIGTERM and our own end."""
+    """Time between SIGTERM and the end of the agent."""
     parent_pid: int | None = None
     """Die with this parent (the local world)."""
     gpus: tuple[int, ...] = ()
@@ -123,7 +125,7 @@ class AgentConfig:
     params: str = ""
     """The parameters of a sweep's trial as a JSON object, from its environment; else empty."""
     tell_at: tuple[int, ...] = ()
-    """Steps that are told at once: a fault on demand waits for them."""
+    """Steps that the agent reports at once: an injected fault waits for them."""
 
     @property
     def first_rank(self) -> int:
@@ -136,7 +138,7 @@ class AgentConfig:
 
     @staticmethod
     def from_json(text: str | bytes) -> AgentConfig:
-        """Raise BadConfig with the field and what was expected."""
+        """Raises BadConfig with the field and the expected type."""
         try:
             return wire.decode(AgentConfig, json.loads(text))
         except ValueError as error:
@@ -144,20 +146,19 @@ class AgentConfig:
 
     @staticmethod
     def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
-        """Read what this process was started with; `arguments` are `[--, command...]` or none.
+        """Read the configuration of this process; `arguments` are `[--, command...]` or none.
 
-        Raises BadConfig where the variable is missing or cannot be read, and for other arguments.
+        Raises BadConfig if the variable is missing or unreadable, and for other arguments.
         """
         text = environ.get(variables.AGENT_CONFIG)
         if not text:
             raise BadConfig(
-                f"{variables.AGENT_CONFIG} is not set; the agent is started by the operator or by "
-                "`trainrun run`, which set it"
+                f"{variables.AGENT_CONFIG} is not set; the operator or `trainrun run` sets it when "
+                "it starts the agent"
             )
         if arguments and arguments[0] != "--":
             raise BadConfig(
-                f"unexpected argument {arguments[0]!r}; the command to train with follows after "
-                "`--`"
+                f"unexpected argument {arguments[0]!r}; write the training command after `--`"
             )
         config = AgentConfig.from_json(text)
         given = config.env or environ

@@ -1,7 +1,7 @@
-"""What the operator answers an agent: its whole desired state.
+"""The operator's answer to an agent: the agent's whole desired state.
 
-Layer: contract. Level-triggered: the same answer may come twice, late or never. Times are seconds
-that are left, never wall clocks. Unknown fields are ignored.
+Layer: contract. Level-triggered: the same answer may arrive twice, late or never. Times are
+remaining seconds, never wall clocks. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
 
 POLL_INTERVAL = 10.0
-"""Seconds after which an agent with no news sends the next heartbeat, at the latest; a third of the
-heartbeat timeout where that is less."""
+"""Maximum seconds until an agent without news sends the next heartbeat; a third of the heartbeat
+timeout if that is less."""
 PROGRESS_INTERVAL = 1.0
-"""Seconds between two heartbeats that only carry steps and metrics, and between two passes that
-only look at them, where the operator does not ask for fewer; never less."""
+"""Minimum seconds between two heartbeats that only carry steps and metrics, and between two passes
+that only look at them. The operator may ask for fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveRequest:
-    """Claim the resume point of `attempt` in the store and report it (slot 0's agent), or show that
-    this worker can read it."""
+    """Claim the resume point of `attempt` in the store and report it (slot 0's agent), or check
+    that this worker can read it."""
 
     attempt: int
     on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
-    """What a folder that is there already means, while `Answer.generation` is not known."""
+    """What to do with an existing folder while `Answer.generation` is unknown."""
     ended: str = ""
-    """The incident that ended the attempt before, for the record in the store."""
+    """The incident that ended the previous attempt, for the record in the store."""
     committed: CheckpointId | None = None
-    """The newest checkpoint that the operator knows to be committed: a store that shows nothing of
-    it is not to be taken for an empty one."""
+    """The newest commit that the operator knows of: a store that does not show it must not count as
+    empty."""
     trial_of: CheckpointId | None = None
-    """Where the newest checkpoint is this one, the one before it is claimed, as a trial: attempts
-    died while they opened it."""
+    """If this is the newest checkpoint, claim the one before it as a trial: attempts died while
+    they opened this one."""
     proof: bool = False
-    """Claim nothing: read the manifest of `committed`, or list attempts where it is absent, and say
-    `Resolved` with it where the store lets this worker do so."""
+    """Claim nothing: read the manifest of `committed`, or list attempts if it is absent, and answer
+    `Resolved` with it if the store permits that to this worker."""
     look: bool = False
-    """Claim nothing: only say whether the owner of the storage shows life."""
+    """Claim nothing: only report whether the owner of the storage shows life."""
 
     def asks_as(self, other: ResolveRequest) -> bool:
-        """Whether the answer to the other one is an answer to this one."""
+        """Whether the answer to the other request also answers this one."""
         ours = (self.attempt, self.proof, self.look)
         others = (other.attempt, other.proof, other.look)
         return ours == others and (not self.proof or self.committed == other.committed)
@@ -55,35 +55,37 @@ class ResolveRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """No process of an attempt below `attempt` may run; get ready for it."""
+    """No process of an attempt below `attempt` may run; prepare for `attempt`."""
 
     kind: Literal["Hold"] = "Hold"
     attempt: int
-    """The next attempt; the agent offers a master port for it where `offer` says so."""
+    """The next attempt; the agent offers a master port for it if `offer` is set."""
     number: int = 0
-    """Grows when the same attempt is prepared anew: agents that are ready say which they mean."""
+    """Grows when the same attempt is prepared again: a ready agent reports the number it is ready
+    for."""
     flush: tuple[int, ...] = ()
-    """Staged steps of the ended attempt that every rank has: finish their uploads first."""
+    """Staged steps of the ended attempt that all ranks have: finish their uploads first."""
     grace_seconds: Remaining = 0.0
-    """How long processes of the ended attempt may take to end after SIGTERM; 0: they are killed at
+    """How long processes of the ended attempt may take to exit after SIGTERM; 0: kill them at
     once."""
     linger_seconds: float = 0.0
-    """How long processes of the ended attempt may still end by themselves, from when this is heard
-    first: nothing is done to them, since who broke the collective may be about to say so."""
+    """How long processes of the ended attempt may still exit by themselves, from the first receipt
+    of this order. The agent leaves them alone: the rank that broke the collective may be about to
+    raise its exception."""
     flush_seconds: Remaining = 0.0
     """How long the uploads may still take; then they are abandoned."""
     flush_allowed: float = 0.0
-    """How long they may take altogether. It grows while the store is away, and then is news, which
-    what is left of a time is not."""
+    """How long they may take in total. It grows while the store is unavailable; that is news, while
+    a change of remaining time is not."""
     offer: bool = False
     resolve: ResolveRequest | None = None
     prefetch: CheckpointId | None = None
-    """What the attempt will most likely resume from: bring it here meanwhile (for one agent of each
-    node). Nobody is handed anything before that is claimed."""
+    """The probable resume point: download it in the meantime (for one agent of each node).
+    Processes get it only after it is claimed."""
 
     @property
     def deadlines(self) -> tuple[float, ...]:
-        """Seconds after which something is to be done about it again."""
+        """Seconds after which the agent must act on this order again."""
         ends = (seconds for seconds in (self.linger_seconds, self.grace_seconds) if seconds)
         return (*ends, self.flush_seconds)
 
@@ -95,32 +97,32 @@ class PeerSource:
     address: str
     """Its `AgentState.serves`."""
     secret: str = field(repr=False)
-    """Its `AgentState.agent`: who knows it belongs to the run."""
+    """Its `AgentState.agent`: only members of the run know it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Run the processes of `attempt`: a copy of the start record. Started at most once."""
+    """Run the processes of `attempt`: a copy of the start record. Each attempt starts once."""
 
     kind: Literal["Start"] = "Start"
     attempt: int
     workers: int
     """Number of slots."""
     world_size: int
-    """Number of processes over all workers."""
+    """Number of processes on all workers."""
     master_addr: str
     master_port: int
     resume: CheckpointId | None = None
     run_id: str = ""
-    """By which trackers know the run; empty: not known."""
+    """The run's id for trackers; empty: not known."""
     source: PeerSource | None = None
-    """Who has the files of `resume` on this node; absent: this agent reads the store itself."""
+    """The agent that has the files of `resume` on this node; absent: read the store directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """The run is over or suspended: stop processes, finish uploads that are under way, release the
-    storage claim (slot 0's agent), leave with `code`."""
+    """The run is over or suspended: stop processes, finish uploads in progress, release the storage
+    claim (slot 0's agent), exit with `code`."""
 
     kind: Literal["Exit"] = "Exit"
     code: int = 0
@@ -128,7 +130,7 @@ class Exit:
     """Slot 0's agent writes `finished.json` first."""
     attempt: int = 0
     number: int = 0
-    """The Hold before which this was said, however late it comes; attempt 0: obeyed always."""
+    """The Hold that this order precedes, however late it arrives; attempt 0: always obeyed."""
 
 
 Order = Hold | Start | Exit
@@ -136,13 +138,13 @@ Order = Hold | Start | Exit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveOrder:
-    """Agree on the call of `should_save()` that is answered with yes."""
+    """Agree on the call of `should_save()` at which all ranks save."""
 
     stage: Literal["Prepare", "Commit", "Abort"]
     call: int
     reason: str = ""
     deadline: Remaining | None = None
-    """When the worker may be gone; absent: not known."""
+    """When the worker may be taken away; absent: not known."""
     writer_rank: int = 0
     """The lowest rank that is not under notice."""
 
@@ -153,30 +155,30 @@ class OpenStep:
 
     step: int
     slots: tuple[int, ...] = ()
-    """Slots whose part is in the store."""
+    """Slots whose part is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recheck:
-    """Read these objects of a checkpoint again, from the store; set it aside if they are wrong."""
+    """Read these objects of a checkpoint again from the store; set it aside if they are damaged."""
 
     attempt: int
-    """The attempt that has been given this checkpoint, or that asks for one."""
+    """The attempt that received this checkpoint, or that requests one."""
     id: CheckpointId
     files: tuple[str, ...]
 
 
 OnNotice = Literal[
-    "Auto",  # AskScript where a process has called should_save() in this attempt, else Signal
-    "AskScript",  # should_save() says so
-    "Signal",  # SIGTERM, and some time
-    "Stop",  # they are killed
+    "Auto",  # AskScript if a process has called should_save() in this attempt, else Signal
+    "AskScript",  # should_save() returns a request
+    "Signal",  # SIGTERM, then a grace period
+    "Stop",  # SIGKILL
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryEntry:
-    """A part of the run's story that is over: to be stored once, as it is, under its number."""
+    """A finished part of the run's story: store it once, unchanged, under its number."""
 
     number: int
     text: str
@@ -185,7 +187,7 @@ class StoryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRank:
-    """A rank that has ended an attempt, and was not taken away: what it did may be why."""
+    """A rank that ended an attempt without being taken away: its own work may be the reason."""
 
     attempt: int
     rank: int
@@ -193,26 +195,26 @@ class LostRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a user may edit while workers live. Durations are seconds.
+    """Settings that a user may edit while workers live. Durations are seconds.
 
-    A value below is what the absent field means between versions, for ever. What a run gets by
-    default stands in `api/run/spec.py`.
+    A value below is the meaning of the absent field between versions; never change it. The defaults
+    of a run are in `api/run/spec.py`.
     """
 
     max_pending: int = 2
-    """Checkpoint steps that may be staged and not uploaded."""
+    """Maximum number of checkpoint steps that are staged but not uploaded."""
     keep: int = 3
-    """Checkpoints that retention keeps."""
+    """Number of checkpoints that retention keeps."""
     score_metric: str = ""
-    """It keeps the best ones by this metric; empty: the newest ones."""
+    """Retention keeps the best ones by this metric; empty: the newest ones."""
     score_order: Literal["Max", "Min"] = "Max"
-    """Which value of the metric is the best."""
+    """Which value of the metric is best."""
     on_notice: OnNotice = "AskScript"
-    """What becomes of a training that has to stop: for an agent that reaches no operator."""
+    """How to stop a training; used by an agent that cannot reach an operator."""
     heartbeat_timeout: float = 30.0
-    """The operator takes an agent that was silent for this long for lost."""
+    """Seconds of silence after which the operator considers an agent lost."""
     flush_timeout: float = 120.0
-    """How long uploads may take after the training has stopped, where no order says otherwise."""
+    """How long uploads may take after the training has stopped, unless an order differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,36 +228,35 @@ class Answer:
     drop: tuple[int, ...] = ()
     """Staged steps to forget: the backlog is full (the same for all ranks)."""
     committed: CheckpointId | None = None
-    """The newest commit that the operator has heard of."""
+    """The newest commit that the operator knows of."""
     recheck: Recheck | None = None
-    """What another node reads wrongly."""
+    """Objects that another node could not read."""
     evidence: EvidenceRequest | None = None
-    """The gang stands still: find out where, before anything is done about it."""
+    """The gang hangs: find out where, before the operator ends the attempt."""
     generation: int = 0
-    """In which generation of its folder the run is; 0: not known, and with it whoever claims the
-    next attempt finds that out."""
+    """The generation of its folder that the run uses; 0: not known, then the agent that claims the
+    next attempt determines it."""
     story: tuple[StoryEntry, ...] = ()
-    """What the run's folder does not hold yet, as far as the operator knows (for one agent)."""
+    """Entries that the run's folder lacks, as far as the operator knows (for one agent)."""
     settings: RunSettings | None = None
-    """As they are now; absent: as the agent was configured."""
+    """The current settings; absent: those of the agent's configuration."""
     key: str = field(default="", repr=False)
-    """What the ranks of the attempt that is started know, and nobody else, in hexadecimal; empty:
-    there is none."""
+    """Secret of the ranks of the started attempt, in hexadecimal; empty: there is none."""
     lost: tuple[LostRank, ...] = ()
-    """Of the last attempts, oldest first: a task that ran there has cost one of its retries."""
+    """Lost ranks of the last attempts, oldest first: a task that ran there used up a retry."""
     begun: int = 0
-    """The run has done steps, in this attempt or later ones: a store that shows none up to this one
-    is not that of before. 0: nothing is known of steps."""
+    """The run has done steps in this attempt or a later one: a store that shows no attempt up to
+    this one is not the run's store. 0: no steps are known."""
     poll: float = POLL_INTERVAL
-    """Seconds after which the agent asks again at the latest."""
+    """Maximum seconds until the agent's next heartbeat."""
     progress: Changing[float] = PROGRESS_INTERVAL
-    """Seconds between two heartbeats that carry only steps and metrics; what the operator waits for
-    is told at once. Alone it is no news: a change of it comes with the next answer."""
+    """Seconds between two heartbeats that carry only steps and metrics; the agent reports at once
+    what the operator waits for. A change of this field alone is sent with the next answer."""
 
     @property
     def digest(self) -> str:
-        """What `AgentState.seen` repeats: differs when more than a remaining time or `progress`
-        differs. It goes in clear, and tells nothing of the key."""
+        """The value that `AgentState.seen` repeats: differs when more than a remaining time or
+        `progress` differs. It is sent in clear and reveals nothing about the key."""
         plain = wire.encode(essence(replace(self, key="")))
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

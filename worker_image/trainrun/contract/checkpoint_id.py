@@ -1,4 +1,4 @@
-"""The name of a checkpoint: the one pair of step and attempt that every part means by it.
+"""The identity of a checkpoint: a pair of attempt and step, and its name.
 
 Layer: contract, leaf.
 """
@@ -13,7 +13,7 @@ _NAME = re.compile(r"step-(\d{9,})-attempt-(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class CheckpointId:
-    """Names a checkpoint of a run; ordered by (attempt, step), which is also "newer than"."""
+    """Identifies a checkpoint of a run; the order by (attempt, step) also means "newer than"."""
 
     attempt: int
     step: int
@@ -25,7 +25,7 @@ class CheckpointId:
 
     @staticmethod
     def named(name: str) -> CheckpointId | None:
-        """The checkpoint that has this name; None for any other text."""
+        """The checkpoint with this name; None for any other text."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None

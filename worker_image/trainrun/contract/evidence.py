@@ -1,8 +1,8 @@
-"""What an agent finds out about its processes: their code, whether they meet, where they stand.
+"""An agent's findings about its processes: their code, their connections, their stacks.
 
-Layer: contract, leaf; parts of the agent's state. Evidence is a summary, told before an attempt
-that stands still is ended, and bounded where it is made; all stacks are in the store, in the object
-that `layout.hang_key` names.
+Layer: contract, leaf; parts of the agent's state. Evidence is a summary, reported before a hanging
+attempt is ended, and bounded where it is made; the store has the full stacks, at
+`layout.hang_key`.
 """
 
 from __future__ import annotations
@@ -13,68 +13,68 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFile:
-    """A file that belongs to the code."""
+    """A file of the training code."""
 
     path: str
-    """Absolute, in the container."""
+    """Absolute path in the container."""
     digest: str
-    """Of its content."""
+    """Digest of its content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankConnections:
-    """Whether the processes of a worker meet those of others, as far as its agent has seen."""
+    """Whether the processes of a worker connect to those of others, as far as the agent can see."""
 
     known: bool = False
-    """Some process has opened the master port, or has spoken to its agent: it knows its rank."""
+    """A process has opened the master port, or has contacted its agent: it knows its rank."""
     elsewhere: bool = False
-    """A rank is connected to others by a port of its own."""
+    """A rank is connected to others through another port."""
     placed: bool = False
     """A rank has asked the library for its place."""
     leaders: tuple[int, ...] = ()
     """Ranks whose process has started a rank 0 of another group, as a launcher does."""
     launcher: str = ""
-    """The program that did."""
+    """The program that started it."""
     mpi: bool = False
-    """Each rank has loaded MPI, without a launcher of MPI: it is rank 0 of 1."""
+    """All ranks have loaded MPI without an MPI launcher: each is rank 0 of 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """How far a training is in its attempt, as its framework has posted it without the script.
+    """Progress of a training in its attempt, as posted by its framework instead of the script.
 
-    For display alone, and where the script itself reports nothing: a step that was posted is none
-    that was reported, whatever it says.
+    For display only, and only if the script itself reports nothing: a posted step never counts as a
+    reported one.
     """
 
     step: int | None = None
-    """The step that it is at."""
+    """The current step."""
     total: int | None = None
-    """The step at which it ends."""
+    """The step at which the training ends."""
     percent: int | None = None
-    """How much of it is done, 0 to 100."""
+    """How much is done, 0 to 100."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the newest post, JSON-safe (see `contract.metrics`)."""
     remaining: float | None = None
-    """Seconds from the newest post until it ends, if it goes on as in this attempt so far."""
+    """Seconds from the newest post until the end, at the attempt's pace so far."""
 
 
 MOST_FRAMES = 16
-"""Frames of a summary, the innermost ones."""
+"""Maximum frames of a summary, the innermost ones."""
 NAME_WIDTH = 80
-"""Characters of the name of a function."""
+"""Maximum characters of a function's name."""
 FILE_WIDTH = 120
-"""Characters of the end of its file's path."""
+"""Maximum characters of the end of its file's path."""
 KERNEL_WIDTH = 160
-"""Characters of what a process waits for in the kernel."""
+"""Maximum characters of the kernel call that a process waits in."""
 MOST_LINES, LINE_WIDTH = 5, 200
 """Last lines of a rank's output, and characters of each."""
 EVIDENCE_SECONDS = 10.0
-"""For which evidence is waited at most, from the moment at which it is asked for."""
+"""Maximum seconds to wait for evidence, from the request on."""
 
 ReadBy = Literal[
     "",  # no stack could be read
-    "faulthandler",  # the process wrote it itself, asked by a signal for which it listens
+    "faulthandler",  # the process wrote it itself, on a signal that it handles
     "py-spy",  # read from its memory
 ]
 
@@ -84,53 +84,53 @@ class Frame:
     """One call on a stack."""
 
     name: str
-    """`DataLoader.__next__`, or what is known of it."""
+    """`DataLoader.__next__`, or as much of it as is known."""
     file: str
-    """The end of its path, with the folders around it."""
+    """The end of its path, including parent folders."""
     line: int = 0
     own: bool = False
-    """The file is none of the standard library's or of an installed package: the script's own."""
+    """The file is the script's own: neither the standard library's nor an installed package's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """One rank, as it was found."""
+    """The state of one rank."""
 
     rank: int
     step: int | None = None
-    """The last one that it has reported in this attempt."""
+    """The last step that it reported in this attempt."""
     state: str = ""
-    """As /proc shows it: R runs, S sleeps, D waits in the kernel, T is stopped, Z has ended; of the
-    thread that runs the script. Empty: not known."""
+    """State in /proc of the thread that runs the script: R runs, S sleeps, D waits in the kernel, T
+    is stopped, Z has ended. Empty: not known."""
     cpu: float = 0.0
-    """Cores that it used while it was looked at; of all its threads, not of its helpers."""
+    """Cores used during the observation, by all its threads, without child processes."""
     stack: tuple[Frame, ...] = ()
-    """Of the thread that runs the script, innermost first."""
+    """Stack of the thread that runs the script, innermost first."""
     read_by: ReadBy = ""
     kernel: str = ""
-    """What it waits for in the kernel: `read of /data/shard-7`, `fuse_wait`; empty: not known."""
+    """The kernel call that it waits in: `read of /data/shard-7`, `fuse_wait`; empty: not known."""
     helpers_lost: int = 0
-    """Processes that it started and that have ended without being waited for."""
+    """Number of child processes that have ended without being waited for."""
     gpu: bool = False
-    """It has opened a GPU: to wait for it may be to spin, as it is with CUDA."""
+    """It has opened a GPU: waiting for it may mean spinning, as with CUDA."""
     last_lines: tuple[str, ...] = ()
-    """Of its output, masked."""
+    """Last lines of its output, masked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Of one worker; the same until another one is asked for."""
+    """The evidence of one worker; unchanged until the next request."""
 
     attempt: int
     number: int
-    """Of the request that it answers."""
+    """Number of the request that it answers."""
     ranks: tuple[RankEvidence, ...] = ()
-    """Those whose processes lived."""
+    """The ranks whose processes were alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRequest:
-    """Find out where the ranks of `attempt` stand. Each number is answered once."""
+    """Find out where the ranks of `attempt` hang. Each number is answered once."""
 
     attempt: int
     number: int

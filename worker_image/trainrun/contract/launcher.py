@@ -1,12 +1,12 @@
-"""What a command that begins with a launcher, or hides one, means: which processes it would start.
+"""Parses commands that begin with a launcher, such as torchrun, and detects hidden launchers.
 
-Layer: contract. The operator reads from it how many processes a worker has, the agent what each of
-them runs; the agent takes the launcher's place. The options are those of `torch.distributed.run` of
-PyTorch 2.0 to 2.12, read by argparse as torchrun reads them, abbreviations included.
+Layer: contract. The operator derives the number of processes per worker, the agent what each of
+them runs; the agent replaces the launcher. The options are those of `torch.distributed.run` of
+PyTorch 2.0 to 2.12, parsed by argparse as torchrun does, abbreviations included.
 
-A launcher that is hidden behind a shell, `env`, `uv run` and the like would make a group of its own
-in each of several processes: several trainings instead of one. Only what is certain is said of it;
-where a shell decides, agents see what comes of it.
+A launcher hidden behind a shell, `env`, `uv run` and the like would start a group of its own in
+each process: several trainings instead of one. This module reports only certain cases; where the
+outcome depends on a shell, agents observe it at run time.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone", "max_restarts",
         "monitor_interval", "node_rank", "master_addr", "master_port", "local_addr",
         "start_method", "role", "event_log_handler", "shutdown_timeout")  # fmt: skip
-"""Rendezvous, restarts and how processes are watched: done by TrainRun, whatever they say."""
+"""Options for rendezvous, restarts and monitoring: ignored, since TrainRun does these."""
 
 OUTPUT = ("log_dir", "redirects", "tee", "log_line_prefix_template", "local_ranks_filter",
           "duplicate_stdout_filters", "duplicate_stderr_filters")  # fmt: skip
-"""Where output goes: to the worker's log, every line with its rank."""
+"""Options for output: ignored, since output goes to the worker's log, each line with its rank."""
 
 REFUSED = ("run_path", "logs_specs", "numa_binding", "signals_to_handle", "virtual_local_rank",
            "print_completion")  # fmt: skip
-"""What processes would miss without being told."""
+"""Options refused because processes would silently lack their effect."""
 
 FLAGS = ("standalone", "run_path", "virtual_local_rank")
 
 SHORT = {"redirects": "-r", "tee": "-t"}
 
 INSTEAD = {
-    "accelerate launch": "command: [python, train.py] (Accelerate finds its place by itself)",
-    "deepspeed": "command: [python, train.py] (deepspeed.init_distributed() finds its place)",
-    "mpirun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "accelerate launch": "command: [python, train.py] (Accelerate detects its rank by itself)",
+    "deepspeed": "command: [python, train.py] (deepspeed.init_distributed() detects its rank)",
+    "mpirun": "command: [python, train.py] if the script makes its group with torch.distributed's "
     "env:// (mpi4py would make each process rank 0 of 1)",
-    "srun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "srun": "command: [python, train.py] if the script makes its group with torch.distributed's "
     "env:// (mpi4py would make each process rank 0 of 1)",
 }
-"""Launchers whose place cannot be taken, and what to write instead."""
+"""Launchers that TrainRun cannot replace, and what to write instead."""
 
 FABRIC = re.compile(r"(fabric|lightning) run ")
-"""A launcher that runs as it stands in a run of one process."""
+"""A launcher that runs unchanged in a run of one process."""
 
 REMEDIES = {
     "axolotl": "Write python -m axolotl.cli.train with processesPerWorker",
@@ -61,14 +61,14 @@ REMEDIES = {
     "llamafactory-cli": "Write python -m llamafactory.launcher with processesPerWorker",
     "trl": "Write python -m trl.scripts.sft (dpo, grpo ...) with processesPerWorker",
 }
-"""Programs that start a process for each GPU that they see, where there are several, by torchrun or
-`accelerate launch`; and what to write instead. LitGPT joins the others, but for where its `devices`
-times `num_nodes` are 1, as by default."""
+"""Programs that start one process per GPU, if there are several, with torchrun or `accelerate
+launch`; and what to write instead. LitGPT joins the run's processes unless its `devices` times
+`num_nodes` is 1, the default."""
 ALONE = re.compile(r"litgpt finetune(?!.* --(devices|num_nodes))")
 
 ACCELERATE_OPTION = re.compile(r" --([\w-]+)[ =]([^-\s]\S*)")
 BY_VARIABLE = ("MIXED_PRECISION", "DYNAMO_BACKEND", "DYNAMO_MODE")
-"""Options of `accelerate launch` that a script reads from a variable of the same name."""
+"""Options of `accelerate launch` that scripts read from a variable of the same name."""
 
 ALIASES = {
     "accelerate-launch": "accelerate launch",
@@ -88,44 +88,44 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
 class LauncherRefused(TrainRunError):
-    """The command begins with a launcher, or has an option, that TrainRun cannot stand in for."""
+    """The command begins with a launcher, or has an option, that TrainRun cannot replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLaunch:
-    """What a command line of torchrun asks for."""
+    """A parsed command line of torchrun."""
 
     launcher: str
-    """How its user calls it: `torchrun`, or the module's name."""
+    """The launcher in the command: `torchrun`, or the module's name."""
     processes: str | None
     """`--nproc-per-node`: a number, `gpu` or `auto`; None: absent, which means 1 to torchrun."""
     nodes: tuple[int, int] | None
     """`--nnodes`: fewest and most; None: absent."""
     program: str
-    """The first word: a Python, or the program torchrun, whose Python is to be used."""
+    """The first word: a Python, or the program torchrun, whose Python must be used."""
     kind: Literal["script", "module", "program"]
     script: str
     """Path of a script, name of a module (`-m`), or a program (`--no-python`)."""
     arguments: tuple[str, ...]
-    """What follows it."""
+    """The arguments of the script."""
     local_rank_argument: bool
     """Each process gets `--local-rank=N`: `torch.distributed.launch` without `--use-env`."""
     ignored: tuple[str, ...]
-    """Options without effect here, as they are spelled in torchrun's help."""
+    """Options without effect here, spelled as in torchrun's help."""
 
     @property
     def note(self) -> str:
-        """A line on those; "" where there are none."""
+        """A line about the ignored options; "" if there are none."""
         if not self.ignored:
             return ""
         return (
-            f"{self.launcher}: {', '.join(self.ignored)}: not used, since rendezvous, restarts and "
-            "output are TrainRun's"
+            f"{self.launcher}: {', '.join(self.ignored)}: ignored, since TrainRun does rendezvous, "
+            "restarts and output"
         )
 
 
 def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
-    """Read a command line; None: it begins with no launcher. Raises LauncherRefused."""
+    """Parse a command line; None: it does not begin with a launcher. Raises LauncherRefused."""
     found = _torch_command(command)
     if found is None:
         _refuse_others(command)
@@ -147,8 +147,8 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
 
 
 def of_one_machine(command: Sequence[str], *, several_gpus: bool = False) -> str:
-    """The launcher that this command line begins with, if it is torchrun, or Fabric's, and its
-    group cannot span two workers; else "". Likewise a program of `REMEDIES`."""
+    """The launcher at the start of this command line, if it is torchrun or Fabric's and its group
+    cannot span two workers; else "". Likewise for a program of `REMEDIES`."""
     line = " ".join([_name(command[0]), *command[1:]]) if command else ""
     if FABRIC.match(line):
         spans = any(word.startswith(("--num-nodes", "--num_nodes")) for word in command)
@@ -169,7 +169,7 @@ def of_one_machine(command: Sequence[str], *, several_gpus: bool = False) -> str
 
 
 def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """The launcher, and what follows it."""
+    """The launcher and its arguments; None: there is no launcher."""
     if command and _name(command[0]) == TORCHRUN:
         return TORCHRUN, command[1:]
     module, words = _module(command)
@@ -177,7 +177,7 @@ def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
 
 
 def _module(command: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The module that `python ... -m MODULE` runs, "" for anything else, and what follows it."""
+    """The module that `python ... -m MODULE` runs ("" for anything else), and its arguments."""
     if not command or not _PYTHON.fullmatch(_name(command[0])):
         return "", ()
     words = list(command[1:])
@@ -200,22 +200,22 @@ def _refuse_others(command: Sequence[str]) -> None:
     name = MODULES.get(_module(command)[0], name)
     if name in INSTEAD:
         raise LauncherRefused(
-            f"{name} starts processes by itself, and TrainRun does that here: write "
-            f"{INSTEAD[name]}, and the number of processes per worker in processesPerWorker"
+            f"{name} starts processes itself, which TrainRun does here: write {INSTEAD[name]}, and "
+            "set processesPerWorker to the number of processes per worker"
             f"{_accelerate_hint(command) if name.startswith('accelerate') else ''}"
         )
 
 
 def _accelerate_hint(command: Sequence[str]) -> str:
-    """Where its options go: without it they, and its config file, have no effect."""
+    """Where its options belong: without the launcher, they and its config file have no effect."""
     before = itertools.takewhile(lambda word: not word.endswith(".py") and word != "-m", command)
     found = ACCELERATE_OPTION.findall(" ".join(before))
     options = [(name.replace("-", "_").upper(), value) for name, value in found]
     variables = [f"ACCELERATE_{name}={value}" for name, value in options if name in BY_VARIABLE]
     return (
-        ". Mixed precision and the like would be off without a word: set "
+        ". Mixed precision and similar options would silently be off: set "
         f"{' and '.join(variables) or 'for instance ACCELERATE_MIXED_PRECISION=bf16'} in env, and "
-        "let the script give Accelerator() what --use_fsdp, --use_deepspeed or a config file said"
+        "pass the settings of --use_fsdp, --use_deepspeed or a config file to Accelerator()"
     )
 
 
@@ -225,14 +225,14 @@ def _name(word: str) -> str:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Raise, where argparse would end the process."""
+        """Raise, where argparse would exit."""
         if "training_script" in message:
-            message = "no script is named that it is to start"
+            message = "the command names no script to start"
         raise LauncherRefused(f"{self.prog}: {message}")
 
 
 def _read(launcher: str, words: Sequence[str]) -> argparse.Namespace:
-    """Only what was said: an absent option has no attribute."""
+    """Parse the options; an absent option has no attribute."""
     parser = _Parser(prog=launcher, add_help=False, argument_default=argparse.SUPPRESS)
     for name in ("nnodes", "nproc_per_node", *OURS, *OUTPUT, *REFUSED):
         short = (SHORT[name],) if name in SHORT else ()
@@ -254,15 +254,15 @@ def _check(launcher: str, options: argparse.Namespace) -> None:
     for name in REFUSED:
         if name in options:
             raise LauncherRefused(
-                f"{launcher}: {_spelled(name)} cannot be honoured here; remove it"
+                f"{launcher}: {_spelled(name)} is not supported here; remove it"
             )
     if "no_python" in options and "module" in options:
-        raise LauncherRefused(f"{launcher}: --no-python and --module exclude each other")
+        raise LauncherRefused(f"{launcher}: --no-python and --module are mutually exclusive")
     processes = getattr(options, "nproc_per_node", "1")
     is_valid = processes in ("gpu", "auto") or (processes.isdecimal() and int(processes) > 0)
     if not is_valid:
         raise LauncherRefused(
-            f"{launcher}: --nproc-per-node is {processes!r}; a number, gpu or auto is needed here"
+            f"{launcher}: --nproc-per-node is {processes!r}; it must be a number, gpu or auto"
         )
 
 
@@ -270,11 +270,11 @@ def _nodes(launcher: str, text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", text)
     if found is None:
         raise LauncherRefused(
-            f"{launcher}: --nnodes is {text!r}; a number, or fewest:most, is needed"
+            f"{launcher}: --nnodes is {text!r}; it must be a number or min:max"
         )
     fewest, most = int(found[1]), int(found[2] or found[1])
     if fewest > most:
-        raise LauncherRefused(f"{launcher}: --nnodes is {text!r}: fewest is more than most")
+        raise LauncherRefused(f"{launcher}: --nnodes is {text!r}: min is greater than max")
     return fewest, most
 
 
@@ -290,19 +290,19 @@ WRAPPERS = frozenset(
      "timeout", "tini", "dumb-init", "sudo", "gosu", "uv", "poetry", "conda", "mamba", "micromamba",
      "pipenv", "pdm", "hatch", "pixi", "nsys")
 )  # fmt: skip
-"""Programs that start the one which is named after their own options."""
+"""Programs that start the program named after their own options."""
 
 _UNCERTAIN = re.compile(
     r"RANK|PET_|<<|\$\(|`|\|\||[\[(]|(?<!\$)\{|\b(if|for|while|until|case|select|test)\b"
 )
-"""In a script: it looks where it is, or goes by what only a shell can tell."""
+"""In a script: it reads its rank, or its flow depends on what only a shell can evaluate."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BETWEEN = frozenset((";", "&", "&&", "|", "|&"))
 
 
 def hidden_launcher(command: Sequence[str], *, several_gpus: bool = False) -> str:
-    """The launcher that makes a group of its own wherever this command runs; "" where there is
-    none, or nobody can tell. A program of `REMEDIES` does where it sees several."""
+    """The launcher that starts a group of its own wherever this command runs; "" if there is none,
+    or it is uncertain. A program of `REMEDIES` does so if there are several GPUs."""
     found = (
         of_one_machine(program, several_gpus=several_gpus) for program in _programs(list(command))
     )
@@ -310,7 +310,7 @@ def hidden_launcher(command: Sequence[str], *, several_gpus: bool = False) -> st
 
 
 def _programs(words: list[str]) -> Iterator[list[str]]:
-    """The commands that a command line comes to, each without what stands around it."""
+    """The commands that a command line runs, without assignments, shells and wrappers."""
     while words and _ASSIGNMENT.fullmatch(words[0]):
         words = words[1:]
     name = _name(words[0]) if words else ""
@@ -324,7 +324,8 @@ def _programs(words: list[str]) -> Iterator[list[str]]:
 
 
 def _wrapped(words: list[str]) -> list[str]:
-    """What a wrapper starts, where it is a launcher or a shell; its own options come before."""
+    """The command that a wrapper starts, if it is a launcher or a shell; skips the wrapper's
+    options."""
     for at, word in enumerate(words):
         name = _name(word)
         if of_one_machine(words[at:], several_gpus=True) or SHELL.fullmatch(name):
@@ -335,7 +336,7 @@ def _wrapped(words: list[str]) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """What follows `-c`, as in `bash -euo pipefail -lc "..."`; "" where a file is run."""
+    """The script after `-c`, as in `bash -euo pipefail -lc "..."`; "" if a file is run."""
     given = False
     while words and words[0][:1] in ("-", "+"):
         option, *words = words
@@ -345,7 +346,7 @@ def _script(words: list[str]) -> str:
 
 
 def _commands(script: str) -> Iterator[list[str]]:
-    """The commands of a script, one after the other; none where it is more than a list."""
+    """The commands of a script in order; none if it is more than a list of commands."""
     lines = script.replace("\\\n", " ").splitlines()
     text = "\n;\n".join(line for line in lines if not line.lstrip().startswith("#"))
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)

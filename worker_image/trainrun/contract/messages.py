@@ -1,8 +1,8 @@
-"""What a training process tells its agent, as typed messages: written and read here for both ends.
+"""Messages from a training process to its agent; both ends write and read them with this module.
 
-Layer: contract, pure. Newline-delimited JSON on a unix socket; what it asks, and what the agent
-replies, is in `contract.questions`. Unknown types and fields are ignored, since the library in a
-user's image may be newer than the agent or older.
+Layer: contract, pure. Newline-delimited JSON on a unix socket; requests and the agent's replies are
+in `contract.questions`. Unknown types and fields are ignored, since the library in a user's image
+may be newer or older than the agent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trainrun.contract.questions import Failed, Question, Request
 R = TypeVar("R")
 
 MOST_KINDS, KIND_WIDTH = 16, 120
-"""Classes of an exception that are told, and characters of each."""
+"""Maximum number of class names sent for an exception, and characters of each."""
 PLACE_WIDTH = 120
-"""Characters of where it was raised."""
+"""Maximum characters of the place where it was raised."""
 SECTION_WIDTH = 100
-"""Characters of the name of a long section."""
+"""Maximum characters of the name of a long section."""
 LONGEST_SECTION = 1e9
-"""Seconds that one may be said to take at most: 30 years."""
+"""Maximum timeout of a long section in seconds: 30 years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,12 @@ class Hello:
     rank: int
     pid: int
     stacks: int = 0
-    """The signal on which it writes where its threads stand (`variables.STACKS`); 0: it does not
-    listen for any, and one would end it."""
+    """The signal on which it writes the stacks of its threads (`variables.STACKS`); 0: it has no
+    handler, and a signal would end it."""
     imported: float | None = None
-    """Seconds since it imported trainrun; None: it does not say."""
+    """Seconds since it imported trainrun; None: not given."""
     memory: int = 0
-    """Bytes of memory that it had then; 0: nobody knows."""
+    """Bytes of memory that it used then; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,12 @@ class Report:
     """Name of its directory below the rank's staging folder; None: no files."""
     whole: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Of the files."""
+    """Metadata of the files."""
     nothing: bool = False
-    """It has no files for this step; without this word they may follow."""
+    """It has no files for this step; otherwise they may follow."""
     left: str = ""
-    """Where the files came from, as `files`: a save that goes on writes there. Empty: a copy."""
+    """The directory that the files were moved from, named as in `files`: a save still in progress
+    writes there. Empty: they were copied."""
     digest: int = 0
     """`trainrun._common.writer_processes.digest` of the files; 0: there are none."""
 
@@ -71,14 +72,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedForCheckpoint:
-    """`trainrun.get_checkpoint()`, told with the first thing that this process says."""
+    """`trainrun.get_checkpoint()`, sent with the first message of this process."""
 
     type: ClassVar[str] = "get-checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unstaged:
-    """The rank has files for `step` that could not be staged: it may try again."""
+    """The rank has files for `step` that could not be staged; it may try again."""
 
     type: ClassVar[str] = "unstaged"
     step: int
@@ -92,21 +93,21 @@ class Raised:
     error: str
     traceback: str = ""
     kinds: tuple[str, ...] = ()
-    """Its class and the bases of it, each with its module."""
+    """Its class and the base classes, each with its module."""
     at: str = ""
-    """`loss.py:88`, where it was raised in the script's own code."""
+    """`loss.py:88`: where it was raised in the script's own code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionBegun:
-    """The rank is in a long section, in which no step ends."""
+    """The rank has entered a long section, in which no step ends."""
 
     type: ClassVar[str] = "section"
     number: int
-    """Of this section, in this process."""
+    """Number of this section within the process."""
     name: str
     seconds: float
-    """How long it may take at most."""
+    """How long it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ class SectionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """The rank does steps, whose reports wait behind the files of an earlier one."""
+    """The rank is doing steps whose reports wait for the files of an earlier one."""
 
     type: ClassVar[str] = "working"
 
@@ -127,13 +128,13 @@ class Working:
 Statement = (
     Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
 )
-"""Messages that are not answered."""
+"""Messages without a reply."""
 
 Message = Hello | Statement | Request
 
 
 class MalformedLine(ValueError):
-    """A line that is no message."""
+    """A line that is not a message."""
 
 
 # ------------------------------------------------------------------------- written
@@ -142,7 +143,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def line_of(message: Hello | Statement | Question[object]) -> str:
-    """The line that a process sends; that of a `Report` is made by `report_line`."""
+    """The line that a process sends; for a `Report` use `report_line`."""
     return _encode({"type": message.type, **wire.encode(message)})
 
 
@@ -157,10 +158,10 @@ def report_line(
     left: str = "",
     digest: int = 0,
 ) -> str:
-    """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it,
-    and so is `metadata` (empty: none).
+    """The line of a `Report`; `metrics` is the JSON of `contract.metrics.to_json`, `metadata` is
+    JSON too (empty: none).
 
-    Not by `line_of`: this runs in every step of a training, see `contract.metrics`.
+    Faster than `line_of`: this runs in each step of a training, see `contract.metrics`.
     """
     named = f'"{files}"' if files is not None else "null"
     more = f',"metadata":{metadata}' if metadata else ""
@@ -180,7 +181,7 @@ def report_line(
 
 
 def parse(line: bytes) -> Message | None:
-    """Read one line; None for a type that this version does not know. Raises MalformedLine."""
+    """Read one line; None: a type unknown to this version. Raises MalformedLine."""
     try:
         given = json.loads(line)
         cls = _CLASSES.get(given["type"])
@@ -201,20 +202,20 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
 
 
 def _checked(message: Message) -> Message:
-    """Raises ValueError where its words are not those of our library."""
+    """Raises ValueError for values that our library never sends."""
     match message:
         case Report(files=files, left=left):
             for name in (files or "", left):
                 if "/" in name or name in (".", ".."):
-                    raise ValueError(f"files: {name!r} is no directory name")
+                    raise ValueError(f"files: {name!r} is not a directory name")
         case Raised(kinds=kinds, at=at):
             kinds = tuple(kind[:KIND_WIDTH] for kind in kinds[:MOST_KINDS])
             return replace(message, kinds=kinds, at=at[:PLACE_WIDTH])
         case SectionBegun(name=name, seconds=seconds):
             if not 0 < seconds <= LONGEST_SECTION:
-                raise ValueError(f"seconds: {seconds!r:.80} is no length of a section")
+                raise ValueError(f"seconds: {seconds!r:.80} is not a valid length of a section")
             return replace(message, name=name[:SECTION_WIDTH])
-        case Hello(imported=float(imported)) if imported < 0:  # by a clock that was set back
+        case Hello(imported=float(imported)) if imported < 0:  # a clock was set back
             return replace(message, imported=0.0)
     return message
 

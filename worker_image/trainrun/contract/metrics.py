@@ -1,13 +1,13 @@
-"""What a script says beside its files, as JSON: metrics of a step, metadata of a checkpoint.
+"""Metrics of a step and metadata of a checkpoint, as JSON.
 
-Layer: contract, pure. Metrics are flat names to numbers, strings and booleans. JSON has no NaN and
-no infinities, yet a loss that turned NaN is the one a user most wants to see. They travel as
-`{"float": "NaN"}`, on every way: socket, heartbeat, manifest, status, events. Their size is bounded
-where they enter: a metric that is too large is left out and named, so that it can stop neither a
-checkpoint nor a heartbeat.
+Layer: contract, pure. Metrics map flat names to numbers, strings and booleans. JSON has no NaN and
+no infinities, yet a NaN loss is the one that a user most wants to see; so they are encoded as
+`{"float": "NaN"}` everywhere: socket, heartbeat, manifest, status, events. Their size is bounded at
+the source: a metric that is too large is left out and named, so that it cannot block a checkpoint
+or a heartbeat.
 
-Metadata is any JSON object that is small and not deep. It stands in the manifest, which every start
-reads; so whatever is taken here can be read back by every reader, at any depth of its own calls.
+Metadata is any JSON object that is small and shallow. It is part of the manifest, which all starts
+read; the bounds ensure that any reader can parse it, at any depth of its own call stack.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any, TypeAlias
 from trainrun._common.text import cleaned
 
 LONGEST_METRIC = 4096
-"""Bytes of one metric as JSON, its name included."""
+"""Maximum bytes of one metric as JSON, including its name."""
 LONGEST_METRICS = 64 * 1024
-"""Bytes of all metrics of a report."""
+"""Maximum bytes of all metrics of a report."""
 
 Metric: TypeAlias = int | float | str | bool
-"""What a metric may be."""
+"""The type of a metric's value."""
 
 OF_TASKS = "tasks_rebuilt"
-"""Reported by programs of tasks alone, beside other counts: who has it needs no checkpoints."""
+"""Reported only by programs of tasks, with other counts: such a run needs no checkpoints."""
 
 LARGEST_BITS = 1024
-"""Of an integer: readers of JSON take numbers for floats."""
+"""Limit for integers: JSON readers treat numbers as floats."""
 
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -41,18 +41,18 @@ _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def to_json(
     metrics: Mapping[str, object] | None, left_out: Callable[[str], object] = lambda _key: None
 ) -> str:
-    """Return the metrics of a report as a JSON object; `left_out` is called with the key of each
+    """Return the metrics of a report as a JSON object; calls `left_out` with the key of each metric
     that is too large.
 
-    Raises TypeError naming the key where a name is not a string or a value is neither number,
-    string nor boolean (a tensor, an array, a nested mapping).
+    Raises TypeError naming the key if a name is not a string, or a value is not a number, string or
+    boolean (a tensor, an array, a nested mapping).
     """
     if metrics is None:
         return "{}"
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, got {_kind(metrics)}")
-    # Not by json.dumps: together with the conversion it takes three times as long, and all of
-    # this runs in every step of a training.
+    # json.dumps, with the conversion, would take three times as long, and this code runs in each
+    # step of a training.
     pairs = [f"{_name(key)}:{_value(key, value)}" for key, value in metrics.items()]
     text = "{" + ",".join(pairs) + "}"
     if len(text) <= LONGEST_METRIC:
@@ -61,7 +61,7 @@ def to_json(
 
 
 def _fitting(pairs: Mapping[str, str], left_out: Callable[[str], object]) -> list[str]:
-    """As many of them, in their order, as there is room for."""
+    """The metrics, in order, that fit; `left_out` is called with the others."""
     kept, room = [], LONGEST_METRICS - len("{}")
     for key, pair in pairs.items():
         if len(pair) > LONGEST_METRIC or len(pair) >= room:
@@ -73,7 +73,7 @@ def _fitting(pairs: Mapping[str, str], left_out: Callable[[str], object]) -> lis
 
 
 def bounded(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as another one has sent them, as far as `to_json` may have written them."""
+    """Metrics received from a peer, without those that `to_json` would never write."""
     sound = {
         cleaned(key): cleaned(value) if isinstance(value, str) else value
         for key, value in metrics.items()
@@ -88,7 +88,7 @@ def bounded(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode(metrics: Mapping[str, object]) -> dict[str, Metric]:
-    """Return the metrics that `to_json` wrote, once they are read as JSON.
+    """Decode metrics from parsed JSON that `to_json` wrote.
 
     Values that it never writes are left out: a newer peer may send more than we can read.
     """
@@ -102,7 +102,7 @@ def _name(key: object) -> str:
 
 
 def _value(key: object, value: object) -> str:
-    # The exact types first: the abstract ones take ten times as long.
+    # Exact types first: checks against the abstract ones take ten times as long.
     if type(value) is float:
         return _float(value)
     if type(value) is int:
@@ -123,7 +123,7 @@ def _value(key: object, value: object) -> str:
 def _integer(value: int) -> str:
     if value.bit_length() < LARGEST_BITS:
         return repr(value)
-    return _float(math.inf if value > 0 else -math.inf)  # as a float of this size is
+    return _float(math.inf if value > 0 else -math.inf)  # like a float of this size
 
 
 def _float(value: float) -> str:
@@ -141,7 +141,7 @@ def _is_numpy_bool(value: object) -> bool:
 
 def _decode_value(raw: object) -> Metric | None:
     if isinstance(raw, float) and not math.isfinite(raw):
-        return None  # never so in what we write
+        return None  # we never write these
     if isinstance(raw, int) and raw.bit_length() >= LARGEST_BITS:
         return None
     if isinstance(raw, (bool, int, float, str)):
@@ -157,29 +157,29 @@ def _kind(value: object) -> str:
 
 
 def _hint(value: object) -> str:
-    """What to write instead; tensors are refused since reading one waits for its device."""
+    """What to pass instead; tensors are refused because reading one waits for its device."""
     if hasattr(value, "item"):
-        return "; pass a number, for one element value.item()"
+        return "; pass a number: for one element, value.item()"
     if isinstance(value, Mapping):
         return '; give the inner values flat names such as "loss/train"'
     if value is None:
-        return "; leave the key out where there is no value"
+        return "; leave out the key if there is no value"
     return ""
 
 
 LONGEST_METADATA = 64 * 1024
-"""Bytes as JSON."""
+"""Maximum bytes as JSON."""
 DEEPEST_METADATA = 16
-"""Objects and lists within each other."""
+"""Maximum nesting of objects and lists."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def metadata_json(metadata: Mapping[str, object]) -> str:
-    """Return it as a JSON object; may be longer than LONGEST_METADATA.
+    """Return the metadata as a JSON object; it may be longer than LONGEST_METADATA.
 
-    Raises TypeError where it is no mapping, holds what JSON has no word for (NaN, a tensor, a name
-    that is no string), or is nested too deeply.
+    Raises TypeError if it is not a mapping, contains what JSON cannot express (NaN, a tensor, a
+    name that is not a string), or is nested too deeply.
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping of names to values, got {_kind(metadata)}")
@@ -194,7 +194,7 @@ def _plain(value: object, *, at: str, room: int) -> object:
     if not isinstance(value, (Mapping, list, tuple)):
         return value
     if room == 0:
-        raise TypeError(f"{at} lies more than {DEEPEST_METADATA} objects and lists deep")
+        raise TypeError(f"{at} is nested more than {DEEPEST_METADATA} objects and lists deep")
     if not isinstance(value, Mapping):
         return [_plain(item, at=f"{at}[{n}]", room=room - 1) for n, item in enumerate(value)]
     for key in value:

@@ -1,7 +1,7 @@
-"""What a training process asks its agent, and what it replies: written and read here for both ends.
+"""Requests of a training process to its agent, and the replies; both ends use this module.
 
-Layer: contract, pure. A request is a line of JSON and so is its reply; replies come in the order of
-the requests. Unknown fields are ignored. Whatever may be large goes by files.
+Layer: contract, pure. Requests and replies are lines of JSON; replies come in the order of the
+requests. Unknown fields are ignored. Large content is passed in files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What is known of the resume point."""
+    """Step, metrics and metadata of the resume point."""
 
     attempt: int
     step: int
@@ -45,11 +45,11 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveNow:
-    """All ranks are to save at this call of `should_save()`."""
+    """All ranks must save at this call of `should_save()`."""
 
     reason: str
     deadline: Remaining | None
-    """When the worker may be gone; None: not known."""
+    """When the worker may be taken away; None: not known."""
     writer_rank: int
 
 
@@ -62,33 +62,33 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksDone:
-    """The store has done it."""
+    """The store has done what `AskTasks` asked for."""
 
     written: bool = False
-    """The batch stands at its position."""
+    """The batch is stored at its position."""
     sizes: tuple[int | None, ...] = ()
-    """One for each name."""
+    """Bytes of each name; None: it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptKey:
-    """What the ranks of an attempt know, and nobody else."""
+    """The secret of the ranks of an attempt."""
 
     key: str = field(repr=False)
     """Hexadecimal."""
     uri: str
-    """Address of the folder `tasks/`, for people."""
+    """Address of the folder `tasks/`, for display."""
     lost: tuple[tuple[int, int], ...] = ()
-    """Attempt and rank of those that were lost last: see `contract.answer.LostRank`."""
+    """Attempt and rank of the last lost ranks: see `contract.answer.LostRank`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The agent cannot do what it was asked for."""
+    """The agent cannot do what the request asks for."""
 
     error: str
     kind: str = ""
-    """The class in `trainrun.errors`, where the process is to raise that one."""
+    """The class in `trainrun.errors` that the process must raise; empty: none in particular."""
 
 
 Reply = Granted | Described | Fetched | Decided | TasksDone | AttemptKey | Failed
@@ -103,20 +103,20 @@ def reply_line(reply: Reply) -> str:
 
 
 class Question(Protocol[R_co]):
-    """A request that knows its reply."""
+    """A request, with the type of its reply."""
 
     @property
     def reply(self) -> type[R_co]:
-        """What answers it."""
+        """The class of the reply."""
 
     @property
     def type(self) -> str:
-        """What it is called on the socket."""
+        """The name of its type on the socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskToStage:
-    """May files of `step` be staged? The answer waits for room."""
+    """Ask to stage files of `step`; the reply comes when there is room."""
 
     type: ClassVar[str] = "room"
     reply = Granted
@@ -130,12 +130,12 @@ class FetchCheckpoint:
     type: ClassVar[str] = "checkpoint"
     reply = Fetched
     rank: int | None
-    """Only the files that this rank brought; None: all."""
+    """Only the files that this rank reported; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeCheckpoint:
-    """Tell step and metrics of the resume point."""
+    """Return step and metrics of the resume point."""
 
     type: ClassVar[str] = "checkpoint-info"
     reply = Described
@@ -143,7 +143,7 @@ class DescribeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchInitial:
-    """Download what `checkpoint.initialFrom` names."""
+    """Download the checkpoint that `checkpoint.initialFrom` names."""
 
     type: ClassVar[str] = "initial"
     reply = Fetched
@@ -151,7 +151,7 @@ class FetchInitial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSave:
-    """The slow path of `should_save()`: call `call` waits for its answer."""
+    """The slow path of `should_save()`: call number `call` waits for its answer."""
 
     type: ClassVar[str] = "save"
     reply = Decided
@@ -167,16 +167,16 @@ class AskTasks:
     call: str
     """The name of the method."""
     position: int = 0
-    """Of a batch to append, or behind which to read."""
+    """Position of a batch to append, or after which to read."""
     path: str = ""
-    """The file to store, or to make: of an object, or of batches, each with a line end."""
+    """The file to store or to write: an object, or batches, each ending in a newline."""
     names: tuple[str, ...] = ()
-    """Of objects."""
+    """Names of objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAttemptKey:
-    """Tell it."""
+    """Return the key of the attempt."""
 
     type: ClassVar[str] = "attempt-key"
     reply = AttemptKey
@@ -191,4 +191,4 @@ Request = (
     | AskTasks
     | AskAttemptKey
 )
-"""Messages that are answered, in their order."""
+"""Messages that the agent answers, in their order."""
