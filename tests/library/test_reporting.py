@@ -445,7 +445,7 @@ def test_rank_0_is_told_of_an_empty_directory(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("a\tb.pt", "has a control character, which object storage cannot list; rename it"),
+        ("a\tb.pt", "contains a control character, which object storage cannot list; rename it"),
         (".trainrun-tmp-1/model.pt", "names that start with .trainrun-tmp- are reserved; rename"),
     ],
 )

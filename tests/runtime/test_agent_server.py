@@ -178,8 +178,8 @@ async def test_a_version_that_is_not_served_says_what_to_do(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("nonsense", "malformed heartbeat: not JSON that can be read"),
-        ("[" * 100_000, "malformed heartbeat: not JSON that can be read: maximum recursion depth"),
+        ("nonsense", "malformed heartbeat: not readable JSON"),
+        ("[" * 100_000, "malformed heartbeat: not readable JSON: maximum recursion depth"),
         ("[]", "malformed heartbeat: AgentState: expected an object"),
         ('{"version": 1, "run": "run"}', "malformed heartbeat: AgentState: field"),
         ('{"version": 1, "run": 3}', "malformed heartbeat: run: expected a str"),

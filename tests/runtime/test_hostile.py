@@ -267,7 +267,7 @@ async def test_what_is_sent_compressed_is_not_unpacked(port: Port) -> None:
     async with port.open():
         status, text = await port.ask(gzip.compress(bytes(100 << 20)), Content_Encoding="gzip")
         assert status == 400
-        assert text.startswith("malformed heartbeat: not JSON that can be read")
+        assert text.startswith("malformed heartbeat: not readable JSON")
 
 
 # ---------------------------------------------------------------------------- what agents may say

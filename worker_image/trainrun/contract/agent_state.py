@@ -1,8 +1,8 @@
-"""What an agent (one per worker) tells the operator: its whole state, the body of each heartbeat.
+"""The state that an agent (one per worker) reports to the operator: the body of each heartbeat.
 
-Layer: contract. Level-triggered: whoever has forgotten everything has caught up after one of them.
-Times are ages ("seconds ago" on the sender's monotonic clock), never wall clocks. Unknown fields
-are ignored; see docs/architecture.md for the life of an attempt.
+Layer: contract. Level-triggered: a single heartbeat holds the whole state, so a new operator needs
+no earlier ones. Times are ages ("seconds ago" on the sender's monotonic clock), never wall clocks.
+Unknown fields are ignored; see docs/architecture.md for the life of an attempt.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ class ProcessExit:
     rank: int
     """Global rank."""
     code: int | None = None
-    """Exit code; absent when a signal ended it."""
+    """Exit code; absent if a signal ended it."""
     signal: int | None = None
     """The number of the signal that ended it."""
     oom: bool = False
     """The cgroup's OOM counter rose while it died: the kernel killed it for memory."""
     exception: str = ""
-    """`ValueError: text` of the uncaught Python exception, where there was one."""
+    """`ValueError: text` of the uncaught Python exception, if there was one."""
     kinds: tuple[str, ...] = ()
-    """The exception's class and its bases, each with its module (at most 16 of at most 120
-    characters); absent where its process could not tell."""
+    """The exception's class and base classes, each with its module (at most 16 of at most 120
+    characters); absent if the process did not report them."""
     raised_at: str = ""
-    """`loss.py:88`, where it was raised in the script's own code; absent where nobody told."""
+    """`loss.py:88`: where it was raised in the script's own code; absent if not reported."""
     last_lines: tuple[str, ...] = ()
     """The last lines of its output (at most 20 of at most 400 characters)."""
     yielded: bool = False
-    """Exited 0 after `should_save()` was true and without `finish()`: to be continued later."""
+    """Exited 0 after `should_save()` was true and without `finish()`: the run continues later."""
     ordered: bool = False
-    """The agent ended it on an order, or had sent it SIGTERM before: however it ended, it says
-    nothing about the training, and nobody knows whether it was done."""
+    """The agent ended it on an order, or had sent it SIGTERM before: its exit says nothing about
+    the training, which may or may not have been done."""
     age: Age = 0.0
     """Seconds since it ended."""
 
     @property
     def well(self) -> bool:
-        """It ended by itself, with exit code 0."""
+        """Whether it ended by itself with exit code 0."""
         return self.code == 0 and not self.ordered
 
     @property
     def failed(self) -> bool:
-        """It ended by itself, in any other way."""
+        """Whether it ended by itself in any other way."""
         return self.code != 0 and not self.ordered
 
 
@@ -66,22 +66,22 @@ class StagedStep:
 
     step: int
     ranks: tuple[int, ...] = ()
-    """Local ranks' global numbers that brought files."""
+    """Global ranks of the local processes that reported files."""
     complete: bool = False
-    """Every local rank has passed this step: the worker's part is known."""
+    """All local ranks have passed this step: the worker's part is final."""
     uploaded: bool = False
-    """The worker's part, done marker included, is in the store."""
+    """The worker's part, including its done marker, is in the store."""
     whole: bool = False
-    """Reported with whole=True: nobody else is waited for."""
+    """Reported with whole=True: no other rank is needed."""
     after_save: bool = False
-    """Reported after the save request of this attempt was answered: it is what was asked for."""
+    """Reported after the answer to this attempt's save request: it is the requested checkpoint."""
     age: Age = 0.0
     """Seconds since it was first staged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The newest checkpoint of the attempt whose manifest this agent has written or seen."""
+    """The newest checkpoint of the attempt whose manifest this agent has written or read."""
 
     id: CheckpointId
     size_bytes: int = 0
@@ -90,33 +90,33 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveVote:
-    """This worker's part in agreeing on the call of `should_save()` that is answered with yes."""
+    """This worker's vote on the call of `should_save()` at which all ranks save."""
 
     calls: int = 0
-    """Highest number of calls that one of its live ranks has made in this attempt."""
+    """Highest number of calls by any of its live ranks in this attempt."""
     prepared: int | None = None
     """The call at which its ranks wait for the outcome; binding until committed or aborted."""
     refused: int = 0
-    """Highest call that it has refused; it never prepares that or a lower one."""
+    """Highest call that it has refused; it never prepares this or a lower one."""
     refusals: int = 0
-    """How often it refused in this attempt: the next call is chosen further ahead."""
+    """Number of refusals in this attempt: each makes the operator choose a call further ahead."""
     committed: int | None = None
-    """From this call on, its ranks are answered with the save request."""
+    """From this call on, its ranks receive the save request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Somebody told this worker that it will be taken away (SIGTERM, eviction, reclaim)."""
+    """A notice that this worker will be taken away (SIGTERM, eviction, reclaim)."""
 
     reason: str
     age: Age = 0.0
     remaining: Remaining | None = None
-    """Seconds until it is taken away, where known."""
+    """Seconds until it is taken away, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The master address that slot 0's agent offers; its port was tried by binding."""
+    """The master address that slot 0's agent offers; it has tested the port by binding it."""
 
     attempt: int
     address: str
@@ -125,39 +125,39 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A checkpoint that reads wrongly on this node, although the listing shows nothing wrong."""
+    """A checkpoint that does not read correctly on this node, although the listing looks right."""
 
     id: CheckpointId
     files: tuple[str, ...]
-    """The objects in its folder that do."""
+    """The objects in its folder that do not match."""
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rechecked:
-    """What came of an order to read again."""
+    """The result of an order to read a checkpoint again."""
 
     recheck: Recheck
     good: bool
-    """Read as it was written; otherwise the checkpoint is set aside by now."""
+    """It reads as it was written; otherwise the checkpoint has been set aside."""
     message: str = ""
-    """What is wrong."""
+    """The damage."""
 
 
 Outcome = Literal[
     "Resolved",  # `resume` is the resume point (absent: start from nothing) and is claimed
-    "Finished",  # the run has finished before
+    "Finished",  # the run has already finished
     "InUse",  # another TrainRun owns the storage; it is alive
-    "NotEmpty",  # onExisting: Fail, and there is something; or a trial of other parameters
-    "NoGoodCheckpoint",  # something was committed once, and nothing good is left
-    "Suspect",  # `suspect` reads wrongly here: another node is to read it
-    "Behind",  # the store knows `highest_attempt` >= the asked one
+    "NotEmpty",  # onExisting: Fail, and the folder is in use; or a trial with other parameters
+    "NoGoodCheckpoint",  # a checkpoint was committed once, and no good one is left
+    "Suspect",  # this node cannot read `suspect`: another node must read it
+    "Behind",  # the store has `highest_attempt` >= the requested one
     "Unavailable",  # the store cannot be reached now
     "Misconfigured",  # wrong credentials, missing bucket, unsupported server
-    "Looked",  # nothing was claimed, as it was asked: `owner` says what was seen
+    "Looked",  # nothing was claimed, as requested: see `owner`
 ]
 OwnerLife = Literal[
-    "Unknown",  # not looked at for long enough
+    "Unknown",  # not watched for long enough
     "Moves",  # its beat changes
     "Still",  # its beat has not changed for the lease of `trainrun.checkpoint.ownership`
 ]
@@ -165,37 +165,37 @@ OwnerLife = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What the store answered when this agent claimed the resume point of `attempt`, or showed that
-    it can read it (`ResolveRequest.proof`)."""
+    """The result of claiming the resume point of `attempt`, or of checking that this agent can read
+    it (`ResolveRequest.proof`)."""
 
     attempt: int
     outcome: Outcome
     resume: CheckpointId | None = None
     highest_attempt: int = 0
-    """The highest attempt number that the store knows."""
+    """The highest attempt number in the store."""
     set_aside: tuple[str, ...] = ()
     """Checkpoints found damaged on the way, with reasons."""
     trial_of: CheckpointId | None = None
-    """The newest checkpoint, where `resume` is the one before it (`ResolveRequest.trial_of`)."""
+    """The newest checkpoint, if `resume` is the one before it (`ResolveRequest.trial_of`)."""
     message: str = ""
     suspect: Suspect | None = None
     generation: int = 1
-    """In which generation of its folder the run is, where the store answers."""
+    """The generation of its folder that the run uses, if the store answered."""
     run_id: str = ""
-    """The run's id, where it is resolved."""
+    """The run's id, if it is resolved."""
     owner: OwnerLife = "Unknown"
-    """Whether the owner of the storage shows life, where a look was asked for."""
+    """Whether the owner of the storage shows life, if `ResolveRequest.look` was set."""
     age: Age = 0.0
 
 
 REFUSED = "Refused"
 """Reason of the problem `StorageUnavailable` of a worker whose processes wait for a checkpoint that
-the store does not let it read."""
+the store refuses to let it read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A condition of this worker that its user should see; gone when it is over."""
+    """A condition of this worker for its user; removed when it is over."""
 
     type: str
     """`CheckpointWaiting`, `ResumeIgnored`, `StorageUnavailable`, ..."""
@@ -205,7 +205,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """The resume point is damaged, as the listing shows or somebody has recorded in the store."""
+    """The resume point is damaged, according to the listing or a record in the store."""
 
     id: CheckpointId
     message: str
@@ -218,35 +218,35 @@ class LongSection:
     rank: int
     name: str
     timeout: float
-    """Seconds that it may take at most."""
+    """Seconds that it may take."""
     lasts: float = 0.0
-    """Seconds that it has taken when this was told."""
+    """Seconds that it had taken when this was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a rank has worked for the last minutes; medians."""
+    """A rank's pace over the last minutes; medians."""
 
     step: float
-    """Seconds of a step."""
+    """Seconds per step."""
     busy: float
-    """Part of the time for which its process, and all that this has started, has computed or waited
-    for a CPU; above 1 where several do so at a time."""
+    """Fraction of the time in which its process and all its descendants computed or waited for a
+    CPU; above 1 if several did so at once."""
 
 
 Phase = Literal[
-    "Idle",  # no process lives and nothing is being flushed: `held` says what it is ready for
-    "Running",  # at least one process of `attempt` lives
-    "Flushing",  # no process lives; uploads that the Hold order named are being finished
+    "Idle",  # no live process and no flush: `held` is the attempt that it is ready for
+    "Running",  # at least one process of `attempt` is alive
+    "Flushing",  # no live process; the uploads named in the Hold order are in progress
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The Hold order that an agent carries out; the agent's phase says whether it is done."""
+    """The Hold order that an agent carries out; the agent's phase shows whether it is done."""
 
     attempt: int = 0
-    """0: it has none now."""
+    """0: there is no such order."""
     number: int = 0
     flush: tuple[int, ...] = ()
 
@@ -265,26 +265,26 @@ class AgentState:
     agent: str
     """Random identity of this agent process."""
     sequence: Changing[int]
-    """Grows with every heartbeat of this agent; a lower one that arrives late is dropped."""
+    """Grows with each heartbeat of this agent; a lower one that arrives late is dropped."""
     node: str = ""
     phase: Phase = "Idle"
     attempt: int = 0
-    """The attempt whose processes it runs or ran last; 0 before the first."""
+    """The attempt whose processes it is running or ran last; 0 before the first."""
     exits: tuple[ProcessExit, ...] = ()
     """Ended processes of `attempt`."""
     steps: Changing[tuple[int | None, ...]] = ()
     """Last step reported by each local rank in `attempt`."""
     passed: Changing[int] = -1
-    """Newest step of `attempt` for which nothing more comes from its ranks: each has brought files
-    for it or said that it has none, or has reported a later one, or has ended well. -1: none."""
+    """Newest step of `attempt` that is final on all local ranks: each has reported its files, or
+    that it has none, or a later step, or has ended well. -1: none."""
     metrics: Changing[dict[str, Any]] = field(default_factory=dict)
     """Last metrics reported by the lowest local rank, JSON-safe (see `contract.metrics`)."""
     posted: Changing[Posted | None] = None
-    """Slot 0's: what a framework has posted in `attempt`. For display alone."""
+    """From slot 0: progress posted by a framework in `attempt`. For display only."""
     staged: tuple[StagedStep, ...] = ()
     """Steps of `attempt` not yet known to be committed, ascending; those with `after_save` stay
-    listed until the attempt ends, so that the save is seen however fast it was committed. A worker
-    that learned of an open step (Answer.steps) and brings no files lists it with empty `ranks`."""
+    listed until the attempt ends, so that the operator sees the save however fast it was committed.
+    A worker without files for an open step (Answer.steps) lists it with empty `ranks`."""
     dropped: tuple[int, ...] = ()
     """Steps of `attempt` that it dropped on order (the last 64). It never writes a done marker for
     them: a marker without its files would make a checkpoint look complete."""
@@ -293,24 +293,26 @@ class AgentState:
     notice: Notice | None = None
     held: Held = Held()
     code: tuple[CodeFile, ...] | None = None
-    """What its processes run; while it holds, what they would run now. Empty: the command names no
-    script that can be found. Absent: it has not looked yet."""
+    """The code that its processes run; during a Hold, the code that they would run now. Empty: the
+    command names no script that exists. Absent: not examined yet."""
     offer: Offer | None = None
     resolution: Resolution | None = None
     problems: tuple[Problem, ...] = ()
     fatal: Problem | None = None
-    """What no restart can cure: two ranks bring one file name; the storage is another's."""
+    """A problem that a restart cannot cure: two ranks save the same file name, or another TrainRun
+    owns the storage."""
     damaged: Damaged | None = None
     suspect: Suspect | None = None
-    """The resume point of `attempt` reads wrongly here: its processes wait for a second reader."""
+    """This node cannot read the resume point of `attempt`: its processes wait for a second
+    reader."""
     rechecked: Rechecked | None = None
-    """What the last `Answer.recheck` has led to."""
+    """The result of the last `Answer.recheck`."""
     evidence: Evidence | None = None
-    """What the last `Answer.evidence` has led to, of `attempt`."""
+    """The result of the last `Answer.evidence`, for `attempt`."""
     recorded: tuple[int, ...] = ()
     """Numbers of `Answer.story` that are in the store."""
     finished: bool = False
-    """Every local rank called `trainrun.finish()`."""
+    """All local ranks called `trainrun.finish()`."""
     asked_for_checkpoint: Changing[bool] = False
     """A process of `attempt` called `trainrun.get_checkpoint()`."""
     spawned: Age | None = None
@@ -320,55 +322,53 @@ class AgentState:
     stepped: Age | None = None
     """Seconds since the newest report of `attempt` on this worker."""
     owes: Changing[float | None] = None
-    """Seconds for which the processes of `attempt` had owed a step when this was told: since the
-    newest report, the end of a wait for the agent or of a long section, or the spawn. Absent while
-    they wait for their agent or are in a section, and where none of them lives. Unlike an age it
-    does not grow in what was kept: of what an agent has not told nobody knows that nothing came."""
+    """Seconds for which a step of `attempt` was due when this was sent: since the newest report,
+    the end of a wait for the agent or of a long section, or the spawn. Absent while the processes
+    wait for their agent or are in a section, and if none is alive. Unlike an age it does not grow
+    in a stored message: a report may have come since the agent's last heartbeat."""
     slowest: Changing[float] = 0.0
-    """Seconds for which a step of `attempt` was owed at most before it came, the first one of the
-    worker not counted. 0: nobody knows."""
+    """Longest time in seconds for which a step of `attempt` was due, without the worker's first
+    step. 0: not known."""
     quiet: Changing[float | None] = None
-    """Seconds for which the processes of `attempt`, with all that they have started, had used next
-    to no CPU and I/O when this was told. Absent: nobody knows."""
+    """Seconds for which the processes of `attempt` and their descendants had used almost no CPU and
+    I/O when this was sent. Absent: not known."""
     paces: Changing[tuple[Pace | None, ...]] = ()
-    """Of each local rank, where its agent has measured it for a minute; empty: of none."""
+    """Pace of each local rank that was measured for a minute; empty: of none."""
     meeting: RankConnections | None = None
-    """Of `attempt`, where it has several processes. Absent: nobody looks."""
+    """The connections of `attempt`, if it has several processes. Absent: not observed."""
     section: Changing[LongSection | None] = None
-    """The open long section whose time is over first, or has been over longest."""
+    """The open long section that times out first, or has been over its timeout longest."""
     stall: Changing[float] = 0.0
-    """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank where it
-    is most."""
+    """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank that
+    waited longest."""
     rendezvous: Changing[float] = 0.0
-    """Seconds from the spawn of the processes of `attempt` until one of them asked for a
+    """Seconds from the spawn of the processes of `attempt` until one of them requested a
     checkpoint; 0: none has."""
     imports: Changing[float] = 0.0
-    """Seconds from the spawn of the processes of `attempt` until the last of them that has spoken
-    to its agent had imported trainrun; 0: none has."""
+    """Seconds from the spawn of the processes of `attempt` until the last of those that contacted
+    the agent had imported trainrun; 0: none has."""
     import_bytes: Changing[int] = 0
-    """Memory of a process of `attempt` when it had imported trainrun, at most; 0: nobody knows."""
+    """Maximum memory of a process of `attempt` after it imported trainrun; 0: not known."""
     warm: Changing[int] = 0
-    """Processes of `attempt` that a standby interpreter became."""
+    """Number of processes of `attempt` that started from a standby interpreter."""
     cold: Changing[str] = ""
-    """Why a process of `attempt` did not begin as a standby, with its rank; empty: all did, or the
-    run keeps none."""
+    """Why a process of `attempt` did not start from a standby, with its rank; empty: all did, or
+    the run keeps none."""
     standby_bytes: Changing[int] = 0
-    """Memory of a standby interpreter of this worker when it was ready, at most; 0: nobody
-    knows."""
+    """Maximum memory of a standby interpreter of this worker when it was ready; 0: not known."""
     load: Changing[float] = 0.0
-    """Seconds from then until the last of them had it."""
+    """Seconds from the first request for a checkpoint until the last process had it."""
     ask_gap: Changing[float] = 0.0
-    """Seconds between two calls of `should_save()` of one rank in this attempt, at most; the time
-    since its last one included. 0: a second or less, or none has asked."""
+    """Maximum seconds between two calls of `should_save()` by one rank in this attempt, including
+    the time since its last one. 0: a second or less, or no calls."""
     fewest_calls: Changing[int] = 0
-    """Calls of `should_save()` in this attempt by the living rank that has made fewest."""
+    """Calls of `should_save()` in this attempt by the live rank with the fewest calls."""
     ask_pause: Changing[float] = 0.0
-    """Seconds since that rank has made the last of them, or was first seen."""
+    """Seconds since the last call of that rank, or since it was first seen."""
     seen: Changing[str] = ""
-    """Digest of the last answer received: a waiting server answers when it has a different one."""
+    """Digest of the last answer received: a waiting server replies when it has a different one."""
     serves: str = ""
-    """`host:port` where other agents of its node can copy the checkpoint files that it has;
-    empty: nowhere."""
+    """`host:port` where other agents of its node can copy its checkpoint files; empty: nowhere."""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -381,8 +381,7 @@ class AgentState:
 
     @staticmethod
     def read(message: object) -> AgentState:
-        """From JSON that has been parsed. Texts are cleaned and metrics bounded: nobody vouches
-        for what a script writes.
+        """Read parsed JSON. Cleans texts and bounds metrics: the content comes from a script.
 
         Raises wire.MalformedMessage.
         """

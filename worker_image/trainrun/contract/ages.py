@@ -1,8 +1,7 @@
-"""Messages that are kept: copies of them, how they grow old, and which of two is news.
+"""Stored messages: copies, aging, and whether a message is news compared with another.
 
-Layer: contract, pure. What changes although nothing happens are ages, remaining times and progress.
-A field says so in its type, once; how a kept message grows old, and which of two messages is news,
-follows from that.
+Layer: contract, pure. Ages, remaining times and progress change without an event. A field declares
+that once, in its type; how a stored message ages, and whether a message is news, follows from that.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class Passing(enum.Enum):
 Age = Annotated[float, Passing.AGE]
 """Seconds since something happened, on the sender's clock when it sends."""
 Remaining = Annotated[float, Passing.REMAINING]
-"""A moment to come, such as a deadline, told as the seconds until then, on the sender's clock when
-it sends."""
+"""A future moment, such as a deadline, as the seconds until then, on the sender's clock when it
+sends."""
 Changing = Annotated[T, Passing.PROGRESS]
-"""Differs from message to message in an attempt that goes well."""
+"""Differs from message to message in a healthy attempt."""
 
 
 def aged(message: T, *, by: float) -> T:
-    """The message as it would be sent `by` seconds later, if nothing has happened since."""
+    """The message as it would be sent `by` seconds later if nothing happened in between."""
 
     def older(value: Any) -> Any:
         return aged(value, by=by)
@@ -50,9 +49,9 @@ def aged(message: T, *, by: float) -> T:
 
 
 def essence(message: T) -> T:
-    """The message without what changes by itself: ages of 0, the rest as if it had not been sent.
+    """The message without fields that change by themselves: ages are 0, the others have defaults.
 
-    Two messages with the same essence say the same but for the time that has passed.
+    Two messages with the same essence differ only by the time that has passed.
     """
     plan = _plan_of(message)
     new = {name: 0.0 for name, _ in _present(message, plan.ages)}
@@ -68,14 +67,14 @@ def passing(cls: Any) -> dict[str, Passing]:
 
 
 def _present(message: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Those of these fields that are not absent."""
+    """The present fields among these names, with their values."""
     for name in names:
         if (value := getattr(message, name)) is not None:
             yield name, value
 
 
 def _with(message: T, plan: _Plan, new: dict[str, Any], inner: Callable[[Any], Any]) -> T:
-    """The message with these fields, and with what `inner` makes of the messages in it."""
+    """The message with these fields replaced, and with `inner` applied to the messages in it."""
     for name in plan.holding:
         if value := getattr(message, name):  # most heartbeats have nothing in most of these fields
             several = isinstance(value, tuple)
@@ -85,14 +84,14 @@ def _with(message: T, plan: _Plan, new: dict[str, Any], inner: Callable[[Any], A
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The fields of a message that are to be looked at."""
+    """The fields of a message that change by themselves or may contain such fields."""
 
     ages: tuple[str, ...]
     remaining: tuple[str, ...]
     unsent: dict[str, Any]
-    """What stands for each that is no age, as if it had not been sent."""
+    """Default values of those that are not ages."""
     holding: tuple[str, ...]
-    """Those that hold messages with such fields."""
+    """Fields that contain messages with such fields."""
 
 
 def _plan_of(message: object) -> _Plan:
@@ -105,7 +104,7 @@ _NOTHING = _Plan(ages=(), remaining=(), unsent={}, holding=())
 
 @functools.cache
 def _plan(cls: Any) -> _Plan:
-    if not dataclasses.is_dataclass(cls):  # a field may hold other things than messages
+    if not dataclasses.is_dataclass(cls):  # a field need not contain messages
         return _NOTHING
     hints = typing.get_type_hints(cls, include_extras=True)
     fields, kinds = {field.name: field for field in dataclasses.fields(cls)}, passing(cls)
@@ -138,11 +137,11 @@ def _empty(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def changed(message: T, **fields: Any) -> T:
-    """The message with these values instead of its own.
+    """A copy of the message with these fields replaced.
 
-    As `dataclasses.replace`, at less than half its cost, for frozen dataclasses with slots that
-    check nothing when they are made: an operator copies such messages several times for each
-    heartbeat and for each worker in each pass.
+    Like `dataclasses.replace` at less than half the cost, for frozen dataclasses with slots and
+    without `__post_init__`: an operator copies such messages several times per heartbeat, and per
+    worker in each pass.
     """
     cls: type = type(message)  # mypy holds that a type[T] may be unhashable
     values_of, setters = _access(cls)
@@ -159,8 +158,8 @@ _Setter = Callable[[Any, Any], None]
 
 @functools.cache
 def _access(cls: type) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, _Setter]]:
-    """What reads all fields at once, and what writes each of them, although they are frozen."""
+    """A getter for all fields at once, and a setter for each that works although it is frozen."""
     names = [field.name for field in dataclasses.fields(cls)]
     if len(names) < 2 or hasattr(cls, "__post_init__"):
-        raise TypeError(f"{cls.__name__} is not copied this way")
+        raise TypeError(f"{cls.__name__} cannot be copied this way")
     return attrgetter(*names), {name: getattr(cls, name).__set__ for name in names}

@@ -1,7 +1,8 @@
-"""What a training process learns from its environment: written by the agent, read by the library.
+"""The environment of a training process: written by the agent, read by the library.
 
 Layer: contract. The names are in `contract.variables`; those of `ProcessPlace` are torchrun's, so
-that scripts written for `env://` rendezvous run unchanged and the library works under torchrun too.
+that scripts written for `env://` rendezvous run unchanged and the library also works under
+torchrun.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from trainrun.contract import variables, wire
 P = TypeVar("P", bound="ProcessPlace")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Addresses of this machine alone."""
+"""Addresses that reach only this machine."""
 
 LONGEST_RUN_ID = 32
-"""Characters of an id of another version; ours have fewer."""
+"""Maximum characters of an id, also from other versions; ours have fewer."""
 _RUN_ID = re.compile(rf"[a-z0-9]{{1,{LONGEST_RUN_ID}}}")
 
 
@@ -32,29 +33,29 @@ class ProcessPlace:
     run: str
     """Name of the run; `torchrun`'s rendezvous id without an agent; "local" without either."""
     run_id: str = ""
-    """Id of the run, for trackers: up to 32 lowercase letters and digits, the same in every attempt
-    and wherever the run goes on from its storage. Empty without an agent."""
+    """Id of the run, for trackers: up to 32 lowercase letters and digits, the same in all attempts
+    and wherever the run continues from its storage. Empty without an agent."""
     attempt: int
-    """Number of this start of the gang, from 1; only grows. Without an agent 1 + torchrun's
+    """Number of this start of the gang, from 1; only grows. Without an agent, 1 + torchrun's
     restart count."""
     rank: int
-    """Rank among all processes of the run, from 0."""
+    """Rank of this process in the run, from 0."""
     world_size: int
     """Number of processes of the run."""
     local_rank: int
-    """Rank among the processes of this worker, from 0: the usual index of the GPU."""
+    """Rank of this process in its worker, from 0: usually the index of its GPU."""
     local_world_size: int
     """Number of processes of this worker."""
     node_rank: int
     """Number of this worker in the gang, from 0."""
     master_addr: str
-    """Where rank 0 listens for the process group; 127.0.0.1 where unset."""
+    """Address where rank 0 listens for the process group; 127.0.0.1 if unset."""
     master_port: int
-    """Its port; 29500, which is PyTorch's default, where unset."""
+    """Its port; 29500, PyTorch's default, if unset."""
 
     @classmethod
     def read(cls: type[P], env: Mapping[str, str]) -> P:
-        """Return the place that these variables describe: without any, rank 0 of 1, attempt 1.
+        """Return the place that these variables describe; if none are set, rank 0 of 1, attempt 1.
 
         Raises ValueError naming the environment variable that is not a number.
         """
@@ -73,7 +74,7 @@ class ProcessPlace:
         )
 
     def write(self) -> dict[str, str]:
-        """Return the variables that `read` takes, and those by which scripts know torchrun."""
+        """Return the variables that `read` needs, and those that torchrun sets for scripts."""
         return {
             variables.RUN: self.run,
             variables.RUN_ID: self.run_id,
@@ -97,7 +98,7 @@ class ProcessPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """The resume point, as a process is told of it."""
+    """The resume point that a process receives."""
 
     attempt: int
     """The attempt that saved it."""
@@ -108,15 +109,15 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Where a process meets its agent, and which checkpoints it may ask for."""
+    """How a process reaches its agent, and which checkpoints it may request."""
 
     socket: Path
     staging: Path
     control_file: Path
     stacks: Path | None = None
-    """Where it writes the stacks of its threads; None: an agent that never asks for them."""
+    """File for the stacks of its threads; None: the agent never requests them."""
     place: str = ""
-    """`<rank>/<world size>` of the process that the agent has started; "" where it did not say."""
+    """`<rank>/<world size>` of the process that the agent started; "": not given."""
     resume: ResumePoint | None = None
     """None: the attempt starts from nothing."""
     initial: str | None = None
@@ -124,9 +125,9 @@ class Exchange:
 
     @staticmethod
     def read(env: Mapping[str, str]) -> Exchange | None:
-        """Return what an agent has set; None: there is no agent.
+        """Return the values that an agent set; None: there is no agent.
 
-        Raises KeyError naming the variable that is missing beside that of the socket.
+        Raises KeyError naming a missing variable if that of the socket is set.
         """
         if not env.get(variables.SOCKET):
             return None
@@ -142,7 +143,7 @@ class Exchange:
         )
 
     def write(self) -> dict[str, str]:
-        """Return the variables that `read` takes."""
+        """Return the variables that `read` needs."""
         written = {
             variables.SOCKET: str(self.socket),
             variables.STAGING: str(self.staging),
@@ -159,8 +160,8 @@ class Exchange:
 
 
 def placed(control_file: Path) -> Path:
-    """A file that the process of this control file makes when it asks for its place: it knows it,
-    though it may never speak to its agent."""
+    """A file that a process creates when it asks for its place. It shows that the process knows its
+    rank, even if it never contacts its agent."""
     return control_file.with_suffix(".placed")
 
 
@@ -183,5 +184,5 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
 
 
 def valid_run_id(text: str) -> str:
-    """The id that somebody sent; empty where it is none."""
+    """Return `text` if it is a valid run id, else an empty string."""
     return text if _RUN_ID.fullmatch(text) else ""

@@ -253,9 +253,7 @@ def _read(launcher: str, words: Sequence[str]) -> argparse.Namespace:
 def _check(launcher: str, options: argparse.Namespace) -> None:
     for name in REFUSED:
         if name in options:
-            raise LauncherRefused(
-                f"{launcher}: {_spelled(name)} is not supported here; remove it"
-            )
+            raise LauncherRefused(f"{launcher}: {_spelled(name)} is not supported here; remove it")
     if "no_python" in options and "module" in options:
         raise LauncherRefused(f"{launcher}: --no-python and --module are mutually exclusive")
     processes = getattr(options, "nproc_per_node", "1")
@@ -269,9 +267,7 @@ def _check(launcher: str, options: argparse.Namespace) -> None:
 def _nodes(launcher: str, text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", text)
     if found is None:
-        raise LauncherRefused(
-            f"{launcher}: --nnodes is {text!r}; it must be a number or min:max"
-        )
+        raise LauncherRefused(f"{launcher}: --nnodes is {text!r}; it must be a number or min:max")
     fewest, most = int(found[1]), int(found[2] or found[1])
     if fewest > most:
         raise LauncherRefused(f"{launcher}: --nnodes is {text!r}: min is greater than max")

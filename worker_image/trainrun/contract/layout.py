@@ -1,7 +1,7 @@
-"""Where everything lies below `<uri>/<runName>/`: the keys, how to read them back, names of files.
+"""The layout below `<uri>/<runName>/`: keys, how to parse them, names of files.
 
-Layer: contract, pure. The picture is in docs/checkpoints.md; no other module spells a key, but for
-the name of a checkpoint, which is in `CheckpointId`.
+Layer: contract, pure. docs/checkpoints.md shows the layout; no other module spells a key, except
+`CheckpointId` for the name of a checkpoint.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SWEEP_LOG = "log/"
 SWEEP_TRIALS = "trials/"
 """In the folder of a sweep: the folders of its trials."""
 TASKS = "tasks/"
-"""What a program of tasks keeps: its log, results, and those that were damaged."""
+"""The folder of a program of tasks: its log, results, and damaged results."""
 TASK_LOG = f"{TASKS}log/"
 TASK_OBJECTS = f"{TASKS}objects/"
 TASK_DAMAGED = f"{TASKS}damaged/"
@@ -48,18 +48,19 @@ _METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
 
 
 def run_uri(storage: str, run_name: str) -> str:
-    """Address of a run's folder; `storage` is that of `spec.storage.uri`."""
+    """Address of a run's folder; `storage` is `spec.storage.uri`."""
     return f"{storage.rstrip('/')}/{run_name}"
 
 
 def generation_folder(run: str, generation: int) -> str:
-    """The folder, or address, of a generation of the run with this one: the first is in it, each
-    later one (see `trainrun.checkpoint.ownership`) in a folder of its own below."""
+    """The folder, or address, of a generation; `run` is that of the run. The first generation is in
+    it, each later one (see `trainrun.checkpoint.ownership`) in a subfolder."""
     return run if generation <= 1 else f"{run}/generation-{generation:06d}"
 
 
 def generation_key(number: int) -> str:
-    """The write-once record of who began a generation after the first, in the run's folder."""
+    """The write-once record of the TrainRun that began a generation after the first, in the run's
+    folder."""
     return f"{GENERATIONS}{number:06d}.json"
 
 
@@ -74,7 +75,7 @@ def checkpoint_uri(run: str, checkpoint: CheckpointId) -> str:
 
 
 def tasks_uri(run: str) -> str:
-    """Address of what a program of tasks keeps in the run at this address."""
+    """Address of the folder of a program of tasks in the run at this address."""
     return f"{run}/{TASKS}".rstrip("/")
 
 
@@ -94,7 +95,7 @@ def record_key(log: str, position: int) -> str:
 
 
 def volume_key(log: str, first: int, last: int) -> str:
-    """The copy of these records of such a log, one after the other."""
+    """The volume with a copy of these records of such a log."""
     return f"{log}{first:09d}-{last:09d}.jsonl"
 
 
@@ -104,12 +105,12 @@ def sweep_trial_folder(trial: int, incarnation: int) -> str:
 
 
 def attempt_key(attempt: int) -> str:
-    """The write-once record of what an attempt resumed from."""
+    """The write-once record of an attempt's resume point."""
     return f"{ATTEMPTS}{attempt:06d}.json"
 
 
 def bad_key(checkpoint: CheckpointId) -> str:
-    """Why a checkpoint was set aside."""
+    """The record of why a checkpoint was set aside."""
     return f"{BAD}{checkpoint.name}.json"
 
 
@@ -119,24 +120,22 @@ def metrics_key(attempt: int, number: int) -> str:
 
 
 def story_key(number: int, uid: str) -> str:
-    """A write-once chapter of the story; TrainRuns that share a folder one after the other count
-    each for itself."""
+    """A write-once chapter of the story; successive TrainRuns in a folder number their own."""
     return f"{STORY}{number:06d}-{re.sub('[^0-9a-zA-Z]', '', uid)[:12] or '0'}.json"
 
 
 def hang_folder(attempt: int, number: int) -> str:
-    """Where the workers of an attempt put what was found when it stood still, with the number of
-    the request."""
+    """The folder for the evidence of a hang of an attempt; `number` is that of the request."""
     return f"{HANGS}{attempt:06d}-{number}/"
 
 
 def hang_key(attempt: int, number: int, worker: int) -> str:
-    """The write-once record of one worker there."""
+    """The write-once record of one worker in a hang's folder."""
     return f"{hang_folder(attempt, number)}worker-{worker:05d}.json"
 
 
 def read_hang(key: str) -> tuple[int, int, int] | None:
-    """Attempt, number and worker of such a record; None for any other key."""
+    """Attempt, number and worker of a hang's record; None for any other key."""
     match = _HANG.fullmatch(key)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
@@ -158,19 +157,19 @@ def read_log(key: str) -> tuple[int, int] | None:
 
 
 def votes_prefix(attempt: int) -> str:
-    """Where the agents of an attempt tell each other at which call of `should_save()` they save."""
+    """The folder of ballots, by which an attempt's agents agree on a call of `should_save()`."""
     return f"{SAVES}{attempt:06d}/"
 
 
 def vote_attempt(key: str) -> int | None:
-    """The attempt whose agents this ballot is for; None for any other key."""
+    """The attempt of this ballot; None for any other key."""
     number = key.removeprefix(SAVES).partition("/")[0]
     is_ballot = key.startswith(SAVES) and number.isdecimal() and read_vote(key, int(number))
     return int(number) if is_ballot else None
 
 
 def vote_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:
-    """What a worker says about saving at one call; a listing shows all that is to be counted."""
+    """A worker's ballot on saving at one call; a listing alone suffices to count the votes."""
     answer = "yes" if agrees else "no"
     return f"{votes_prefix(attempt)}{call:09d}/worker-{worker:05d}.{answer}.json"
 
@@ -197,7 +196,7 @@ def read_number(key: str) -> int | None:
 
 
 def read_marker(name: str) -> int | None:
-    """The worker whose done marker has this name within a checkpoint's folder."""
+    """The worker of the done marker with this name in a checkpoint's folder; None for others."""
     match = _MARKER.fullmatch(name)
     return int(match[1]) if match and marker_name(int(match[1])) == name else None
 
@@ -209,7 +208,7 @@ def read_metrics(key: str) -> tuple[int, int] | None:
 
 
 def read_volume(key: str) -> range | None:
-    """The records in such a copy; None for any other key."""
+    """The positions of the records in a volume; None for any other key."""
     match = _VOLUME.fullmatch(key.rpartition("/")[2])
     return range(int(match[1]), int(match[2]) + 1) or None if match else None
 
@@ -225,16 +224,17 @@ TEMPORARY_NAME = ".trainrun-tmp-"
 
 
 def unstorable(name: str) -> str:
-    """Why a file of this relative path cannot be stored, and what to do; empty: every store can.
+    """Why a file with this relative path cannot be stored, and what to do; empty: any store can.
 
-    The library refuses such a file where the script can still be told; the agent does again.
+    The library refuses such a file while the script can still handle the error; the agent checks
+    again.
     """
     try:
         name.encode()
     except UnicodeEncodeError:
         return "its name is not UTF-8, which object storage requires; rename it"
     if any(unicodedata.category(char) == "Cc" for char in name):
-        return "its name has a control character, which object storage cannot list; rename it"
+        return "its name contains a control character, which object storage cannot list; rename it"
     if any(part.startswith(TEMPORARY_NAME) for part in name.split("/")):
         return f"names that start with {TEMPORARY_NAME} are reserved; rename it"
     return ""

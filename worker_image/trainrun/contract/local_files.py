@@ -1,11 +1,11 @@
-"""Files by which two sides on one machine meet: sockets, control files, marks of faults.
+"""Files that two processes on one machine share: sockets, control files, marks of faults.
 
-Layer: contract, leaf. They lie in the folder of a worker or a run, and end with it.
+Layer: contract, leaf. They are in the folder of a worker or a run, and are deleted with it.
 
-The control file of a rank is what makes an ordinary `should_save()` cost microseconds. Sixteen
-bytes, little-endian `<QQ`: `prepare_at`, written by the agent (0: no call is stopped), and `calls`,
-written by the process. Every change is made under `flock`: so either the agent sees call n counted,
-or the process sees n prepared, whatever the CPU. The kernel drops the lock of a process that dies.
+Thanks to the control file of a rank, an ordinary `should_save()` takes microseconds. Sixteen bytes,
+little-endian `<QQ`: `prepare_at`, written by the agent (0: no call is stopped), and `calls`,
+written by the process. All changes are made under `flock`, so on any CPU either the agent sees call
+n counted, or the process sees n prepared. The kernel releases the lock of a process that dies.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST_SOCKET_NAME = 107
-"""Bytes that the kernel takes."""
+"""Maximum bytes of a socket's name in the kernel."""
 
 
 @contextmanager
 def reachable_socket(path: Path) -> Iterator[str]:
-    """A name by which this socket is bound and reached, for the time of the block, however deep its
-    folder lies: that has a short name through its descriptor.
+    """Give a name to bind or connect this socket, valid in the block, however long its path is: a
+    deep folder gets a short name through its descriptor.
 
-    Raises OSError where there is no such folder.
+    Raises OSError if the folder does not exist.
     """
     if len(os.fsencode(path)) <= LONGEST_SOCKET_NAME:
         yield str(path)
@@ -42,16 +42,16 @@ _LAYOUT = struct.Struct("<QQ")
 
 
 class CallCounter:
-    """The process's end of a control file; open for the life of the process."""
+    """The process's side of a control file; open for the life of the process."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: Path) -> None:
-        """Open the file that the agent made. Raises OSError."""
+        """Open the file that the agent created. Raises OSError."""
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def count_call(self) -> tuple[int, bool]:
-        """Count a call; return its number and whether it must ask the agent for its answer.
+        """Count a call; return its number and whether it must ask the agent for the answer.
 
         Raises OSError.
         """
@@ -64,15 +64,15 @@ class CallCounter:
         return calls + 1, prepare_at != 0 and calls + 1 >= prepare_at
 
     def close(self) -> None:
-        """Close the file; the agent goes by the last count."""
+        """Close the file; the agent keeps using the last count."""
         os.close(self._fd)
 
 
 class CallGate:
-    """The agent's end of it; created open: no call is stopped and none was made."""
+    """The agent's side of a control file; initially no call is stopped and none was made."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file anew. Raises OSError."""
+        """Create the file, replacing an old one. Raises OSError."""
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _write(self._fd, 0, 0)
@@ -80,11 +80,11 @@ class CallGate:
 
     @property
     def calls(self) -> int:
-        """How many calls of `should_save()` its process has begun (may be a call behind)."""
+        """Number of calls of `should_save()` that its process has begun (may be one too low)."""
         return _read(self._fd)[1] if self._fd >= 0 else self._calls
 
     def try_prepare(self, call: int) -> bool:
-        """Stop the process at `call`; False when it is past that already.
+        """Stop the process at `call`; False if it has already passed that call.
 
         Raises BlockingIOError while the process holds the lock.
         """
@@ -96,12 +96,12 @@ class CallGate:
             return True
 
     def try_abort(self) -> None:
-        """Let the process pass again. Raises BlockingIOError while the process holds the lock."""
+        """Let all calls pass again. Raises BlockingIOError while the process holds the lock."""
         with self._locked():
             _write(self._fd, 0, _read(self._fd)[1])
 
     def close(self) -> None:
-        """Close the file; only `calls` is of use afterwards."""
+        """Close the file; afterwards only `calls` may be used."""
         if self._fd >= 0:
             self._calls = self.calls
             os.close(self._fd)
@@ -109,8 +109,8 @@ class CallGate:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # Never wait here: a process that a debugger stopped inside the lock must not stop the
-        # agent, whose silence would count as the loss of the worker.
+        # Never wait here: a process that a debugger stopped inside the lock must not block the
+        # agent, or the worker would count as lost.
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield
@@ -128,7 +128,7 @@ def _write(fd: int, prepare_at: int, calls: int) -> None:
 
 
 def make_mark(path: Path | str) -> bool:
-    """Whether the mark was not there before; False, too, where it cannot be made."""
+    """Create the mark; False: it already existed, or cannot be created."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC))
     except OSError:
@@ -137,5 +137,5 @@ def make_mark(path: Path | str) -> bool:
 
 
 def take_back_mark(path: Path | str) -> None:
-    """The fault hit nobody: it is still to strike."""
+    """Remove the mark, since the fault did not strike: it must still do so."""
     Path(path).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Texts from processes, services and libraries, without what looks like a secret.
+"""Masks secrets in texts from processes, services and libraries.
 
-Layer: contract; pure but for `hide_values`. Rather too much is left out than too little: nobody
-looks for a password in a message, but a message is sent on. A key of W&B looks like the hash of a
-commit: 40 hexadecimal digits stay only where the text says what they are, or in a path. Takes time
-that grows with the length of the text, no faster.
+Layer: contract; pure except for `hide_values`. When in doubt it masks: users do not need passwords
+in messages, and messages get forwarded. A W&B key looks like a commit hash: 40 hexadecimal digits
+stay only if the text says what they are, or in a path. The time is linear in the length of the
+text.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MASK = "***"
-"""Stands in place of a secret."""
+"""Replaces a secret."""
 
 _NAME = (
     r"(?:password|passwd|passphrase|secret|token|credential"
     r"|(?:api|access|account|private)[_-]?key)"
 )
 _IS = r"\\?['\"]?\s{0,8}[=:]\s{0,8}\\?"
-"""With backslashes where it stands in a text within a text."""
+"""With backslashes, for a quoted text within a text."""
 _QUOTED = r"[bru]?(?:'(?:[^'\\\n]|\\.)*'?|\"(?:[^\"\\\n]|\\.)*\"?)"
-"""With the blanks in it; without an end, as in a line that was cut, all of the line."""
+"""A quoted value including blanks; without a closing quote, as in a truncated line, the whole
+line."""
 _PLAIN = r"\S*[^\s,;)}\]'\"]"
 _NO_PASSWORD = (
     r"is|was|for|of|and|or|to|from|not|in|has|must|may|can|cannot|required|expired|incorrect|wrong"
     r"|authentication|failed|prompt|file|field|with|does|did|if|that|on|by|protected|needed"
 )
-"""What follows the word password in sentences about one."""
+"""Words that follow the word password in sentences about one."""
 _SCHEME = r"(?:(?:bearer|basic|token)\s{1,8})?"
 
 _PATTERNS = tuple(
@@ -40,7 +41,7 @@ _PATTERNS = tuple(
     for pattern in (
         # user:password@ or token@ in an address, to the last @ of it
         r"(?P<keep>://)[^\s/'\"<>]*(?=@)",
-        # what tells by its form that it is a key or a token
+        # keys and tokens recognizable by their form
         r"(?-i:(?:AKIA|ASIA)[A-Z0-9]{16}(?:[\s,:'\"]{1,8}[A-Za-z0-9/+]{40}\b)?)",
         r"(?-i:\bAIza[A-Za-z0-9_-]{8,}|\bya29\.[\w-]{8,}|\bGOOG1[A-Z0-9]{20,})",
         (
@@ -53,7 +54,7 @@ _PATTERNS = tuple(
         r"(?-is:-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]*(?:-----END [A-Z ]{0,40}-----)?))",
         r"^\s{0,8}(?=[^\n]{0,64}[G-Zg-z+/])[A-Za-z0-9+/]{64}\s{0,8}$",
         r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==",
-        # W&B; named by the text, it is a commit or a checksum
+        # W&B; if the text names it, it is a commit or a checksum
         (
             r"(?P<named>(?:(?:commit|sha|revision|\brev|checksum|digest|hash|\bhead|tree|parent)\w{0,20}"
             rf"(?:{_IS}|\s{{1,8}}(?:is |now |at |to ){{0,3}})['\"(]?|[/@.]))?"
@@ -86,12 +87,12 @@ _SIGNS = (
     *("eyj", "passw", "passphrase", "secret", "token", "credential", "key", "authorization"),
     *("bearer", "sig"),
 )
-"""In lower case; where none of them is, only a pattern of a long word matches. Most lines of a log
+"""In lower case; without any of these, only the patterns for long words can match. Most log lines
 have neither."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/]{40}")
 
 _hidden: list[str] = []
-"""Values of variables, longest first."""
+"""Values of secret variables, longest first."""
 _SHORTEST = 6
 _SECRET_NAME = re.compile(
     r"(?i:(?:^|[_-])(?:(?:api|access|secret|private|auth|account)?key|token|secret|password|passwd"
@@ -108,7 +109,7 @@ _NO_SECRETS = frozenset(
 def masked(text: str) -> str:
     """The text with MASK in place of keys, tokens and passwords; their names stay.
 
-    Colours go: they stand between a name and its secret, and a link may hold one.
+    Removes colours: they may separate a name from its secret, and a terminal link may contain one.
     """
     text = without_escapes(text)
     for value in _hidden:
@@ -123,7 +124,7 @@ def masked(text: str) -> str:
 
 
 def masked_object(value: Any) -> Any:
-    """A JSON value with each of its texts masked; the names of its fields stay."""
+    """A JSON value with all its texts masked; the names of its fields stay."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, list):
@@ -139,9 +140,9 @@ def masked_object(value: Any) -> Any:
 
 
 def hide_values(environ: Mapping[str, str]) -> None:
-    """From now on `masked` leaves out the values of these variables whose names say KEY, TOKEN,
-    SECRET, PASSWORD or CREDENTIAL: not those of fewer than six characters, numbers, paths, and
-    words such as `default`."""
+    """Make `masked` also hide the values of variables whose names contain KEY, TOKEN, SECRET,
+    PASSWORD or CREDENTIAL, except values under six characters, numbers, paths, and words such as
+    `default`."""
     values = {
         line
         for name, value in environ.items()

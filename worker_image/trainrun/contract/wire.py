@@ -1,9 +1,9 @@
-"""How messages of agent and operator travel: by which paths, how large, dataclasses as JSON.
+"""Transport of messages between agent and operator: paths, size limits, dataclasses as JSON.
 
 Layer: contract. Invariants: unknown fields are ignored (a newer peer may send more), missing fields
-take their defaults (an older peer may send less), values equal to their default are not sent (but
-for the version and the kind), and only finite numbers travel bare (`metrics` wraps the others).
-`worlds/kubernetes/fetch.py` spells AGENT_PATH a second time: it runs before anything can be
+take their defaults (an older peer may send less), values equal to their default are not sent
+(except the version and the kind), and only finite numbers are sent as JSON numbers (`metrics`
+encodes the others). `worlds/kubernetes/fetch.py` repeats AGENT_PATH: it runs before anything can be
 imported.
 """
 
@@ -21,28 +21,28 @@ from typing import Any, TypeVar
 from trainrun._common.text import cleaned
 
 HEARTBEAT_PATH = "/v1/heartbeat"
-"""POST to the operator: an `AgentState`, answered by an `Answer`."""
+"""POST to the operator: an `AgentState`; the response is an `Answer`."""
 OPERATORS_HEADER = "TrainRun-Operators"
-"""Header of every response to it, whether this operator leads or not: `address:port` of all
-operators of the installation, the leader first, separated by commas. Absent: they are not known."""
+"""Header of all responses, whether this operator leads or not: `address:port` of all operators of
+the installation, the leader first, separated by commas. Absent: they are not known."""
 AGENT_PATH = "/v1/agent"
 """GET from the operator: the agent as a zip file."""
 CHECKPOINTS_PATH = "/v1/checkpoints/"
-"""GET from an agent of the same node: `<name>/<file>` of a checkpoint follows."""
+"""GET from an agent of the same node: prefix of `<name>/<file>` of a checkpoint."""
 
 LARGEST_HEARTBEAT = 256 * 1024
-"""Bytes of an `AgentState` as JSON: an agent sends no more, an operator takes no more."""
+"""Maximum bytes of an `AgentState` as JSON, for both the agent and the operator."""
 LARGEST_STORY_ENTRY = 16 * 1024
-"""Bytes of what an agent stores of the run's story at once."""
+"""Maximum bytes of an entry of the run's story."""
 LARGEST_INTEGER = 2**53
-"""Of which every reader of JSON can tell the next one."""
+"""Largest integer that any JSON reader represents exactly."""
 LARGEST_NUMBER = 1e10
-"""Of seconds: 300 years."""
+"""Maximum seconds: 300 years."""
 
 
 def checked(value: Any) -> Any:
-    """A scalar that somebody sent: a text cleaned, a number as it is. Raises ValueError, saying
-    what was expected, for a number that nobody can calculate with."""
+    """Check a received scalar; cleans a text. Raises ValueError, naming the expected range, for a
+    number that is out of range or not finite."""
     if isinstance(value, str):
         return cleaned(value)
     if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST_NUMBER):
@@ -55,30 +55,30 @@ def checked(value: Any) -> Any:
 # ------------------------------------------------------------ dataclasses <-> JSON
 
 VERSION = 1
-"""Of `AgentState` and `Answer`; a message of another one is refused by the operator."""
+"""Version of `AgentState` and `Answer`; the operator refuses messages of another version."""
 
 T = TypeVar("T")
 
 Check = Callable[[Any], Any]
-"""From a scalar as it came to what is kept of it; raises ValueError saying what was expected."""
+"""Maps a received scalar to the value to use; raises ValueError naming the expected value."""
 
 ALWAYS_SENT = ("kind", "version")
-"""Fields that tell the reader how to read the rest."""
+"""Fields that determine how to read the rest."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Of these types each value is its own JSON form."""
+"""Types whose values are their own JSON form."""
 
 
 class MalformedMessage(ValueError):
-    """A message that cannot be read: names the field, the value and what was expected."""
+    """An unreadable message: names the field, the value and the expected value."""
 
 
 def parsed(text: str | bytes) -> object:
-    """What this JSON says. Raises MalformedMessage."""
+    """Parse JSON. Raises MalformedMessage."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"not JSON that can be read: {error}") from error
+        raise MalformedMessage(f"not readable JSON: {error}") from error
 
 
 def encode(message: object) -> Any:
@@ -99,7 +99,7 @@ def _encoded(message: object) -> dict[str, Any]:
     fields = {}
     for name, default in _sent(cls):
         value = getattr(message, name)
-        # The first comparison costs next to nothing and holds for most fields.
+        # The first comparison is almost free and holds for most fields.
         if value is default or (type(value) is type(default) and value == default):
             continue
         fields[name] = value if type(value) in _PLAIN else encode(value)
@@ -107,14 +107,14 @@ def _encoded(message: object) -> dict[str, Any]:
 
 
 def unchecked(value: Any) -> Any:
-    """What our own side has written is taken as it is."""
+    """The check for messages that our own side wrote: accepts all values."""
     return value
 
 
 def decode(cls: type[T], data: object, *, check: Check = unchecked) -> T:
-    """Read a `cls` from its JSON form; `check` is asked about every scalar.
+    """Read a `cls` from its JSON form; `check` is called for each scalar.
 
-    Raises MalformedMessage where a required field is missing or a value has the wrong type.
+    Raises MalformedMessage if a required field is missing or a value has the wrong type.
     """
     try:
         return typing.cast("T", _reader(typing.cast("typing.Hashable", cls))(data, check))
@@ -124,14 +124,15 @@ def decode(cls: type[T], data: object, *, check: Check = unchecked) -> T:
 
 
 class _Wrong(Exception):
-    """What is wrong with a value. Its path grows on the way out, so that good ones cost none."""
+    """A wrong value. Its path is built while the exception propagates, so good values cost
+    nothing."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.path: list[str] = []
 
     def at(self, place: str) -> _Wrong:
-        """It was found there: in `.field` or `[item]` of what is being read."""
+        """Prepend a part of the path: `.field` or `[item]`."""
         self.path.insert(0, place)
         return self
 
@@ -141,7 +142,7 @@ _Reader = Callable[[Any, Check], Any]
 
 @functools.cache
 def _reader(hint: Any) -> _Reader:
-    """What reads values of this type: made once, since all agents say the same all the time."""
+    """The reader of values of this type; cached, since the same types are read all the time."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union(args)
@@ -214,7 +215,7 @@ def _literal(choices: tuple[Any, ...]) -> _Reader:
 
 
 def _union(args: tuple[Any, ...]) -> _Reader:
-    """A value that may be absent, or one of several messages that their `kind` tells apart."""
+    """A reader of an optional value, or of one of several messages distinguished by `kind`."""
     optional = type(None) in args
     choices = [arg for arg in args if arg is not type(None)]
     only, several = _reader(choices[0]), choices if len(choices) > 1 else ()
@@ -238,7 +239,7 @@ def _scalar(kind: Any) -> _Reader:
     if kind is Any:
         return lambda data, _check: data
     name = {float: "a number", int: "an integer"}.get(kind, f"a {kind.__name__}")
-    # Every bool is an int to Python, and to nobody else.
+    # In Python, unlike JSON, a bool is an int.
     fits, refused = ((int, float), bool) if kind is float else (kind, bool if kind is int else ())
 
     def read(data: Any, check: Check) -> Any:
@@ -261,7 +262,7 @@ def _sent(cls: type) -> tuple[tuple[str, Any], ...]:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """What an absent field has; MISSING where it must be there."""
+    """The value of an absent field; MISSING if it is required."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
