@@ -132,7 +132,7 @@ def test_an_agent_that_dies_meanwhile_is_an_error(agent: AgentStandIn, stored: P
         return {}
 
     agent.replies["checkpoint"] = die
-    with pytest.raises(trainrun.AgentLost, match="the agent of this worker has gone"):
+    with pytest.raises(trainrun.AgentLost, match="the agent of this worker has exited"):
         with resume_point().as_directory():
             pass
 
@@ -147,7 +147,7 @@ def test_it_stays_the_resume_point_after_newer_reports(
 
 
 def test_the_resume_point_cannot_be_reported_again(agent: AgentStandIn, stored: Path) -> None:
-    with pytest.raises(ValueError, match=r"is this run's already and cannot be reported again"):
+    with pytest.raises(ValueError, match=r"already belongs to this run and cannot be reported"):
         trainrun.report(step=121, checkpoint=resume_point())
 
 
@@ -162,7 +162,7 @@ def test_the_initial_checkpoint_is_asked_for_as_a_whole(
     assert initial.metadata == {}
     with initial.as_directory() as directory:
         assert (Path(directory) / "model.pt").read_text() == "weights"
-    with pytest.raises(ValueError, match="read as a whole, without rank="):
+    with pytest.raises(ValueError, match="has no ranks; leave out rank="):
         with initial.as_directory(rank=0):
             pass
     with pytest.raises(ValueError, match="has no step"):
@@ -178,7 +178,7 @@ def test_a_local_checkpoint_is_its_directory(tmp_path: Path) -> None:
     assert checkpoint.metrics == {}
     with checkpoint.as_directory() as directory:
         assert directory == str(tmp_path)
-    with pytest.raises(ValueError, match="has no step: it is not one of this run"):
+    with pytest.raises(ValueError, match="has no step: it does not come from this run"):
         _ = checkpoint.step
     with pytest.raises(ValueError, match="is a local directory, which has no ranks"):
         with checkpoint.as_directory(rank=1):

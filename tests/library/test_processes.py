@@ -52,8 +52,8 @@ def test_an_exception_of_a_library_is_told_with_its_module(
 
 
 REMEDY = (
-    "for maxPending + 1 checkpoints, beside the two checkpoints that were read last and everything "
-    "else: make room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+    "for maxPending + 1 checkpoints, plus the last two checkpoints read and everything else: make "
+    "room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 
 
@@ -111,7 +111,7 @@ def test_an_exception_that_cannot_be_printed_is_told(
     source = "import trainrun\nclass E(Exception):\n    def __str__(self): 1/0\nraise E"
     run_script(source, **env)
     eventually(lambda: agent.of_type("exception"))
-    assert agent.of_type("exception")[0]["error"] == "E: <its text cannot be read>"
+    assert agent.of_type("exception")[0]["error"] == "E: <unprintable text>"
 
 
 def test_an_excepthook_that_was_there_before_still_runs(
@@ -148,7 +148,7 @@ trainrun.report(step=3)
 """
     ended = run_script(source, **env)
     assert "is a child of the training process" in ended.stdout, ended.stderr
-    assert "of rank 2 (a DataLoader worker, say) and cannot speak for it" in ended.stdout
+    assert "of rank 2 (a DataLoader worker, say) and cannot act for it" in ended.stdout
     eventually(lambda: len(agent.of_type("report")) == 2)
     assert [message["step"] for message in agent.of_type("report")] == [1, 3]
     assert len(agent.of_type("hello")) == 1
@@ -198,8 +198,8 @@ def test_a_rank_that_another_launcher_has_made_is_told_so(
     )
     assert ended.returncode == 1
     assert (
-        "ForeignLauncher: this process has rank 1 of 2, and TrainRun has started rank 0 of 4 here: "
-        "a launcher in between"
+        "ForeignLauncher: this process has rank 1 of 2, but TrainRun started rank 0 of 4 here: a "
+        "launcher in between"
     ) in ended.stderr
     assert agent.of_type("report") == []
     # The agent hears of it as the end of the process that it has started: no restart helps.

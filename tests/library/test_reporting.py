@@ -61,7 +61,7 @@ def test_a_metric_of_5_mb_is_left_out_by_name_and_its_checkpoint_is_taken(
 ) -> None:
     directory = trainrun.staging_directory()
     (directory / "model.pt").write_text("weights")
-    with pytest.warns(UserWarning, match=r"left out: samples\. A metric takes at most 4096 bytes"):
+    with pytest.warns(UserWarning, match=r"left out: samples\. A metric may take 4096 bytes"):
         trainrun.report({"loss": 1.0, "samples": "x" * 5_000_000}, step=3, checkpoint=directory)
     eventually(lambda: agent.of_type("report"))
     assert agent.of_type("report")[0]["metrics"] == {"loss": 1.0}
@@ -103,7 +103,7 @@ def test_metadata_beyond_64_kib_is_left_out_and_its_checkpoint_is_taken(
 def test_metadata_without_a_checkpoint_and_what_is_no_json_are_refused(
     agent: AgentStandIn, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r"report\(step=3, metadata=\.\.\.\) without checkpoint="):
+    with pytest.raises(ValueError, match=r"report\(step=3, metadata=\.\.\.\) requires checkpoint="):
         trainrun.report(step=3, metadata={"epoch": 2})
     directory = directory_with(tmp_path / "saved", model="weights")
     with pytest.raises(TypeError, match="metadata is not JSON"):
@@ -148,7 +148,7 @@ def test_whole_travels(agent: AgentStandIn, tmp_path: Path) -> None:
 
 
 def test_whole_without_a_checkpoint_is_refused(agent: AgentStandIn) -> None:
-    with pytest.raises(ValueError, match=r"report\(step=3, whole=True\) without checkpoint="):
+    with pytest.raises(ValueError, match=r"report\(step=3, whole=True\) requires checkpoint="):
         trainrun.report(step=3, whole=True)
 
 
@@ -269,7 +269,7 @@ def test_a_link_that_leads_nowhere_and_out_of_the_checkpoint_is_named(
 ) -> None:
     mine = directory_with(tmp_path / "mine")
     (mine / "latest").symlink_to(target.format(tmp_path))
-    with pytest.raises(ValueError, match=r"latest leads out of the checkpoint to .*/nowhere"):
+    with pytest.raises(ValueError, match=r"latest links outside of the checkpoint to .*/nowhere"):
         trainrun.report(step=3, checkpoint=mine)
 
 
@@ -311,7 +311,7 @@ def test_a_staging_directory_is_reported_once(agent: AgentStandIn) -> None:
     directory = trainrun.staging_directory()
     (directory / "model.pt").write_text("weights")
     trainrun.report(step=3, checkpoint=directory)
-    with pytest.raises(ValueError, match=r"was reported for step 3 already and has moved away"):
+    with pytest.raises(ValueError, match=r"was already reported for step 3 and has been moved"):
         trainrun.report(step=4, checkpoint=directory)
 
 
@@ -345,7 +345,7 @@ def test_a_report_without_files_may_go_back(agent: AgentStandIn) -> None:
 
 
 def test_a_step_fits_into_a_status(agent: AgentStandIn) -> None:
-    with pytest.raises(ValueError, match="step must be 9007199254740992 or less, got one of 101 b"):
+    with pytest.raises(ValueError, match="step must be 9007199254740992 or less, got a number of"):
         trainrun.report(step=2**100)
 
 
@@ -355,7 +355,7 @@ def test_steps_with_a_checkpoint_grow_strictly(
 ) -> None:
     mine = directory_with(tmp_path / "mine", model="weights")
     trainrun.report(step=3, checkpoint=mine)
-    with pytest.raises(ValueError, match=r"has brought files for step 3 already, and steps with"):
+    with pytest.raises(ValueError, match=r"has already reported files for step 3, and steps wi"):
         trainrun.report(step=step, checkpoint=mine)
 
 
@@ -365,7 +365,7 @@ def test_steps_with_a_checkpoint_grow_strictly(
 def test_a_checkpoint_below_a_reported_step_is_refused(agent: AgentStandIn, tmp_path: Path) -> None:
     mine = directory_with(tmp_path / "mine", model="weights")
     trainrun.report(step=5)
-    with pytest.raises(ValueError, match=r"has reported step 5 already, so its part of step 4 is"):
+    with pytest.raises(ValueError, match=r"has already reported step 5, so its part of step 4 is"):
         trainrun.report(step=4, checkpoint=mine)
 
 
@@ -384,7 +384,7 @@ def test_files_after_a_word_that_there_are_none_are_refused(
 ) -> None:
     trainrun.report(step=5, checkpoint=None if word == "None" else trainrun.staging_directory())
     mine = directory_with(tmp_path / "mine", model="weights")
-    told = r"None, or an empty directory, for step 5 already, which says that"
+    told = r"None, or an empty directory, for step 5, which means that"
     with pytest.raises(ValueError, match=told):
         trainrun.report(step=5, checkpoint=mine)
     trainrun.report(step=6)
@@ -434,7 +434,7 @@ def test_rank_0_is_told_of_an_empty_directory(
     agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "0")
-    with pytest.warns(UserWarning, match=r"/mine is empty, so rank 0 brings no files") as warned:
+    with pytest.warns(UserWarning, match=r"/mine is empty, so rank 0 has no files") as warned:
         trainrun.report(step=3, checkpoint=directory_with(tmp_path / "mine"))
     assert warned[0].filename == __file__
 
@@ -513,7 +513,7 @@ def test_a_checkpoint_without_its_agent_is_an_error_that_says_so(
     eventually(lambda: len(agent.messages) == 2)
     agent.die()
     mine = directory_with(tmp_path / "mine", model="weights")
-    with pytest.raises(RuntimeError, match=r"the agent of this worker has gone \(socket .*agent.s"):
+    with pytest.raises(RuntimeError, match=r"the agent of this worker has exited \(socket .*agent"):
         trainrun.report(step=1, checkpoint=mine)
 
 

@@ -71,7 +71,7 @@ def test_what_a_killed_process_left_half_written_is_not_taken_for_the_newest(
     aside = tmp_path / ".out.trainrun" / "before-attempt-2"
     assert (aside / "checkpoint-30" / "model.pt").read_text() == "wei"
     assert capsys.readouterr().err == (
-        f"trainrun: {out} is a checkpoint's now; what was in it is in {aside}\n"
+        f"trainrun: {out} now holds the checkpoint; its old files are in {aside}\n"
     )
 
 
@@ -246,16 +246,16 @@ def test_a_folder_that_holds_more_than_checkpoints_is_refused_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path if folder.startswith(".") else "/usr")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "/opt/project/t.py", raising=False)
-    with pytest.raises(ValueError, match=f"this folder is or holds {what}, and all that is no"):
+    with pytest.raises(ValueError, match=f"this folder is or contains {what}, and everything"):
         trainrun.Checkpoint(stored).to_directory(Path(folder).expanduser())
 
 
 def test_a_checkpoint_is_not_restored_onto_itself(stored: Path) -> None:
     """It deleted each file before it copied it."""
     before = walk(stored)
-    with pytest.raises(ValueError, match="is or holds the checkpoint itself"):
+    with pytest.raises(ValueError, match="is or contains the checkpoint itself"):
         trainrun.Checkpoint(stored).to_directory(stored)
-    with pytest.raises(ValueError, match="this is within the checkpoint"):
+    with pytest.raises(ValueError, match="is inside the checkpoint"):
         trainrun.Checkpoint(stored).to_directory(stored / "copy")
     assert walk(stored) == before
 

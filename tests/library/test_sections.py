@@ -58,13 +58,13 @@ def test_without_an_agent_it_does_nothing_and_still_checks() -> None:
 @pytest.mark.parametrize(
     ("name", "timeout", "error", "text"),
     [
-        ("", 1, ValueError, "the name has 1 to 100 characters, not 0"),
-        ("x" * 101, 1, ValueError, "not 101"),
-        (None, 1, TypeError, "the name is a text, not NoneType"),
-        ("e", "5m", TypeError, "timeout= is a number of seconds or a timedelta, got '5m'"),
+        ("", 1, ValueError, "name must have 1 to 100 characters, got 0"),
+        ("x" * 101, 1, ValueError, "got 101"),
+        (None, 1, TypeError, "name must be a string, got NoneType"),
+        ("e", "5m", TypeError, "timeout must be a number of seconds or a timedelta, got '5m'"),
         ("e", True, TypeError, "got True"),
-        ("e", float("nan"), ValueError, "timeout=nan must be above 0 and finite"),
-        ("e", -1.0, ValueError, "timeout=-1.0 must be above 0 and finite"),
+        ("e", float("nan"), ValueError, "timeout must be above 0 and finite, got nan"),
+        ("e", -1.0, ValueError, "timeout must be above 0 and finite, got -1.0"),
     ],
 )
 def test_what_is_wrong_is_said(name: Any, timeout: Any, error: type[Exception], text: str) -> None:

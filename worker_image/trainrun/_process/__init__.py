@@ -1,3 +1,3 @@
-"""Runs in the training's process, behind the names that `trainrun` gives to scripts."""
+"""The part of the library that runs in the training process, behind the names in `trainrun`."""
 
 from __future__ import annotations

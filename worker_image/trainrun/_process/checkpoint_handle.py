@@ -1,7 +1,6 @@
 """`Checkpoint`: a directory of files, on this machine or in object storage.
 
-The names and meanings are Ray Train's, plus `step`, `metrics`, `metadata` and reading one rank's
-files.
+Names and meanings follow Ray Train, plus `step`, `metrics`, `metadata` and files of one rank.
 """
 
 from __future__ import annotations
@@ -30,65 +29,63 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """A checkpoint in a local directory; what `get_checkpoint()` returns is one in storage."""
+    """A checkpoint in a local directory; `get_checkpoint()` returns one in object storage."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name a local directory; it is looked at when it is used."""
+        """Refer to a local directory; it is read when it is used."""
         self.path = os.fspath(path)
-        """Where it is: a local path, or the URI of its folder in object storage."""
+        """Its location: a local path, or the URI of its folder in object storage."""
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Return a checkpoint of the files in a local directory, to be given to `report`."""
+        """Return a checkpoint of the files in a local directory, to pass to `report`."""
         return Checkpoint(path)
 
     @property
     def step(self) -> int:
         """The step that it was reported for.
 
-        Raises ValueError where it was not read from this run.
+        Raises ValueError if it does not come from this run.
         """
-        raise ValueError(f"checkpoint {self.path} has no step: it is not one of this run")
+        raise ValueError(f"checkpoint {self.path} has no step: it does not come from this run")
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics that were reported with it by the lowest rank; empty for a local one."""
+        """The metrics that the lowest rank reported with it; empty for a local one."""
         return {}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata that was reported with it by the lowest rank; empty for a local one."""
+        """The metadata that the lowest rank reported with it; empty for a local one."""
         return {}
 
     @contextmanager
     def as_directory(self, rank: int | None = None) -> Iterator[str]:
         """Give a local directory with its files, for reading only.
 
-        All ranks' files are one directory; `rank=k` gives only those that rank k brought. It is
-        downloaded once per worker and verified; all processes share it, so do not write into it
-        (`to_directory` gives a copy). Raises AgentRefused with the reason, for instance damage,
-        and AgentLost.
+        The files of all ranks are in one directory; `rank=k` gives only those of rank k. They are
+        downloaded once per worker and verified; all processes share the directory, so do not write
+        into it (`to_directory` makes a copy). Raises AgentRefused with the reason, for instance
+        damage, and AgentLost.
         """
         yield self._fetch(rank)
 
     def to_directory(
         self, path: str | os.PathLike[str] | None = None, rank: int | None = None
     ) -> str:
-        """Restore it into a directory of the caller's own and return that.
+        """Restore it into a directory of your own and return that directory.
 
-        The directory is then equal to it, with its links, empty folders and modes, and its files
-        and folders in the order of their times. What else is in there is moved aside, but for
-        mounted folders: into `.<name>.trainrun/before-attempt-N` beside it, or below `.trainrun` in
-        it where it is a mount. Of the ranks that share the directory the first restores in each
-        attempt and the others wait. Raises ValueError for a directory that holds more than
-        checkpoints (the working directory, the script, the home directory), OSError, and what
-        `as_directory` does.
+        The directory then equals the checkpoint, including links, empty folders, modes and the
+        order of file and folder times. Anything else in it, except mounted folders, is moved to
+        `.<name>.trainrun/before-attempt-N` next to it, or below `.trainrun` in it if it is a mount.
+        If ranks share the directory, the first one restores it in each attempt and the others wait.
+        Raises ValueError for a directory that contains more than checkpoints (the working
+        directory, the script, the home directory), OSError, and the errors of `as_directory`.
 
         Args:
-            path: Where to; made if need be. By default a new temporary directory, which the caller
-                removes.
-            rank: Only the files that this rank brought. Those of several ranks may go into one
-                directory.
+            path: Target directory; created if needed. By default a new temporary directory, which
+                the caller removes.
+            rank: Only the files of this rank. Files of several ranks may go into one directory.
         """
         source = Path(self._fetch(rank))
         if path is None:
@@ -102,7 +99,7 @@ class Checkpoint:
         return os.fspath(path)
 
     def local_directory(self) -> Path:
-        """Return the local directory. Raises ValueError where it is in object storage."""
+        """Return the local directory. Raises ValueError if it is in object storage."""
         return Path(self.path)
 
     def _fetch(self, rank: int | None) -> str:
@@ -120,7 +117,7 @@ class StoredCheckpoint(Checkpoint):
     """The resume point of this attempt."""
 
     def __init__(self, uri: str, step: int) -> None:
-        """As the agent hands it over."""
+        """Refer to the checkpoint at this URI, saved for `step`."""
         super().__init__(uri)
         self._step = step
         self._about: Described | None = None
@@ -132,7 +129,7 @@ class StoredCheckpoint(Checkpoint):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics that were reported with it by the lowest rank; read once, when asked for.
+        """The metrics that the lowest rank reported with it; read once, on first use.
 
         Raises AgentRefused and AgentLost.
         """
@@ -140,7 +137,7 @@ class StoredCheckpoint(Checkpoint):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata that was reported with it by the lowest rank; read once, when asked for.
+        """The metadata that the lowest rank reported with it; read once, on first use.
 
         Raises AgentRefused and AgentLost.
         """
@@ -154,8 +151,8 @@ class StoredCheckpoint(Checkpoint):
     def local_directory(self) -> Path:
         """Raises ValueError: it is in object storage already."""
         raise ValueError(
-            f"checkpoint {self.path} is this run's already and cannot be reported again; copy it "
-            "with to_directory() where its files belong into a new one"
+            f"checkpoint {self.path} already belongs to this run and cannot be reported again; to "
+            "reuse its files in a new checkpoint, copy it with to_directory()"
         )
 
     def _fetch(self, rank: int | None) -> str:
@@ -163,7 +160,7 @@ class StoredCheckpoint(Checkpoint):
 
 
 class InitialCheckpoint(Checkpoint):
-    """What `checkpoint.initialFrom` of the run names."""
+    """The checkpoint that `checkpoint.initialFrom` of the run names."""
 
     def local_directory(self) -> Path:
         """Raises ValueError: it is in object storage."""
@@ -173,15 +170,15 @@ class InitialCheckpoint(Checkpoint):
 
     def _fetch(self, rank: int | None) -> str:
         if rank is not None:
-            raise ValueError(f"initial checkpoint {self.path} is read as a whole, without rank=")
+            raise ValueError(f"initial checkpoint {self.path} has no ranks; leave out rank=")
         return _ask_for_path(questions.FetchInitial())
 
 
 def get_checkpoint() -> Checkpoint | None:
     """Return the newest good checkpoint of this run, as chosen for this attempt, or None.
 
-    It is the same on every rank and stays the same for the whole attempt, also after reports of
-    newer ones. None in a run that starts from nothing, and without an agent.
+    It is the same on all ranks and for the whole attempt, even after newer ones are reported. None
+    in a run that starts from nothing, and without an agent.
     """
     session.note_checkpoint_asked_for()
     given = Exchange.read(os.environ)
@@ -193,7 +190,7 @@ def get_checkpoint() -> Checkpoint | None:
 def get_initial_checkpoint() -> Checkpoint | None:
     """Return the checkpoint that `checkpoint.initialFrom` names (pretrained weights), or None.
 
-    Use it only where `get_checkpoint()` is None: it is not this run's progress.
+    Use it only if `get_checkpoint()` returns None: it is not progress of this run.
     """
     given = Exchange.read(os.environ)
     if given is None or given.initial is None:

@@ -1,10 +1,10 @@
-"""The process's end of its agent's socket: newline-delimited JSON.
+"""The process's side of its agent's socket: newline-delimited JSON.
 
-Invariants: `send` never waits and never raises, whatever becomes of the agent; replies come in the
-order of the requests; what is sent while the socket is full or held back goes out with a later
-call, in order, the oldest dropped first. A signal handler of the script may raise at any moment:
-that may cost the message under way, and never sends one twice nor mixes up replies. So what must
-change together is one tuple, and what a call of the socket returns is kept by a function written in
+Invariants: `send` never waits and never raises, even if the agent exits; replies come in the order
+of the requests; messages sent while the socket is full or held back go out with a later call, in
+order, the oldest dropped first. A signal handler of the script may raise at any moment: that may
+lose the current message, but never sends one twice or mixes up replies. Therefore values that must
+change together form one tuple, and the result of a socket call is stored by a function written in
 C, in which no handler runs.
 """
 
@@ -24,8 +24,8 @@ from trainrun.contract.questions import Failed
 from trainrun.errors import AgentLost, AgentRefused
 
 KEPT = 4096
-"""Messages kept while the socket is full (its buffer holds about a thousand), or they are held back
-while another thread copies a checkpoint: the steps of some minutes."""
+"""Messages kept while the socket is full (its buffer holds about a thousand), or held back while
+another thread copies a checkpoint: the steps of some minutes."""
 
 FLUSH_SECONDS = 1.0
 """How long a process that ends waits for its last messages to go out."""
@@ -48,10 +48,10 @@ class Connection:
         self._sending = threading.Lock()
         self._asking = threading.Lock()
         self._unsent: deque[bytes] = deque(maxlen=KEPT)
-        # A message that must come next and is never dropped, how much of it is out, call by call,
-        # and how many requests have been begun.
+        # The next message, which is never dropped; the bytes of it sent, call by call; and the
+        # number of requests begun.
         self._begun: tuple[bytes, list[int], int] = (b"", [], 0)
-        # What has been received and not read yet, and how many replies have been read.
+        # Received but unread pieces, and the number of replies read.
         self._received: tuple[list[bytes], int] = ([], 0)
         self._held = False
         self._lost = ""
@@ -62,25 +62,25 @@ class Connection:
         self.send(messages.line_of(hello))
 
     def send(self, line: str) -> None:
-        """Send a message that nobody waits for, now or with a later call."""
+        """Send a message now or with a later call; never waits."""
         with self._sending:
             self._unsent.append(line.encode() + b"\n")
             if not self._held:
                 self._write(wait=0.0)
             elif self._finish_message(0.0):
-                self._begin(_WORKING)  # or a training that goes on would look like a hang
+                self._begin(_WORKING)  # otherwise a running training would look hung
                 self._finish_message(0.0)
 
     def send_surely(self, line: str, *, wait: float = WAIT_FOREVER) -> bool:
         """Send a message that must not be dropped, after all earlier ones; wait for room.
 
-        The wait ends after `wait` seconds or when the agent has gone. Returns whether it went out.
+        The wait ends after `wait` seconds or when the agent exits. Returns whether it was sent.
         """
         with self._sending:
             return self._send_next(line, wait, requests=0)
 
     def flush(self) -> None:
-        """Give the last messages of a process that ends a moment to go out."""
+        """Wait a moment for the last messages of an exiting process to go out."""
         with self._sending:
             self._write(wait=FLUSH_SECONDS)
 
@@ -104,18 +104,18 @@ class Connection:
         return reply
 
     def hold_back(self) -> None:
-        """Keep back what other threads `send` from now on, until `let_go`."""
+        """Hold back messages that other threads `send`, until `let_go`."""
         with self._sending:
             self._held = True
 
     def let_go(self) -> None:
-        """Send what was held back."""
+        """Send the messages that were held back."""
         with self._sending:
             self._held = False
             self._write(wait=0.0)
 
     def close(self) -> None:
-        """Close the stream; what is unsent is lost."""
+        """Close the stream; unsent messages are lost."""
         self._socket.close()
 
     def _send_next(self, line: str, wait: float, *, requests: int) -> bool:
@@ -126,7 +126,7 @@ class Connection:
         return self._finish_message(wait)
 
     def _write(self, *, wait: float) -> None:
-        """Write the kept messages, as far as the socket takes them within `wait` seconds."""
+        """Write the stored messages, as many as the socket accepts within `wait` seconds."""
         while self._finish_message(wait) and self._unsent:
             self._begin(self._unsent.popleft())
 
@@ -138,7 +138,7 @@ class Connection:
         return message[sum(sent) :]
 
     def _finish_message(self, wait: float) -> bool:
-        """Write the rest of the message that has been begun; return whether all of it is out."""
+        """Write the rest of the current message; return whether it is sent completely."""
         while not self._lost and (rest := self._rest()):
             try:
                 self._begun[1].extend(map(self._socket.send, (rest,), (_AT_ONCE,)))
@@ -150,14 +150,14 @@ class Connection:
         return not self._lost
 
     def _has(self, what: int, wait: float) -> bool:
-        # Not by a timeout of the socket: that would also hit a thread that waits for a reply.
-        # Nor by select, which refuses descriptors from 1024 on.
+        # A timeout of the socket would also affect a thread that waits for a reply, and select
+        # refuses descriptors from 1024 on.
         poll = select.poll()
         poll.register(self._socket, what)
         return bool(poll.poll(None if wait == WAIT_FOREVER else wait * 1000))
 
     def _newest_reply(self) -> bytes:
-        # Callers that were interrupted leave replies behind that nobody waits for.
+        # Skip the replies of interrupted callers.
         line = self._read_reply()
         while self._received[1] < self._begun[2]:
             line = self._read_reply()
@@ -195,6 +195,6 @@ def _connect(path: str) -> socket.socket:
 def _lost(path: str, error: OSError | None) -> str:
     reason = error.strerror or str(error) if error else "it closed the connection"
     return (
-        f"the agent of this worker has gone (socket {path}: {reason}); it ends its processes when "
-        "it goes, and the operator replaces the worker: see the agent's log for why"
+        f"the agent of this worker has exited (socket {path}: {reason}); its processes end with "
+        "it, and the operator replaces the worker. See the agent's log for the reason"
     )

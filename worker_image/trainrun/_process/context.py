@@ -1,9 +1,9 @@
-"""Who this process is: its run, attempt and place among the ranks; and what it is to try.
+"""The context of this process: its run, attempt and rank, and the parameters of its trial.
 
-Read from the environment, so it is the same under an agent, under `torchrun` (which sets the same
-variables for the place) and under plain `python` (which sets none: rank 0 of 1, attempt 1). A
-sweep's parameters come through every launcher that passes its environment on; where there are none
-the defaults hold.
+Read from the environment, so it works alike under an agent, under `torchrun` (which sets the same
+variables for the rank) and under plain `python` (which sets none: rank 0 of 1, attempt 1). A
+sweep's parameters pass through any launcher that passes on its environment; without them the
+defaults apply.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Context(ProcessPlace):
 
 
 def get_context() -> Context:
-    """Return who this process is.
+    """Return the run, attempt and rank of this process.
 
-    Raises ValueError naming the environment variable that is not a number.
+    Raises ValueError naming an environment variable that is not a number.
     """
     context = Context.read(os.environ)
     given = Exchange.read(os.environ)
     if given is not None and given.place == place_of(context):
-        with suppress(OSError):  # the agent has gone: nobody asks
+        with suppress(OSError):  # the agent has exited and does not need it
             placed(given.control_file).touch()
     return context
 
@@ -65,11 +65,11 @@ Param = bool | int | float | str
 
 
 def get_params(defaults: Mapping[str, Param] | None = None) -> dict[str, Param]:
-    """Return the parameters of this trial by name, over `defaults`.
+    """Return the parameters of this trial by name, with `defaults` for missing ones.
 
-    A default holds where the trial does not have the parameter: outside a sweep, and where its
-    `when` does not apply. A whole number is handed over as a float where the default is one.
-    Raises ValueError where `TRAINRUN_PARAMS` is set and holds no JSON object.
+    A default applies if the trial lacks the parameter: outside a sweep, and where its `when` does
+    not hold. An integer becomes a float if the default is a float. Raises ValueError if
+    `TRAINRUN_PARAMS` is set and is not a JSON object.
     """
     chosen = dict(defaults or {})
     for name, value in _given(os.environ.get(variables.PARAMS, "")).items():
@@ -84,7 +84,7 @@ def _given(text: str) -> dict[str, Param]:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{variables.PARAMS} is no JSON: {error}") from error
+        raise ValueError(f"{variables.PARAMS} is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise ValueError(f"{variables.PARAMS} must be a JSON object, not {text:.80}")
     return given

@@ -1,6 +1,6 @@
-"""Tells the agent which exception ends the process, before Python prints it.
+"""Reports the exception that ends the process to the agent, before Python prints it.
 
-The agent keeps a process's last lines anyway; the exception itself lets the culprit be told from
+The agent keeps a process's last lines anyway; the exception itself distinguishes the culprit from
 ranks that only lost their peer.
 """
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 KEPT_TRACEBACK = 4096
-"""Characters of the traceback's end that are sent."""
+"""Maximum characters sent of the traceback, from its end."""
 
 KEPT_TEXT = 1000
-"""Characters of the exception's text that are sent."""
+"""Maximum characters sent of the exception's text."""
 
 _STANDARD_LIBRARY = os.__file__.rpartition("/")[0] + "/"
 _OURS = __file__.rpartition("/_process/")[0] + "/"
-"""This library need not lie among installed packages: an agent may bring it (`inject`)."""
+"""This library need not be an installed package: an agent may provide it (`inject`)."""
 
 WAIT = 2.0
-"""Seconds that a process which ends waits for the message to go out."""
+"""Seconds that an exiting process waits for the message to go out."""
 
 
 def install() -> None:
-    """Chain our hook before the present one, where there is an agent to tell."""
+    """Chain our hook before the current one, if there is an agent."""
     if os.environ.get(variables.SOCKET):
         previous = sys.excepthook
 
@@ -44,32 +44,32 @@ def install() -> None:
 
 
 def describe(kind: type[BaseException], error: BaseException) -> str:
-    """Return `ValueError: text`, with the module of an exception that is not built in."""
+    """Return `ValueError: text`, with the module unless the exception is built in."""
     name = name_of(kind)
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the exception
-        text = "<its text cannot be read>"
+        text = "<unprintable text>"
     return f"{name}: {text}"[:KEPT_TEXT] if text else name
 
 
 def name_of(kind: type) -> str:
-    """`ValueError`, `torch.OutOfMemoryError`: with the module of a class that is not built in."""
+    """`ValueError`, `torch.OutOfMemoryError`: with the module unless the class is built in."""
     if kind.__module__ in ("builtins", "__main__"):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:
-    """Names of the class and of its bases, the class first; not `object`."""
+    """Names of the class and its base classes, the class first; without `object`."""
     return tuple(name_of(base) for base in kind.__mro__ if base is not object)
 
 
 def place_of(traceback: TracebackType | None) -> str:
-    """`loss.py:88`: the innermost line of the script's folder, else of what is no library as far as
-    its path tells, else of all."""
+    """`loss.py:88`: the innermost line in the script's folder, else in a file whose path is not a
+    library's, else in any file."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    # Of `python -m` the script's folder is what is searched first.
+    # For `python -m`, the script's folder is the first entry of sys.path.
     folders = tuple(f"{folder}/" for folder in (main.rpartition("/")[0], *sys.path[:1]))
     near = own = innermost = ""
     while traceback is not None:
@@ -86,7 +86,7 @@ def place_of(traceback: TracebackType | None) -> str:
 def _report(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    # Imported when needed: keeps `import trainrun` fast.
+    # Imported here to keep `import trainrun` fast.
     import traceback as traceback_  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
@@ -107,5 +107,5 @@ def _report(
                 at=place_of(traceback),
             )
             connection.send_surely(messages.line_of(raised), wait=WAIT)
-    except Exception:  # noqa: BLE001 - the user's exception matters, whatever becomes of ours
+    except Exception:  # noqa: BLE001 - an error here must not hide the user's exception
         return

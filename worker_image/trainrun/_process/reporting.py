@@ -1,6 +1,6 @@
-"""What a training loop tells its run: steps, checkpoints, long sections, a save on notice, the end.
+"""Reports of a training loop to its run: steps, checkpoints, long sections, the end.
 
-A worker that is about to be taken away is heard of by `should_save`.
+`should_save` reports when a worker is about to be taken away.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 
 Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
 _numbers = itertools.count(1)
-"""Of long sections."""
+"""Numbers of long sections."""
 
 
 def staging_directory() -> Path:
     """Return a new empty directory on the worker's disk for the files of one checkpoint.
 
-    `report(checkpoint=)` looks at each file (0.2 ms) and renames it away; any other directory is
-    copied. One that is never reported goes with the process. Raises StagingFailed.
+    `report(checkpoint=)` checks each file (0.2 ms) and moves the directory by a rename; it copies
+    any other directory. A directory that is never reported is removed when the process exits.
+    Raises StagingFailed.
     """
     now = session.current()
     now.check_left()
@@ -57,43 +58,43 @@ def report(
     whole: bool = False,
     metadata: Mapping[str, object] | None = None,
 ) -> None:
-    """Tell the run that this rank has done a step, with metrics and perhaps checkpoint files.
+    """Report that this rank has done a step, with metrics and optionally checkpoint files.
 
-    Without files it never waits and does no network I/O. With files it waits only where the
-    worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded yet; the
-    upload itself runs in the background, and a crash of the training does not end it.
+    Without files it never waits and does no network I/O. With files it waits only while the
+    worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded; the
+    upload runs in the background, and a crash of the training does not stop it.
 
-    A checkpoint of a step is complete once every rank has brought its files or checkpoint=None, has
-    reported a later step or has ended with 0; any subset of ranks may bring files, which together
-    are one directory when read. So call it on every rank, or say whole=True on the one that saves
+    A step's checkpoint is complete once each rank has reported its files or checkpoint=None, has
+    reported a later step, or has exited with 0. Any subset of ranks may report files; readers see
+    them as one directory. So call it on all ranks, or pass whole=True on the one that saves
     everything.
 
     Args:
-        metrics: Numbers, strings and booleans by name; NaN and infinities survive. One that takes
-            more than 4 KiB as JSON, or finds no room in the 64 KiB of a report, is left out with a
-            warning that names it; step and checkpoint are taken all the same.
-        step: The optimizer step (or epoch) that these metrics and files are of, from 0. Steps with
-            a checkpoint grow strictly within an attempt.
-        checkpoint: The directory with this rank's files, as a Checkpoint or a path; it is free to
-            be changed or removed when the call returns. None, or an empty one, says that this rank
-            has none for this step. Left out, it says neither: files may follow, and a checkpoint
-            of the others waits for them until this rank reports a later step or ends.
-        whole: These files are the whole checkpoint: commit it without waiting for other ranks. Of
-            a folder that other ranks save into, only behind a barrier of all of them.
-        metadata: What is to be known of the checkpoint without reading its files: a JSON object of
-            at most 64 KiB and 16 levels, which `get_checkpoint().metadata` returns. A larger one is
-            left out with a warning. Of several ranks' it is the lowest one's that brings files.
+        metrics: Numbers, strings and booleans by name; NaN and infinities are preserved. A metric
+            over 4 KiB as JSON, or beyond the 64 KiB of a report, is left out with a warning that
+            names it; the step and checkpoint still count.
+        step: The optimizer step (or epoch) of these metrics and files, from 0. Steps with a
+            checkpoint must strictly increase within an attempt.
+        checkpoint: The directory with this rank's files, as a Checkpoint or a path; the script may
+            change or remove it once the call returns. None, or an empty directory: this rank has no
+            files for this step. If left out, files may still follow, and the checkpoint of the
+            other ranks waits for them until this rank reports a later step or exits.
+        whole: These files are the whole checkpoint: commit it without waiting for other ranks. If
+            other ranks save into the same folder, call it only after a barrier of all of them.
+        metadata: Data to read without the checkpoint's files: a JSON object of at most 64 KiB and
+            16 levels, which `get_checkpoint().metadata` returns. A larger one is left out with a
+            warning. If several ranks pass it, the lowest one with files counts.
 
     Raises:
-        TypeError: A metric is none of these (names the key), the step is no integer, or the
-            metadata is no JSON object.
-        ValueError: A step out of order, or a directory that cannot be stored.
-        FileNotFoundError, NotADirectoryError: The directory is none.
-        StagingFailed: The worker's disk is full. Where the script goes on without reporting this
+        TypeError: A metric has another type (names the key), the step is not an integer, or the
+            metadata is not a JSON object.
+        ValueError: The step is out of order, or the directory cannot be stored.
+        FileNotFoundError, NotADirectoryError: The directory does not exist, or is a file.
+        StagingFailed: The worker's disk is full. If the script continues without reporting this
             step again, there will be no checkpoint of it.
-        CheckpointUnfinished: A StagingFailed: the directory is still being written, or that of an
-            earlier report was. Wait for the end of a save, then report it.
-        AgentLost: The agent has gone (only with a checkpoint; metrics are dropped silently).
+        CheckpointUnfinished: A StagingFailed: this directory, or that of an earlier report, is
+            still being written. Wait until the save has finished, then report it.
+        AgentLost: The agent has exited (only with a checkpoint; metrics are dropped silently).
     """
     now = session.current()
     now.check_left()
@@ -104,9 +105,9 @@ def report(
         _warn_of(left_out)
     if checkpoint is None or isinstance(checkpoint, EllipsisType):
         if whole:
-            raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
+            raise ValueError(f"report(step={step}, whole=True) requires checkpoint=")
         if metadata is not None:
-            raise ValueError(f"report(step={step}, metadata=...) without checkpoint= says nothing")
+            raise ValueError(f"report(step={step}, metadata=...) requires checkpoint=")
         _report_plain(now, step, encoded, nothing=checkpoint is None)
         return
     content = _CheckpointContent(encoded, _encoded_metadata(metadata), whole)
@@ -119,7 +120,7 @@ def report(
 
 
 class _CheckpointContent(NamedTuple):
-    """What is said with the files of a checkpoint, as JSON."""
+    """Metrics and metadata of a checkpoint, as JSON."""
 
     metrics: str
     metadata: str
@@ -132,7 +133,7 @@ def _encoded_metadata(metadata: Mapping[str, object] | None) -> str:
         return text
     warnings.warn(
         f"report(): metadata left out: it takes {len(text)} bytes as JSON, more than "
-        f"{metrics_.LONGEST_METADATA}; save what is larger as a file of the checkpoint",
+        f"{metrics_.LONGEST_METADATA}; save large data as a file of the checkpoint",
         stacklevel=3,
     )
     return ""
@@ -142,9 +143,9 @@ def _warn_of(left_out: list[str]) -> None:
     named = ", ".join(f"{name:.60}" for name in left_out[:5])
     more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
     warnings.warn(
-        f"report(): metrics left out: {named}{more}. A metric takes at most "
-        f"{metrics_.LONGEST_METRIC} bytes as JSON, all of a report {metrics_.LONGEST_METRICS}; "
-        "save what is larger as a file of the checkpoint",
+        f"report(): metrics left out: {named}{more}. A metric may take {metrics_.LONGEST_METRIC} "
+        f"bytes as JSON, all metrics of a report {metrics_.LONGEST_METRICS}; save large data as a "
+        "file of the checkpoint",
         stacklevel=3,
     )
 
@@ -164,8 +165,8 @@ def _report_files(now: Session, step: int, content: _CheckpointContent, director
     connection = now.require_agent() if now.under_agent else None
     with now.ordering:
         _check_order(now, step, whole=content.whole)
-        # A later step that another thread reports must not overtake the files of this one: the
-        # agent takes it as "this rank brings nothing more for this step".
+        # A later step from another thread must not overtake the files of this one: to the agent,
+        # it means that this rank has no more files for this step.
         if connection is not None:
             connection.hold_back()
     if connection is None:
@@ -187,7 +188,8 @@ def _hand_over(
     directory: Path,
 ) -> None:
     connection.ask(questions.AskToStage(step=step))
-    # Rename first, message second: an unannounced directory is ignored, never half a part.
+    # Rename first, then send: the agent ignores an unannounced directory, so it never sees half a
+    # part.
     with _reporting_unstaged(connection, step):
         staged = staging.take(directory, step)
     line = messages.report_line(
@@ -203,12 +205,12 @@ def _hand_over(
 
 
 def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> None:
-    # As in Ray, ranks that do not save may report the same, empty, temporary directory. Rank 0
-    # is told, once: there it is usually a forgotten save.
+    # As in Ray, ranks that do not save may report the same, empty, temporary directory. Warn rank
+    # 0, once: there it is usually a forgotten save.
     if get_context().rank == 0:
         warnings.warn(
-            f"report(checkpoint=): {directory} is empty, so rank 0 brings no files for this step; "
-            "where a save is under way, report when it has ended",
+            f"report(checkpoint=): {directory} is empty, so rank 0 has no files for this step; if "
+            "a save is still in progress, report after it has finished",
             stacklevel=3,
         )
     with _reporting_unstaged(now.connection, step):
@@ -218,7 +220,8 @@ def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> Non
 
 @contextmanager
 def _reporting_unstaged(connection: Connection | None, step: int) -> Iterator[None]:
-    """A script that goes on without this rank's part must not make a checkpoint without it."""
+    """If staging fails, report that: a script that continues must not commit a checkpoint without
+    this rank's part."""
     try:
         yield
     except StagingFailed:
@@ -236,28 +239,28 @@ def _checked_step(step: object) -> int:
         raise ValueError(f"step must be 0 or more, got {step}")
     if step > LARGEST_INTEGER:
         bits = step.bit_length()
-        raise ValueError(f"step must be {LARGEST_INTEGER} or less, got one of {bits} bits")
+        raise ValueError(f"step must be {LARGEST_INTEGER} or less, got a number of {bits} bits")
     return step
 
 
 def _check_order(now: Session, step: int, *, whole: bool) -> None:
     if step <= now.checkpoint_step:
         raise ValueError(
-            f"report(step={step}, checkpoint=...): this rank has brought files for step "
-            f"{now.checkpoint_step} already, and steps with a checkpoint grow strictly; count "
-            "steps over the whole run, and go on from get_checkpoint().step + 1"
+            f"report(step={step}, checkpoint=...): this rank has already reported files for step "
+            f"{now.checkpoint_step}, and steps with a checkpoint must strictly increase; count "
+            "steps over the whole run, and continue from get_checkpoint().step + 1"
         )
     if step < now.highest_step:
         raise ValueError(
-            f"report(step={step}, checkpoint=...): this rank has reported step "
-            f"{now.highest_step} already, so its part of step {step} is closed; report a "
-            "checkpoint before any later step"
+            f"report(step={step}, checkpoint=...): this rank has already reported step "
+            f"{now.highest_step}, so its part of step {step} is closed; report a checkpoint before "
+            "any later step"
         )
     if step == now.empty_step and not whole:
         raise ValueError(
-            f"report(step={step}, checkpoint=...): this rank has reported None, or an empty "
-            f"directory, for step {step} already, which says that it has no files for it; leave "
-            "that call out, or make it without checkpoint="
+            f"report(step={step}, checkpoint=...): this rank has already reported None, or an "
+            f"empty directory, for step {step}, which means that it has no files for it; leave out "
+            "that call, or make it without checkpoint="
         )
 
 
@@ -269,31 +272,31 @@ def _directory(checkpoint: Directory) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest:
-    """Save now: true in a condition."""
+    """A request to save now; true in a condition."""
 
     reason: str
     """Why, for instance `SIGTERM`."""
     writer_rank: int
-    """The lowest rank whose worker is not under notice: the one to save what any rank could."""
+    """The lowest rank whose worker is not under notice: it should save what any rank could save."""
     deadline: float | None = None
-    """When the worker may be gone, on the clock of `time.monotonic()`; None: not known."""
+    """When the worker may be taken away, on the clock of `time.monotonic()`; None: not known."""
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until `deadline`, not below 0; None: not known."""
+        """Seconds until `deadline`, 0 or more; None: not known."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
 def should_save() -> SaveRequest | None:
-    """Return a SaveRequest where all ranks are to save now, else None.
+    """Return a SaveRequest if all ranks should save now, else None.
 
-    Call it at the same point of every step on every rank: **its n-th call in an attempt gives the
-    same answer on every rank**, so that collectives inside the save match. Once the answer is a
-    request it stays one. When every rank has reported the asked-for checkpoint the agents stop the
-    processes; the script may go on or exit. If it exits 0 without `finish()`, the run is to be
-    continued later; it has not finished.
+    Call it at the same point of each step on all ranks: **its n-th call in an attempt returns the
+    same on every rank**, so that collectives inside the save match. After the first request all
+    further calls return one. Once all ranks have reported the requested checkpoint, the agents stop
+    the processes; the script may continue or exit. If it exits 0 without `finish()`, the run is not
+    finished and continues later.
 
-    An ordinary call costs microseconds; it waits only while the ranks agree on a save. Always None
+    An ordinary call takes microseconds; it waits only while the ranks agree on a save. Always None
     without an agent.
     """
     now = session.current()
@@ -306,10 +309,10 @@ def should_save() -> SaveRequest | None:
 
 
 def finish() -> None:
-    """Say that the training is complete, whatever `should_save()` has answered.
+    """Report that the training is complete, whatever `should_save()` returned.
 
-    Only needed where a script exits 0 after a SaveRequest although there is nothing left to do.
-    Call it on every rank.
+    Only needed if a script exits 0 after a SaveRequest although nothing is left to do. Call it on
+    all ranks.
     """
     connection = session.current().connection
     if connection is not None:
@@ -320,7 +323,7 @@ def _ask(call: int) -> SaveRequest | None:
     try:
         save = session.current().require_agent().ask(questions.AskSave(call=call)).save
     except AgentLost:
-        return None  # this process ends with its agent; nobody is left to save for
+        return None  # this process ends with its agent, so a save would be pointless
     if save is None:
         return None
     return SaveRequest(
@@ -332,21 +335,21 @@ def _ask(call: int) -> SaveRequest | None:
 
 @contextmanager
 def long_section(name: str, *, timeout: float | timedelta) -> Iterator[None]:
-    """Say that this rank is about to do something long in which no step ends.
+    """Declare a long section of the script in which no step ends.
 
         with trainrun.long_section("evaluate", timeout=1800):
             evaluate(model)
 
     While any rank is in one, `health.progressTimeout` and `health.firstStepTimeout` do not apply to
-    the run; they count anew from its end. A rank that is still in it after `timeout` counts as
-    hung, where one of these is set. Sections may be nested. Without an agent nothing happens.
+    the run; they restart when it ends. If one of them is set, a rank that is still in the section
+    after `timeout` counts as hung. Sections may be nested. Without an agent it has no effect.
 
     Args:
-        name: What it is called in messages, at most 100 characters.
-        timeout: Seconds, or a timedelta, that it may take at most.
+        name: Its name in messages, at most 100 characters.
+        timeout: Maximum duration, in seconds or as a timedelta.
 
     Raises:
-        TypeError: The name is no text, or the timeout no number.
+        TypeError: The name is not a string, or the timeout is not a number.
         ValueError: The name is empty or too long, or the timeout is not above 0 or not finite.
     """
     begun = messages.SectionBegun(
@@ -364,11 +367,11 @@ def long_section(name: str, *, timeout: float | timedelta) -> Iterator[None]:
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"long_section(): the name is a text, not {type(name).__name__}")
+        raise TypeError(f"long_section(): name must be a string, got {type(name).__name__}")
     if not 0 < len(name) <= messages.SECTION_WIDTH:
         raise ValueError(
-            f"long_section(): the name has 1 to {messages.SECTION_WIDTH} characters, "
-            f"not {len(name)}"
+            f"long_section(): name must have 1 to {messages.SECTION_WIDTH} characters, "
+            f"got {len(name)}"
         )
     return name
 
@@ -378,8 +381,9 @@ def _checked_seconds(timeout: object) -> float:
         timeout = timeout.total_seconds()
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(
-            f"long_section(): timeout= is a number of seconds or a timedelta, got {timeout!r:.80}"
+            f"long_section(): timeout must be a number of seconds or a timedelta, got "
+            f"{timeout!r:.80}"
         )
     if not (math.isfinite(timeout) and 0 < timeout <= messages.LONGEST_SECTION):
-        raise ValueError(f"long_section(): timeout={timeout!r:.80} must be above 0 and finite")
+        raise ValueError(f"long_section(): timeout must be above 0 and finite, got {timeout!r:.80}")
     return float(timeout)

@@ -1,15 +1,15 @@
-"""A checkpoint in a folder of the script's own: equal to it, once per attempt, for all its ranks.
+"""Restores a checkpoint into a folder of the script, once per attempt for all its ranks.
 
-Beside the folder, or in it where that is another file system, lies `.<name>.trainrun`:
+Next to the folder, or in it if that is another file system, is `.<name>.trainrun`:
 
     lock                  flock: one process restores, the others of this machine wait
-    restored.json         what was restored last; names nothing while a restoration is under way
-    copy/                 the checkpoint on its way; then renamed into the folder, entry by entry
-    before-attempt-3/     what else was in the folder when attempt 3 restored it
+    restored.json         the last restored checkpoint; none while a restore is in progress
+    copy/                 the checkpoint in transit; then renamed into the folder, entry by entry
+    before-attempt-3/     other files that were in the folder when attempt 3 restored it
 
-Invariants: nothing that was in the folder is deleted by the restoration that moves it; one that was
-killed is begun anew by whoever comes next; what the ranks of an attempt have written since the
-first of them restored stays where it is.
+Invariants: a restore moves old files aside and does not delete them; the next process restarts a
+restore that was killed; files that the ranks of an attempt wrote after its first restore stay in
+place.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from trainrun._common.tree import TreeEntry
 
 ROOM = 1 << 30
-"""Bytes: so much, or as much as the checkpoint takes, may stay of what was moved aside before."""
+"""Bytes of files moved aside earlier that may stay; or the size of the checkpoint if larger."""
 
 _restored_here: set[tuple[Path, str]] = set()
-"""What this process has restored: when it asks once more, it wants the folder as it was."""
+"""Parts that this process has restored: a second call restores the folder again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,17 @@ class Restored:
     run_id: str = ""
     attempt: int = 0
     parts: tuple[str, ...] = ()
-    """What of which checkpoints is there; empty while it is being changed."""
+    """Parts of checkpoints in the folder; empty during a restore."""
     aside: tuple[str, ...] = ()
-    """Where this run has moved things to, oldest first."""
+    """Folders to which this run has moved files aside, oldest first."""
 
 
 def restore(source: Path, target: Path, *, part: str, run_id: str, attempt: int) -> None:
-    """Make the directory `target` equal to `source`, once for all who ask for this `part`.
+    """Make the directory `target` equal to `source`, once for all calls with this `part`.
 
-    What else is there is moved aside, but for mounted folders. Without a `run_id` nothing tells
-    that an earlier call was of the same attempt: then it is done wherever the two differ.
-    Raises ValueError for a folder that holds more than a training's output, and OSError.
+    Moves anything else in it aside, except mounted folders. Without a `run_id` an earlier call
+    cannot be assigned to the same attempt, so it restores whenever the two differ. Raises
+    ValueError for a folder that contains more than a training's output, and OSError.
     """
     source, target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     _check(source, target)
@@ -86,12 +86,12 @@ def restore(source: Path, target: Path, *, part: str, run_id: str, attempt: int)
 
 
 def _copied(source: Path, entries: Sequence[TreeEntry], copy: Path) -> Path:
-    remove_directory(copy)  # of a restoration that was killed
+    remove_directory(copy)  # of a killed restore
     copy.mkdir()
     try:
         copy_entries(source, copy, entries)
     except OSError:
-        remove_directory(copy)  # the disk may be full of it
+        remove_directory(copy)  # it may have filled the disk
         raise
     return copy
 
@@ -109,16 +109,19 @@ def _check(source: Path, target: Path) -> None:
     for what, path in kept.items():
         if path.resolve().is_relative_to(target):
             raise ValueError(
-                f"to_directory({os.fspath(target)!r}): this folder is or holds {what}, and all "
-                "that is no part of the checkpoint would be moved out of it; name a folder that "
-                "has nothing but checkpoints in it"
+                f"to_directory({os.fspath(target)!r}): this folder is or contains {what}, and "
+                "everything that is not part of the checkpoint would be moved out of it; name a "
+                "folder that contains only checkpoints"
             )
     if target.is_relative_to(source):
-        raise ValueError(f"to_directory({os.fspath(target)!r}): this is within the checkpoint")
+        raise ValueError(
+            f"to_directory({os.fspath(target)!r}): this folder is inside the checkpoint; name "
+            "another one"
+        )
 
 
 def _beside(target: Path) -> Path:
-    """Where files can be renamed from and to; made if need be."""
+    """The folder for our files, on the same file system as `target`; created if needed."""
     parent = target.parent
     sibling = os.access(parent, os.W_OK) and parent.stat().st_dev == target.stat().st_dev
     path = parent / f".{target.name}{OURS}" if sibling else target / OURS
@@ -130,7 +133,7 @@ def _beside(target: Path) -> Path:
 def _locked(beside: Path) -> Iterator[None]:
     lock = os.open(beside / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel gives it back however its holder ends
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it however its holder ends
         yield
     finally:
         os.close(lock)
@@ -150,7 +153,7 @@ def _write(beside: Path, restored: Restored) -> None:
 
 
 def _with_aside(restored: Restored, beside: Path, attempt: int) -> Restored:
-    """With the folder for what this attempt moves aside: that of a killed restoration goes on."""
+    """Add the folder to which this attempt moves files; reuse that of a killed restore."""
     if restored.aside and (not restored.parts or restored.attempt == attempt):
         return restored
     name = f"before-attempt-{attempt}"
@@ -159,8 +162,8 @@ def _with_aside(restored: Restored, beside: Path, attempt: int) -> Restored:
 
 
 def _forget_older(beside: Path, aside: tuple[str, ...], *, room: int) -> None:
-    """Delete what this run has moved aside where it takes more room; not what it found at first,
-    which may be older than the run, nor what it moved last."""
+    """Delete the oldest files that this run moved aside while they take more than `room` bytes;
+    except the first ones, which may be older than the run, and the last ones."""
     older = [beside / name for name in aside[1:-1]]
     while older and sum(map(_size, older)) > room:
         remove_directory(older.pop(0))
@@ -178,12 +181,13 @@ def _move_aside(target: Path, aside: Path) -> None:
             moved += 1
     if moved:
         sys.stderr.write(
-            f"trainrun: {target} is a checkpoint's now; what was in it is in {aside}\n"
+            f"trainrun: {target} now holds the checkpoint; its old files are in {aside}\n"
         )
 
 
 def _move_in(copy: Path, target: Path, aside: Path) -> None:
-    """What is in the way goes aside, but for folders, which other ranks may have files in."""
+    """Move the copy in; move files in its way aside, but not folders: they may contain files of
+    other ranks."""
     for item in list(copy.iterdir()):
         there = target / item.name
         if item.is_dir() and not item.is_symlink() and there.is_dir() and not there.is_symlink():
@@ -195,12 +199,12 @@ def _move_in(copy: Path, target: Path, aside: Path) -> None:
 
 
 def _move(item: Path, folder: Path) -> None:
-    """Move into a folder, under another name where this one is taken."""
+    """Move into a folder, under another name if this one is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     there, number = folder / item.name, 1
     while os.path.lexists(there):
         there, number = folder / f"{item.name}.{number}", number + 1
     mode = mode_of(item.lstat())
     if item.is_dir() and not item.is_symlink() and not mode & 0o200:
-        item.chmod(mode | 0o200)  # a read-only folder cannot go elsewhere
+        item.chmod(mode | 0o200)  # a read-only folder cannot be moved
     item.rename(there)

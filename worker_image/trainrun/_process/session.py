@@ -1,8 +1,8 @@
-"""What this process has of TrainRun: a connection to its agent, or none.
+"""The session of this process: its connection to the agent, if there is one.
 
-A process belongs to a run where `TRAINRUN_SOCKET` is set. Elsewhere (plain `python`, `torchrun`)
-the same calls check the same arguments, and what they would send goes nowhere. Only the training
-process itself speaks for its rank: children that it forks or starts are refused.
+A process belongs to a run if `TRAINRUN_SOCKET` is set. Otherwise (plain `python`, `torchrun`) the
+same calls check the same arguments but send nothing. Only the training process itself may act for
+its rank: calls from its child processes are refused.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
 
 
 class Session:
-    """This process's ends of everything; made at first use, one per process."""
+    """The connection, staging folder and counters of this process; made once, on first use."""
 
     def __init__(self) -> None:
         """Raises NotTheTrainingProcess in a child of the training process, and ForeignLauncher."""
         self.connection: Connection | None = None
-        """Absent without an agent, and where it has gone before we came."""
+        """None without an agent, or if it exited before this process connected."""
         self.calls: CallCounter | None = None
-        """Absent without an agent."""
+        """None without an agent."""
         self.lost = ""
-        """Why there is no connection although there should be one."""
+        """Why the connection is missing, if there should be one."""
         self.reporting = threading.Lock()
-        """Held while a report with files is under way: one at a time."""
+        """Held during a report with files: one at a time."""
         self.ordering = threading.Lock()
         """Held while a report takes its place in the order; guards the three steps below."""
         self.counting = threading.Lock()
-        """Held while a call of `should_save()` takes its number."""
+        """Held while a call of `should_save()` gets its number."""
         self.highest_step = -1
         """Highest step that this rank has reported."""
         self.checkpoint_step = -1
-        """Newest step that this rank has brought files for."""
+        """Newest step for which this rank has reported files."""
         self.empty_step = -1
-        """Newest step that this rank has said to have no files for."""
+        """Newest step for which this rank has reported that it has no files."""
         self._staging: Staging | None = None
         self._own_root: Path | None = None
         self._given = Exchange.read(os.environ)
@@ -61,7 +61,7 @@ class Session:
 
     @property
     def staging(self) -> Staging:
-        """The staging folder: the agent's, or a temporary one that goes with the process."""
+        """The staging folder: the agent's, or a temporary one that is removed at exit."""
         if self._staging is None:
             if self._given is not None:
                 self._staging = Staging(self._given.staging)
@@ -72,27 +72,27 @@ class Session:
 
     @property
     def under_agent(self) -> bool:
-        """Whether reports go to an agent, be it gone by now."""
+        """Whether the process has an agent, even one that has exited."""
         return self.connection is not None or bool(self.lost)
 
     def require_agent(self) -> Connection:
-        """Return the connection, for calls that cannot do without. Raises AgentLost."""
+        """Return the connection, for calls that need one. Raises AgentLost."""
         if self.connection is None:
             raise AgentLost(self.lost)
         return self.connection
 
     def asked_for_checkpoint(self) -> None:
-        """Tell the agent that this process has called `get_checkpoint()`."""
+        """Report to the agent that this process has called `get_checkpoint()`."""
         if self.connection is not None:
             self.connection.send(messages.line_of(messages.AskedForCheckpoint()))
 
     def check_left(self) -> None:
-        """Raises CheckpointUnfinished, once, where a save went on after its report."""
+        """Raises CheckpointUnfinished, once, if a save continued after its report."""
         if self._staging is not None:
             self._staging.check_left()
 
     def close(self) -> None:
-        """Send what is left, remove what is ours."""
+        """Send the remaining messages, remove temporary files."""
         if self.connection is not None:
             self.connection.flush()
             self.connection.close()
@@ -116,11 +116,12 @@ class Session:
         except AgentLost as error:
             self.lost = str(error)
         except OSError as error:
-            self.lost = f"the agent of this worker has gone: its control file: {error}"
+            self.lost = f"the agent of this worker has exited: its control file: {error}"
 
 
 _asked_for_checkpoint = False
-"""Told with the session's beginning: `get_checkpoint()` makes none, as a launcher may call it."""
+"""Reported when the session begins: `get_checkpoint()` does not begin one, since a launcher may
+call it."""
 _current: Session | None = None
 _making = threading.Lock()
 
@@ -131,8 +132,8 @@ def current() -> Session:
 
 
 def note_checkpoint_asked_for() -> None:
-    """Tell the agent, once, as soon as this process speaks to it."""
-    global _asked_for_checkpoint  # noqa: PLW0603 - said once per process
+    """Report the call to the agent, once, as soon as this process connects to it."""
+    global _asked_for_checkpoint  # noqa: PLW0603 - reported once per process
     if _asked_for_checkpoint:
         return
     _asked_for_checkpoint = True
@@ -141,7 +142,7 @@ def note_checkpoint_asked_for() -> None:
 
 
 def close() -> None:
-    """End the session of this process, where there is one; the next call begins a new one."""
+    """End the session of this process, if there is one; the next call begins a new one."""
     global _current, _asked_for_checkpoint
     ended, _current, _asked_for_checkpoint = _current, None, False
     if ended is not None:
@@ -157,9 +158,10 @@ def _make() -> Session:
 
 
 def connection_of(error: BaseException) -> Connection | None:
-    """Where to tell of the exception that ends this process; None: nowhere.
+    """The connection for reporting the exception that ends this process; None: there is no agent.
 
-    What another launcher has started speaks for the process that the agent started, for this once.
+    For ForeignLauncher only, a process of another launcher acts for the process that the agent
+    started.
     """
     given = Exchange.read(os.environ)
     if not isinstance(error, ForeignLauncher) or given is None:
@@ -174,10 +176,10 @@ def _check_place(given: Exchange) -> None:
         return
     rank, world_size = given.place.split("/")
     raise ForeignLauncher(
-        f"this process has rank {here.rank} of {here.world_size}, and TrainRun has started rank "
-        f"{rank} of {world_size} here: a launcher in between (torchrun or accelerate launch in a "
-        "shell script, say) starts processes of its own. Let the command itself begin with "
-        "torchrun, or start the script by python with workers.processesPerWorker"
+        f"this process has rank {here.rank} of {here.world_size}, but TrainRun started rank {rank} "
+        f"of {world_size} here: a launcher in between (torchrun or accelerate launch in a shell "
+        "script, say) starts its own processes. Begin the command itself with torchrun, or start "
+        "the script with python and workers.processesPerWorker"
     )
 
 
@@ -186,13 +188,14 @@ def _claim() -> None:
     if owner != str(os.getpid()):
         raise NotTheTrainingProcess(
             f"process {os.getpid()} is a child of the training process {owner} of rank "
-            f"{get_context().rank} (a DataLoader worker, say) and cannot speak for it; call "
+            f"{get_context().rank} (a DataLoader worker, say) and cannot act for it; call "
             "report(), should_save(), get_checkpoint() and the like in the training process"
         )
 
 
 def _forget_in_child() -> None:
-    # The parent's locks may be held, and its stream and temporary folder are not the child's.
+    # The parent's locks may be held, and its stream and temporary folder do not belong to the
+    # child.
     global _current, _making
     if _current is not None and _current.connection is not None:
         _current.connection.close()  # our copy of the descriptor; the parent's stream stays open

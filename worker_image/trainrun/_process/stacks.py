@@ -1,12 +1,13 @@
-"""This process writes where its threads stand, when its agent asks: for a training that hangs.
+"""Writes the stacks of this process's threads on a signal of its agent, to diagnose hangs.
 
-By `faulthandler`, whose handler is written in C: it needs no GIL, so it also answers while a thread
-holds it for ever. A real-time signal that nobody uses: a script's own handlers stay as they are.
+Uses `faulthandler`, whose handler is written in C and needs no GIL, so it works even if a thread
+never releases it. The signal is an unused real-time one: the script's own handlers stay as they
+are.
 
-What it disturbs: the handler does not give errno back, so a system call of the same thread that has
-just failed, within the microsecond before Python reads why, is told to have failed with `[Errno 0]`
-(measured with CPython 3.11: 4 of 500 signals, in a loop that does nothing but fail). With
-`chain=True` it does give it back, and two signals at once overflow its small stack.
+Side effect: the handler does not restore errno, so a system call of the same thread that failed
+within the last microsecond, before Python read errno, appears as `[Errno 0]` (measured with CPython
+3.11: 4 of 500 signals, in a loop of failing calls). `chain=True` would restore it, but then two
+signals at once overflow the handler's small stack.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 BELOW_THE_HIGHEST = 6
-"""The first candidate is so far below the highest signal; the few below it are tried, too."""
+"""Distance of the first candidate from the highest signal; the next lower ones follow."""
 CANDIDATES = 4
 
 _file: TextIO | None = None
@@ -27,7 +28,7 @@ _signal = 0
 
 
 def listen(path: Path | None) -> int:
-    """Write to `path` on a signal from now on; return its number, 0 where that is not possible."""
+    """Install the handler that writes to `path`; return its signal, 0 if that is impossible."""
     global _file, _signal  # noqa: PLW0603 - a process has its signals once
     if _signal or path is None:
         return _signal
@@ -40,13 +41,13 @@ def listen(path: Path | None) -> int:
         _file = path.open("a")
         faulthandler.register(number, file=_file, all_threads=True, chain=False)
     except (OSError, ValueError, RuntimeError, AttributeError):
-        return 0  # no such folder any more, or no such function on this system
+        return 0  # the folder was removed, or this system lacks the function
     _signal = number
     return number
 
 
 def _free() -> int:
-    """A signal that means nothing to anybody here; 0 where there is none."""
+    """A signal that this process does not use; 0: there is none."""
     highest = int(getattr(signal, "SIGRTMAX", 0))
     if not highest:
         return 0

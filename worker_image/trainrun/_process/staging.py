@@ -1,9 +1,9 @@
 """Checkpoint directories on this worker's disk: checked, then renamed or copied for the agent.
 
-Invariants: what has been reported is never shared with the script (never hard-linked, no link left
-in it that leads out of it), so that later writes cannot reach a checkpoint; a step's directory
-appears at once and complete, by a rename. It leaves an empty one where it was: what a save that has
-not ended writes there shows that the checkpoint is not complete.
+Invariants: a reported directory is never shared with the script (no hard links, no links to the
+outside), so later writes cannot reach a checkpoint; a step's directory appears complete, by one
+rename. An empty directory stays in its old place: files that an unfinished save writes there show
+that the checkpoint is incomplete.
 """
 
 from __future__ import annotations
@@ -46,43 +46,43 @@ _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
 
 LITTLE = 1 << 20
-"""Bytes: a disk with less room than that counts as full."""
+"""Bytes: a disk with less room counts as full."""
 
 REMEDY = (
-    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, beside the "
-    "two checkpoints that were read last and everything else: make room, lower "
-    "checkpoint.maxPending or raise the worker's ephemeral storage"
+    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, plus the "
+    "last two checkpoints read and everything else: make room, lower checkpoint.maxPending or "
+    "raise the worker's ephemeral storage"
 )
 
 PATIENCE = 30.0
-"""Seconds for which `report` waits for what another rank may be writing into the same directory."""
+"""Seconds for which `report` waits for other ranks that may be writing into the same directory."""
 AGAIN = 0.1
-"""Seconds between two looks at that."""
+"""Seconds between two checks for that."""
 
 LEFT = 2
-"""Directories of the last checkpoints that stay to show late writers."""
+"""Number of last checkpoints whose old directories stay to reveal late writers."""
 
 
 class Staged(NamedTuple):
-    """What was taken from a directory."""
+    """The staged files of a directory."""
 
     name: str
-    """Of the directory below the staging folder that has the files."""
+    """Name of their directory below the staging folder."""
     left: str
-    """Of the one where they were; empty: they are a copy."""
+    """Name of their old directory; empty: they are a copy."""
     digest: int
-    """`writing.digest` of what was looked at."""
+    """`writer_processes.digest` of the files."""
 
 
 class Staging:
-    """The staging folder of this rank, and which of its directories the script has."""
+    """The staging folder of this rank, and the directories in it that were given to the script."""
 
     def __init__(self, root: Path) -> None:
         """`root` exists and belongs to this rank alone."""
         self._root = root.resolve()
         self._made: dict[Path, int | None] = {}  # to the step it was reported for
-        self._left: dict[Path, int] = {}  # the same of the last ones
-        # What is older was left by a process that was killed.
+        self._left: dict[Path, int] = {}  # the same, for the last ones
+        # Older files come from a process that was killed.
         self._since = time.time() - (time.monotonic() - trainrun.IMPORTED)
         self._count = 0
 
@@ -98,16 +98,16 @@ class Staging:
         return path
 
     def check(self, directory: Path, step: int) -> bool:
-        """Check a directory that is to be reported; return whether it has files.
+        """Check a directory before it is reported; return whether it has files.
 
-        Raises FileNotFoundError, NotADirectoryError, ValueError (reported before, or something in
-        it cannot be stored), each naming the path and the remedy.
+        Raises FileNotFoundError, NotADirectoryError, ValueError (already reported, or a file in it
+        cannot be stored), each naming the path and the remedy.
         """
         before = self._made.get(_absolute(directory))
         if before is not None:
             raise ValueError(
-                f"report(step={step}): {directory} was reported for step {before} already and has "
-                "moved away; call trainrun.staging_directory() for each checkpoint"
+                f"report(step={step}): {directory} was already reported for step {before} and has "
+                "been moved; call trainrun.staging_directory() for each checkpoint"
             )
         files = [_check_file(path, directory, step) for path in _files(directory, step)]
         return bool(files)
@@ -115,8 +115,8 @@ class Staging:
     def take(self, directory: Path, step: int) -> Staged:
         """Stage a checked directory for `step`.
 
-        A directory of ours is renamed, any other copied. Raises StagingFailed, and its
-        CheckpointUnfinished while it is still being written.
+        Renames a directory from `new_directory`; copies any other. Raises StagingFailed, and its
+        subclass CheckpointUnfinished while the directory is still being written.
         """
         source, name = _absolute(directory), f"step-{step:012d}"
         take = self._rename if source in self._made else self._copy
@@ -131,7 +131,8 @@ class Staging:
         return staged
 
     def forget(self, directory: Path, step: int) -> str:
-        """Empty a directory of ours that nobody will read; return its name. Leave any other alone.
+        """Empty a directory from `new_directory` that is not needed and return its name. Leaves any
+        other alone and returns "".
 
         Raises CheckpointUnfinished.
         """
@@ -144,7 +145,7 @@ class Staging:
         return path.name
 
     def check_left(self) -> None:
-        """Raises CheckpointUnfinished, once, where a save went on after its report."""
+        """Raises CheckpointUnfinished, once, if a save continued after its report."""
         for path, step in [*self._left.items()]:
             if name := writer_processes.first_in(path):
                 self._left.pop(path, None)
@@ -170,12 +171,12 @@ class Staging:
             part.mkdir()
             copy_entries(source, part, walk(source))
         except FileNotFoundError as error:
-            return Unfinished(f"{error.filename} went away while it was copied", ours=False)
+            return Unfinished(f"{error.filename} disappeared during the copy", ours=False)
         changed = writer_processes.difference(seen, writer_processes.look(source)) - {
             writer.name for writer in writers
         }
         if changed:
-            return Unfinished(f"{min(changed)} changed while it was copied", ours=False)
+            return Unfinished(f"{min(changed)} changed during the copy", ours=False)
         digest = writer_processes.digest(writer_processes.look(part))
         part.rename(self._root / name)
         return Staged(name, "", digest)
@@ -190,7 +191,7 @@ class Staging:
     ) -> Unfinished | None:
         own = source in self._made
         for writer in writers:
-            # A copy of what is only ever appended to, as logs are, is whole.
+            # Copies of append-only files, such as logs, are consistent.
             if own or not writer.appends:
                 why = f"{writer.who} has {writer.name} open for writing"
                 return Unfinished(why, ours=own or writer.ours)
@@ -198,12 +199,12 @@ class Staging:
         if name := writer_processes.temporary(fresh):
             return Unfinished(f"{name} has a temporary name", ours=own or not _shared())
         if get_context().rank == 0 and (name := writer_processes.without_metadata(fresh, seen)):
-            return Unfinished(f"{name} is there, and its .metadata is not yet", ours=True)
+            return Unfinished(f"{name} exists, but its .metadata does not yet", ours=True)
         return None
 
     def _leave(self, source: Path, step: int) -> None:
         self._made[source] = self._left[source] = step
-        with contextlib.suppress(OSError):  # no room: then late writers show by their own errors
+        with contextlib.suppress(OSError):  # no room: late writers then fail by themselves
             source.mkdir()
         for path in [*self._left][:-LEFT]:
             with contextlib.suppress(OSError):
@@ -212,7 +213,7 @@ class Staging:
 
 
 def _shared() -> bool:
-    """Whether other ranks may write into a directory of the script's own."""
+    """Whether other ranks may write into a directory that the script created."""
     return get_context().world_size > 1
 
 
@@ -247,11 +248,11 @@ def copy_entries(source: Path, target: Path, entries: Sequence[TreeEntry]) -> No
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, its blocks shared where the file system can. Raises OSError."""
+    """Copy a file, sharing its blocks if the file system can. Raises OSError."""
     with open(source, "rb") as reader, open(target, "xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
-        except OSError:  # another file system, or one that cannot share
+        except OSError:  # another file system, or one that cannot share blocks
             shutil.copyfileobj(reader, writer, 1 << 20)
     facts = source.stat()
     set_mode(target, mode_of(facts))
@@ -259,7 +260,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Copy a file to where one may be already; it appears whole. Raises OSError."""
+    """Copy a file, replacing any at the target; it appears whole. Raises OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".trainrun-") as folder:
         copy_file(source, Path(folder, target.name))
@@ -267,13 +268,13 @@ def copy_over(source: Path, target: Path) -> None:
 
 
 def _absolute(path: Path) -> Path:
-    # The last part is not resolved: a link to a directory of ours is another directory.
+    # The last part is not resolved: a link to a staging directory is another directory.
     return path.parent.resolve() / path.name
 
 
 def _own_content(directory: Path) -> bool:
-    """Replace links that lead out of a directory by copies, since that could change after the
-    report, and make the others relative, since the directory moves. Says whether there were any.
+    """Replace links to the outside by copies, since their targets could change after the report,
+    and make other links relative, since the directory moves. Returns whether there were any.
     """
     any_link = False
     for folder, folders, names in os.walk(directory):
@@ -284,7 +285,7 @@ def _own_content(directory: Path) -> bool:
             target = inner_target(path, directory) if stat.S_ISLNK(status.st_mode) else None
             other_link = target is not None and os.fspath(path.readlink()) != target
             if other_link or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-                # Short, as `name` may have all the bytes that a name can have.
+                # A short name, since `name` may have the maximum length.
                 copy, any_link = path.with_name(f".copy-{os.urandom(8).hex()}"), True
                 try:
                     if target:
@@ -293,7 +294,7 @@ def _own_content(directory: Path) -> bool:
                         copy_file(path, copy)
                     copy.replace(path)
                 finally:
-                    copy.unlink(missing_ok=True)  # the script may report the directory again
+                    copy.unlink(missing_ok=True)  # if it failed, the script may report again
                 os.utime(folder, ns=(times.st_atime_ns, times.st_mtime_ns))
     return any_link
 
@@ -308,8 +309,8 @@ def _files(top: Path, step: int) -> list[Path]:
     except FileNotFoundError:
         raise FileNotFoundError(
             f"report(step={step}): the checkpoint directory {top} does not exist; save the files "
-            "first and report inside `with TemporaryDirectory()`, not after it, and behind the end "
-            "of a save in the background"
+            "first, wait for the end of a background save, and report inside `with "
+            "TemporaryDirectory()`, not after it"
         ) from None
     except NotADirectoryError:
         raise NotADirectoryError(
@@ -323,13 +324,13 @@ def _check_file(path: Path, top: Path, step: int) -> Path:
     if reason := unstorable(os.fspath(path.relative_to(top))):
         raise ValueError(f"report(step={step}): {os.fsencode(path)!r}: {reason}")
     if path.is_symlink() and inner_target(path, top):
-        return path  # also where nothing is there: a save that was deleted, for instance
+        return path  # even if its target is missing, such as a deleted save
     try:
         mode = path.stat().st_mode
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
         if path.is_symlink():
-            why = f"leads out of the checkpoint to {path.readlink()}, which {why}; remove the link"
+            why = f"links outside of the checkpoint to {path.readlink()}, which {why}; remove it"
         raise ValueError(f"report(step={step}): {path} {why}") from error
     if path.is_symlink() and stat.S_ISDIR(mode):
         raise ValueError(
@@ -347,9 +348,9 @@ def _failed(what: str, error: OSError) -> StagingFailed:
 
 
 def remedy_of(error: BaseException, root: Path) -> str:
-    """What to do where a script fails for want of room below `root`; empty: that is not why.
+    """The remedy if a script failed because the disk of `root` is full; empty: it is not.
 
-    PyTorch says no more than that a write failed, so the disk itself is asked.
+    PyTorch reports only that a write failed, so this checks the disk itself.
     """
     if isinstance(error, StagingFailed):
         return ""  # says it already
