@@ -76,7 +76,7 @@ def test_with_another_number_of_ranks_the_data_goes_on_where_it_was(tmp_path: Pa
     torch.save({**torch.load(own, weights_only=True), "world_size": 2}, own)
 
     resumed = AccelerateSession(an_accelerator(), every=100)
-    with pytest.warns(UserWarning, match="saved by 2 ranks, and there are 1"):
+    with pytest.warns(UserWarning, match="saved by 2 ranks, but this run has 1"):
         resumed.read(tmp_path, step=3)
     rest = samples(resumed.batches(ResumableLoader(SAMPLES, batch_size=2, shuffle=True)))
     assert len(rest) == 2

@@ -111,7 +111,7 @@ def test_other_ranks_are_refused_since_two_would_create_two_runs(
 ) -> None:
     monkeypatch.setenv(variables.RUN_ID, "abc234")
     monkeypatch.setenv(variables.RANK, "3")
-    with pytest.raises(ValueError, match="rank 3 may not look for the MLflow run: only rank 0"):
+    with pytest.raises(ValueError, match="rank 3 must not look up the MLflow run, since only"):
         trainrun.mlflow.run_id()
 
 

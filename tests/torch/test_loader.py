@@ -335,27 +335,27 @@ def test_a_dataset_that_goes_by_its_workers_number_repeats_and_loses_nothing_aft
 
 
 def test_a_rank_without_a_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 samples cannot be shared by 3 ranks in batches of 1"):
+    with pytest.raises(ValueError, match="2 samples are too few for 3 ranks with batches of 1"):
         loaders(Noisy(2), 1, 3)
-    with pytest.raises(ValueError, match="in batches of 4 with drop_last=True"):
+    with pytest.raises(ValueError, match="with batches of 4 and drop_last=True"):
         one(Noisy(3), 4, drop_last=True)
-    with pytest.raises(ValueError, match="no batch for each of 3 ranks with 1 workers"):
+    with pytest.raises(ValueError, match="too few samples for a batch on each of 3 ranks with 1 w"):
         list(loaders(Shuffling(2), 1, 3)[0])
 
 
 def test_options_that_decide_about_the_order_are_refused() -> None:
-    with pytest.raises(TypeError, match="ResumableLoader decides about sampler itself"):
+    with pytest.raises(TypeError, match="ResumableLoader sets sampler itself"):
         one(Noisy(3), sampler=[1])
-    with pytest.raises(ValueError, match="takes neither shuffle nor persistent_workers"):
+    with pytest.raises(ValueError, match="supports neither shuffle nor persistent_workers"):
         one(Shuffling(3), shuffle=True)
 
 
 def test_a_state_of_another_dataset_is_refused() -> None:
-    with pytest.raises(ValueError, match="state is of a dataset of 9 samples, and this one has 10"):
+    with pytest.raises(ValueError, match="belongs to a dataset of 9 samples, but this one has 10"):
         one(Noisy(10)).load_state_dict(one(Noisy(9)).state_dict())
 
 
 def test_an_iterable_dataset_is_resumed_with_the_same_numbers_only() -> None:
     state = loaders(Shuffling(9), 1, 2)[0].state_dict()
-    with pytest.raises(ValueError, match="of 2 ranks with 1 workers each, and there are 1 with 2"):
+    with pytest.raises(ValueError, match="to 2 ranks with 1 workers each, but there are 1 with 2"):
         one(Shuffling(9), num_workers=2).load_state_dict(state)

@@ -53,5 +53,5 @@ def test_a_loader_made_of_a_dataloader_of_an_iterable_dataset_reads_it() -> None
     ids=["sampler", "with replacement", "batch_sampler", "no batches", "generator"],
 )
 def test_a_dataloader_that_orders_its_data_otherwise_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give it a DataLoader with batch_size and shuffle alone"):
+    with pytest.raises(ValueError, match="pass a DataLoader with only batch_size and shuffle"):
         ResumableLoader.of(DataLoader(TensorDataset(torch.arange(8.0)), **options))

@@ -65,8 +65,8 @@ def test_a_part_that_does_not_take_its_state_over_is_named_with_what_is_missing(
     with pytest.raises(ValueError, match="load_state_dict") as told:
         State(mine=Deaf(fresh)).read(tmp_path)
     assert str(told.value) == (
-        f"State(mine=...): load_state_dict() of a Deaf has not taken over state_dict(){named}: let "
-        "it do so, or leave that out of state_dict()"
+        f"State(mine=...): load_state_dict() of a Deaf did not restore state_dict(){named}: restore "
+        "it there, or leave it out of state_dict()"
     )
 
 
@@ -127,5 +127,5 @@ def test_an_iteration_that_began_before_the_load_does_not_go_on_in_other_data(
     next(old)
     taken.load_state_dict(given.state_dict())
     assert next(not_begun).tolist() == [4, 5]
-    with pytest.raises(RuntimeError, match=r"has begun before its state was loaded: call iter\(\)"):
+    with pytest.raises(RuntimeError, match=r"began before its state was loaded: call iter\(\)"):
         next(old)

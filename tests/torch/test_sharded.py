@@ -80,7 +80,7 @@ def test_shards_of_two_ranks_are_read_on_one_that_has_none(
     result, run = undisturbed
     net = model()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    with pytest.warns(UserWarning, match="rng began anew"):
+    with pytest.warns(UserWarning, match="rng was reset"):
         State(model=net, optimizer=optimizer, rng=True).read(
             fetched(run, STEPS, tmp_path), partial=True
         )

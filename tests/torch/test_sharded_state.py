@@ -197,9 +197,9 @@ def test_a_state_that_another_optimizer_has_no_place_for_is_refused(tmp_path: Pa
     saved, taken = Training(), frozen(Training(torch.optim.SGD))
     saved.train(0)
     saved.state.write(tmp_path)
-    with pytest.raises(ValueError, match=r"no place for: exp_avg of body\.bias, ") as told:
+    with pytest.raises(ValueError, match=r"cannot hold: exp_avg of body\.bias, ") as told:
         taken.state.read(tmp_path)
-    assert str(told.value).endswith("Give State the same optimizer of the same parameters")
+    assert str(told.value).endswith("Pass State the same optimizer for the same parameters")
     assert not taken.net.body.weight.requires_grad
 
 
@@ -222,7 +222,7 @@ def test_gradients_that_are_accumulated_without_sync_are_not_lost_silently(
     training = Training(torch.optim.SGD, mesh)
     how(training.net, False)
     training.backward(0)
-    with pytest.raises(RuntimeError, match=r"not synchronized.* save after optimizer.step\(\)"):
+    with pytest.raises(RuntimeError, match=r"unsynchronized.* save after optimizer.step\(\)"):
         training.state.write(tmp_path)
     assert not list(tmp_path.iterdir())
     how(training.net, True)

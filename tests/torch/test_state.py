@@ -207,17 +207,19 @@ def test_other_names_are_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="partial=True") as told:
         State(**given, scaler=torch.amp.GradScaler("cpu")).read(tmp_path)
     assert str(told.value) == (
-        f"{tmp_path} has no scaler and ema, rng that this State was not given: it was saved by "
+        f"{tmp_path} has no scaler and ema, rng that this State lacks: it was saved by "
         "State(model=..., optimizer=..., loader=..., ema=..., rng=True), and this is "
-        "State(model=..., optimizer=..., loader=..., scaler=...). Give the same names, or take "
-        "over what both have with partial=True"
+        "State(model=..., optimizer=..., loader=..., scaler=...). Use the same names, or load "
+        "what both have with partial=True"
     )
 
 
 def test_what_both_have_can_be_taken_over(tmp_path: Path) -> None:
     given, taken = parts(), parts(seed=1)
     State(model=given["model"], ema=nn.Linear(2, 2)).write(tmp_path)
-    with pytest.warns(UserWarning, match=r"not all of this training: optimizer, loader, rng began"):
+    with pytest.warns(
+        UserWarning, match=r"lacks part of this training: optimizer, loader, rng was"
+    ):
         State(**taken, rng=True).read(tmp_path, partial=True)
     assert torch.equal(taken["model"].weight, given["model"].weight)
 
@@ -230,11 +232,13 @@ def test_another_number_of_ranks_is_told_with_what_to_do(tmp_path: Path, ranks: 
     with pytest.raises(ValueError, match="partial=True") as told:
         State(**parts(), own=Counter(), rng=True).read(tmp_path)
     assert str(told.value) == (
-        f"{tmp_path} was saved by 2 ranks, and there are 1: each rank had its own own, rng. "
-        "Run with 2 ranks, or take over what all ranks share with partial=True"
+        f"{tmp_path} was saved by 2 ranks, but this run has 1: each rank had its own own, "
+        "rng. Run with 2 ranks, or load what all ranks share with partial=True"
     )
     taken = parts(seed=1)
-    with pytest.warns(UserWarning, match=r"own, rng began anew, so it goes on but not bit for bit"):
+    with pytest.warns(
+        UserWarning, match=r"own, rng was reset, so the training continues, but not b"
+    ):
         State(**taken, own=Counter(), rng=True).read(tmp_path, partial=True)
     assert torch.equal(taken["model"].weight, parts()["model"].weight)
 
@@ -315,9 +319,7 @@ def test_without_anything_of_a_ranks_own_any_number_of_ranks_goes_on(
 
 
 def test_files_that_are_not_there_are_told(tmp_path: Path, ranks: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"has no state.pt: State.save\(\) was not called on every"
-    ):
+    with pytest.raises(ValueError, match=r"has no state.pt: State.save\(\) was not called on all"):
         State(**parts()).read(tmp_path)
     ranks(0, 2)
     State(**parts()).write(tmp_path)
@@ -327,12 +329,14 @@ def test_files_that_are_not_there_are_told(tmp_path: Path, ranks: Any) -> None:
 
 
 def test_a_part_without_a_state_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"State\(lr=...\): a float has no state_dict"):
+    with pytest.raises(TypeError, match=r"State\(lr=...\): a float lacks state_dict"):
         State(lr=0.1)  # type: ignore[arg-type]
 
 
 def test_a_state_that_could_not_be_read_again_is_told_when_it_is_saved(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"holds pathlib.*, which torch.load\(weights_only=True\)"):
+    with pytest.raises(
+        TypeError, match=r"contains pathlib.*, which torch.load\(weights_only=True\)"
+    ):
         State(mine=Counter(Path())).write(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Let a loop of Hugging Face Accelerate save and resume with the run.
+"""Saves and resumes a loop of Hugging Face Accelerate with the run.
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for epoch, run in epochs(accelerator, 10, every=100):   # was: for epoch in range(10)
@@ -6,7 +6,7 @@
             ...                                             # train
             run.metrics["loss"] = loss.item()
 
-Nothing else imports this, and this is the only part that imports accelerate.
+No other module imports this one; only it and `trainrun.transformers` import accelerate.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["AccelerateSession", "epochs", "session"]
 
 WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-"""Where rank 0 saves the whole model."""
+"""Types with which rank 0 saves the whole model."""
 
 
 def epochs(accelerator: Any, number: int, *, every: int) -> Iterator[tuple[int, AccelerateSession]]:
-    """Give the epochs from 0 to `number` that are left, each with the `session` of all of them.
+    """Yield the remaining epochs of 0 to `number`, each with the `session` that they share.
 
-    Begin it behind `accelerator.prepare()` and `register_for_checkpointing()`. The last step is
-    saved when the loop asks for one epoch more; not where it is left by `break`: take `session`.
+    Call it after `accelerator.prepare()` and `register_for_checkpointing()`. The last step is saved
+    when the loop ends, but not if it ends with `break`: use `session` for that.
 
-    Args and errors are those of `session`, and `number` is that of epochs in the whole run.
+    `number` is the number of epochs of the whole run; other arguments and errors are those of
+    `session`.
     """
     with session(accelerator, every=every) as run:
         for epoch in range(run.epoch, number):
@@ -48,21 +49,21 @@ def epochs(accelerator: Any, number: int, *, every: int) -> Iterator[tuple[int, 
 
 @contextmanager
 def session(accelerator: Any, *, every: int) -> Iterator[AccelerateSession]:
-    """Load this attempt's checkpoint, and save and report within the block: `epochs`, by hand.
+    """Load this attempt's checkpoint; save and report in the block. A manual form of `epochs`.
 
         with session(accelerator, every=100) as run:
             for epoch in range(run.epoch, 10):
                 for step, batch in run.batches(loader): ...
 
-    Enter it behind `accelerator.prepare()` and `register_for_checkpointing()`. Where the block ends
+    Enter it after `accelerator.prepare()` and `register_for_checkpointing()`. When the block ends
     without an error, the last step is saved.
 
     Args:
-        accelerator: It saves and loads all that it has prepared.
-        every: Batches from one checkpoint to the next, 1 or more.
+        accelerator: Saves and loads all objects that it has prepared.
+        every: Batches between checkpoints, 1 or more.
 
-    Raises ValueError for what cannot be saved, AgentRefused where the checkpoint is damaged, and
-    AgentLost.
+    Raises ValueError for a setup that cannot be saved, AgentRefused if the checkpoint is damaged,
+    and AgentLost.
     """
     run = AccelerateSession(accelerator, every=every)
     run.load()
@@ -71,10 +72,10 @@ def session(accelerator: Any, *, every: int) -> Iterator[AccelerateSession]:
 
 
 class AccelerateSession:
-    """How far a loop has come; `session()` makes it.
+    """The progress of a loop; `session()` makes it.
 
-    A checkpoint is what `Accelerator.save_state` writes, with each rank's unused gradients, buffers
-    and random numbers beside it: a save may fall into gradient accumulation.
+    A checkpoint has the files of `Accelerator.save_state`, plus each rank's unused gradients,
+    buffers and random numbers: it may be saved during gradient accumulation.
     """
 
     def __init__(self, accelerator: Any, *, every: int) -> None:
@@ -83,38 +84,39 @@ class AccelerateSession:
             raise ValueError(f"every must be 1 or more, got {every}")
         if accelerator.distributed_type not in WHOLE:
             raise ValueError(
-                "session() saves with DistributedDataParallel and in single processes, not with "
-                f"{accelerator.distributed_type.value}: save sharded models by trainrun.torch.State"
+                "session() supports DistributedDataParallel and single processes, not "
+                f"{accelerator.distributed_type.value}: save sharded models with "
+                "trainrun.torch.State"
             )
         project = accelerator.project_configuration
         if project.automatic_checkpoint_naming or project.save_on_each_node:
             raise ValueError(
-                "ProjectConfiguration(automatic_checkpoint_naming=..., save_on_each_node=...) say "
-                "where checkpoints lie, which TrainRun does: leave both out"
+                "TrainRun decides where checkpoints are stored: leave out "
+                "automatic_checkpoint_naming and save_on_each_node of ProjectConfiguration"
             )
         self.step = 0
-        """Batches that were handed out, over the whole run."""
+        """Number of batches handed out in the whole run."""
         self.epoch = 0
-        """The epoch that is being trained, from 0."""
+        """The current epoch, from 0."""
         self.metrics: dict[str, Any] = {}
-        """What the report of this step is to say; empty again behind it."""
+        """Metrics to report with this step; empty again after the report."""
         self._last_metrics: dict[str, Any] = {}
-        """What the last report said."""
+        """Metrics of the last report."""
         self._accelerator = accelerator
         self._every = every
         self._passed = 0
         self._place: dict[str, Any] = {}
-        """What finds this epoch's order again."""
+        """State that reproduces this epoch's order."""
         self._loader: Any = None
         self._begun = False
         """Whether an iteration over this epoch has begun."""
         self._open = False
-        """Whether the last batch that was handed out is not reported yet."""
+        """Whether the last batch handed out is not reported yet."""
         self._asked = False
         self._own: dict[str, Any] = {}
 
     def load(self) -> None:
-        """Take over this attempt's checkpoint; `session()` calls it."""
+        """Load this attempt's checkpoint; `session()` calls it."""
         for optimizer in self._accelerator._optimizers:  # noqa: SLF001 - it has no public name
             modules.watch(optimizer)
         checkpoint = get_checkpoint()
@@ -124,9 +126,9 @@ class AccelerateSession:
             self.read(Path(directory), step=checkpoint.step)
 
     def read(self, directory: Path, *, step: int) -> None:
-        """Take over what `write` wrote into any directory, when `step` batches were handed out.
+        """Load what `write` wrote into a directory after `step` batches.
 
-        Raises ValueError for what something else wrote.
+        Raises ValueError if another tool wrote it.
         """
         self._accelerator.load_state(directory)
         self._own = modules.read_rank_file(directory)
@@ -137,16 +139,17 @@ class AccelerateSession:
         self._passed = shared["passed"] // self._accelerator.num_processes
 
     def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
-        """Give the rest of this epoch: the number of each batch in the whole run, and the batch.
+        """Yield the rest of this epoch: each batch with its number in the whole run.
 
-        The step is reported, and saved where it is time to, when the next batch is asked for. An
-        epoch that was left early (`break`) is over when the next one is asked for.
+        The step is reported, and saved if due, when the loop requests the next batch. An epoch left
+        with `break` ends when the next one begins.
 
         Args:
-            loader: The same one in all epochs: what `accelerator.prepare()` made of a DataLoader of
-                a map-style dataset, or a loader with a state (`trainrun.torch.ResumableLoader`).
+            loader: The same one in all epochs: a DataLoader of a map-style dataset, after
+                `accelerator.prepare()`, or a loader with a state
+                (`trainrun.torch.ResumableLoader`).
 
-        Raises ValueError for one whose place cannot be found again, or that has no length.
+        Raises ValueError for a loader whose position cannot be restored, or that has no length.
         """
         if self._begun:
             self._end_epoch()
@@ -173,8 +176,8 @@ class AccelerateSession:
         if not isinstance(loader, DataLoaderShard):
             if isinstance(loader, DataLoaderDispatcher) or not hasattr(loader, "state_dict"):
                 raise ValueError(
-                    f"a {type(loader).__name__} says nothing of its place: let accelerator."
-                    "prepare() make a loader of it, without dispatch_batches, or give a "
+                    f"a {type(loader).__name__} does not save its position: pass it through "
+                    "accelerator.prepare() without dispatch_batches, or use a "
                     "trainrun.torch.ResumableLoader"
                 )
             if fault := parts.fault_of_loader(loader):
@@ -184,13 +187,13 @@ class AccelerateSession:
             return iter(loader)
         if loader.use_stateful_dataloader:
             raise ValueError(
-                "DataLoaderConfiguration(use_stateful_dataloader=True) skips batches twice here: "
-                "leave it out"
+                "DataLoaderConfiguration(use_stateful_dataloader=True) would skip batches twice "
+                "here: leave it out"
             )
         return self._rest_of_shard(loader, own)
 
     def _rest_of_shard(self, loader: Any, own: dict[str, Any]) -> Iterator[Any]:
-        """Begin the epoch as it was begun, leave out what is past, and go on as it went on."""
+        """Begin the epoch in the same way, skip past batches, and continue in the same way."""
         generator = loader.synchronized_generator
         self._place = own.get("place") or {
             "rng": random_state.capture(),
@@ -205,16 +208,16 @@ class AccelerateSession:
             generator.set_state(self._place["generator"])
         rest = iter(skip_first_batches(loader, self._passed))
         first = list(islice(rest, 1))
-        # The training's own: those above were for the order and for what loads the data.
+        # Now those of the training: the ones above were for the order and for data loading.
         random_state.restore(own.get("rng", self._place["rng"]))
         yield from first
         yield from rest
 
     def _end_step(self) -> None:
         save = self.step % self._every == 0
-        if should_save() and not self._asked:  # once, as it stays so
+        if should_save() and not self._asked:  # only once, since it stays true
             self._asked = save = True
-        # The last step of an epoch may be that of the run, which is saved in any case.
+        # The last step of an epoch may be the last of the run, which is always saved.
         if save or self._passed < len(self._loader):
             self._report(save=save)
 
@@ -222,7 +225,7 @@ class AccelerateSession:
         if self._open:
             self._report(save=save)
         elif self.metrics and self._loader is not None:
-            # An evaluation's, behind a step that was saved at once.
+            # Metrics of an evaluation after a step that was saved at once.
             metrics, self.metrics = {**self._last_metrics, **self.metrics}, {}
             report(metrics, step=self.step)
 
@@ -234,7 +237,7 @@ class AccelerateSession:
         report(self._last_metrics, step=self.step, checkpoint=directory)
 
     def write(self, directory: Path) -> None:
-        """Save into any directory, behind the batch that was handed out last."""
+        """Save into a directory, after training on the last batch handed out."""
         self._accelerator.save_state(directory)
         ranks = self._accelerator.num_processes
         shared: dict[str, Any] = {"epoch": self.epoch, "passed": self._passed * ranks}
@@ -253,17 +256,17 @@ def _check_length(loader: Any) -> None:
         len(loader)
     except TypeError as error:
         raise ValueError(
-            f"a {type(loader).__name__} without len(), as of an iterable dataset, does not say "
-            "which step is the last of an epoch: save by trainrun.torch.State"
+            f"a {type(loader).__name__} without len(), as of an iterable dataset, does not show "
+            "which step is the last of an epoch: save with trainrun.torch.State"
         ) from error
 
 
 def _state_of(loader: Any, own: dict[str, Any]) -> Any:
-    """What a loader of a user's resumes from."""
+    """The state from which a user's loader resumes."""
     state = own["shared"].get("loader", own.get("loader"))
     if state is None:
         raise ValueError(
             f"the checkpoint has no state for this {type(loader).__name__}: it was saved with "
-            "another loader, or by another number of ranks, of which each had its own"
+            "another loader, or with another number of ranks that each had their own state"
         )
     return state

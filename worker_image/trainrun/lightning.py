@@ -1,9 +1,9 @@
-"""Let a Lightning Trainer save and resume with the run.
+"""Saves and resumes a Lightning Trainer with the run.
 
     trainer = Trainer(callbacks=[TrainRunCallback(every_n_steps=100)])
     trainer.fit(model, loader, ckpt_path=resume_path())
 
-Nothing else imports this, and this is the only part that imports lightning.
+No other module imports this one; only it imports lightning.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["TrainRunCallback", "resume_path"]
 
 FILE = "lightning.ckpt"
-"""What `Trainer.save_checkpoint` writes, on rank 0."""
+"""The file that `Trainer.save_checkpoint` writes, on rank 0."""
 
 
 def resume_path() -> str | None:
-    """Return what `Trainer.fit(ckpt_path=...)` resumes from; None: from nothing.
+    """Return the path for `Trainer.fit(ckpt_path=...)`; None: start from nothing.
 
-    It is this attempt's checkpoint in a local file, for reading only. Raises AgentRefused where it
-    is damaged, and AgentLost.
+    It is this attempt's checkpoint in a local file, for reading only. Raises AgentRefused if it is
+    damaged, and AgentLost.
     """
     checkpoint = get_checkpoint()
     if checkpoint is None:
@@ -52,31 +52,31 @@ def resume_path() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where the training stands between two batches; Lightning has no hook at that point."""
+    """The state of the training between two batches, where Lightning has no hook."""
 
     rng: random_state.RandomState
     loaders: list[dict[str, Any]]
     evaluated: bool
-    """Whether a validation has run, or an epoch has begun, since the last batch."""
+    """Whether a validation ran, or an epoch began, since the last batch."""
 
 
 class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not installed
     """Reports a Trainer's steps, metrics and checkpoints, and saves before a worker is taken away.
 
-    Steps are the Trainer's `global_step`. A checkpoint is what `Trainer.save_checkpoint` writes,
-    with each rank's random numbers, gradients and buffers and the state of its loaders beside it.
-    It is saved when the next batch begins, so that all hooks of the step and the validation behind
-    it are over, and where the training ends. ModelCheckpoint goes on as ever; the file that it
-    holds for the best goes with each checkpoint, and a resume puts it back into its `dirpath`.
+    Steps are the Trainer's `global_step`. A checkpoint has the file of `Trainer.save_checkpoint`,
+    plus each rank's random numbers, gradients, buffers and loader states. It is saved when the next
+    batch begins, after all hooks of the step and the validation after it, and when the training
+    ends. ModelCheckpoint works as usual; each checkpoint includes its best file, and a resume puts
+    that file back into its `dirpath`.
     """
 
     def __init__(self, *, every_n_steps: int) -> None:
-        """One for each Trainer; list it last.
+        """Create one for each Trainer; list it last.
 
         Args:
-            every_n_steps: Steps from one checkpoint to the next, 1 or more.
+            every_n_steps: Steps between checkpoints, 1 or more.
 
-        Raises ValueError for another number.
+        Raises ValueError for other numbers.
         """
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be 1 or more, got {every_n_steps}")
@@ -86,46 +86,46 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         self._due = False
         self._asked = False
         self._place: _Place | None = None
-        """Where to save when the next batch begins."""
+        """The state to save when the next batch begins."""
         self._saving: _Place | None = None
         self._own: dict[str, Any] = {}
-        """What this rank resumes from."""
+        """The state from which this rank resumes."""
         self._handler: Any = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Raises ValueError for what it cannot save."""
+        """Raises ValueError for a setup that it cannot save."""
         if stage != "fit":
             return
-        # Those of DeepSpeed and XLA are derived from these, and save otherwise.
+        # Subclasses for DeepSpeed and XLA save in other ways.
         if type(trainer.strategy) not in (DDPStrategy, SingleDeviceStrategy):
             raise ValueError(
-                f"TrainRunCallback saves with DDP and on single devices, not with "
+                f"TrainRunCallback supports DDP and single devices, not "
                 f"{type(trainer.strategy).__name__}: save sharded models with trainrun.torch.State"
             )
         if isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO):
             raise ValueError(
-                "AsyncCheckpointIO has not written a checkpoint yet when it is reported: leave it "
-                "out, TrainRun uploads in the background"
+                "AsyncCheckpointIO would still be writing a checkpoint when it is reported: leave "
+                "it out, since TrainRun uploads in the background"
             )
         for callback in trainer.callbacks:
             if isinstance(callback, (BatchSizeFinder, LearningRateFinder)):
                 raise ValueError(
-                    f"after {type(callback).__name__} the Trainer no longer knows what it resumes "
-                    "from: leave it out, and give what it finds in a run of its own"
+                    f"{type(callback).__name__} makes the Trainer forget its resume point: run it "
+                    "separately, and set the value that it finds"
                 )
         self._handler = signal.getsignal(signal.SIGTERM)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Raises ValueError where there is a checkpoint that the Trainer was not given."""
+        """Raises ValueError if there is a checkpoint that was not passed to the Trainer."""
         checkpoint = get_checkpoint()
         if checkpoint is not None and trainer.ckpt_path != resume_path():
             raise ValueError(
-                f"this run has a checkpoint of step {checkpoint.step}, and fit() was not given it: "
-                "call trainer.fit(..., ckpt_path=resume_path())"
+                f"this run has a checkpoint of step {checkpoint.step}, but fit() does not resume "
+                "from it: call trainer.fit(..., ckpt_path=resume_path())"
             )
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Give the loaders of this rank their own states, and ModelCheckpoint its best file."""
+        """Restore this rank's loader states, and the best file of ModelCheckpoint."""
         path = resume_path()
         if path is None or trainer.ckpt_path != path:
             return
@@ -139,9 +139,9 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         trainer.strategy.barrier()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take over what this rank has alone."""
+        """Restore the state that only this rank has."""
         if get_context().run_id and threading.current_thread() is threading.main_thread():
-            # Lightning's own handler makes a collective of its own in the middle of any other.
+            # Lightning's own handler would call a collective in the middle of another one.
             signal.signal(signal.SIGTERM, self._handler)
         for loader in _loaders(trainer):
             if fault := parts.fault_of_loader(loader):
@@ -154,23 +154,23 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             modules.watch(optimizer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """A checkpoint that is due between two epochs begins the new one."""
+        """Move a checkpoint that is due between two epochs into the new epoch."""
         if self._place is None:
             return
         stateful = _stateful(trainer)
         if all(isinstance(loader, ResumableLoader) for loader in stateful):
             for loader in stateful:
-                iter(loader)  # it is in the new epoch from here on
+                iter(loader)  # enters the new epoch
             self._place = _place(trainer, evaluated=True)
         else:
-            self._place = None  # nobody knows the state that begins an epoch: a step later
+            self._place = None  # the state at the start of an epoch is unknown: save a step later
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Report the step before, which is over now, and save where it is time to."""
+        """Report the previous step, which is complete now, and save if due."""
         if self._own.get("evaluated"):
-            # On its way here Lightning has begun an iteration over the validation data.
+            # Before this point Lightning has begun an iteration over the validation data.
             random_state.restore(self._own["rng"])
         self._own = {}
         self._report_step(trainer)
@@ -179,11 +179,11 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Where a step is done, decide whether to save."""
+        """Decide after each step whether to save."""
         before, self._step = self._step, trainer.global_step
         if self._step == before:
-            return  # it accumulates gradients
-        if should_save() and not self._asked:  # once, as it stays so
+            return  # gradient accumulation
+        if should_save() and not self._asked:  # only once, since it stays true
             self._asked = self._due = True
         if self._step // self._every != before // self._every:
             self._due = True
@@ -191,7 +191,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             self._place = _place(trainer, evaluated=False)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """It may have drawn random numbers."""
+        """Capture the state again: the validation may have drawn random numbers."""
         if self._place is not None:
             self._place = _place(trainer, evaluated=True)
 
@@ -201,12 +201,12 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         self._report_step(trainer, ended=True)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """In a checkpoint of ours, set the counters to what they were before this batch."""
+        """In our checkpoints, set the counters to their values before this batch."""
         if self._saving is None:
             return
         loop = _fit_loop(checkpoint)
-        # The batch before is "processed and not completed": so Lightning leaves it in checkpoints
-        # that are saved at the end of a batch, and so it completes it when it resumes.
+        # The previous batch is "processed and not completed", as in Lightning's own checkpoints at
+        # the end of a batch; Lightning completes it when it resumes.
         batches = loop["epoch_loop.batch_progress"]
         for counts in (batches["total"], batches["current"]):
             counts["ready"] -= 1
@@ -245,7 +245,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             metrics={n: value.cpu() for n, value in trainer.callback_metrics.items()},
         )
         for callback in _model_checkpoints(trainer) if trainer.is_global_zero else ():
-            # Without a metric it is the last file, and the next one replaces it.
+            # Without a metric it is the last file, which the next one replaces.
             best = Path(callback.best_model_path)
             if best.is_file() and (ended or callback.monitor):
                 copy_over(best, directory / _name_of_best(callback))
@@ -274,9 +274,9 @@ def _name_of_best(callback: Any) -> str:
 
 
 def _put_back(folder: str, state: dict[str, Any], carried: Path, *, write: bool) -> None:
-    """Let a ModelCheckpoint find its best file in its folder of this attempt, and its scores.
+    """Restore the best file of a ModelCheckpoint into this attempt's folder, and its scores.
 
-    Where its folder has another name than before it would forget the scores.
+    It would drop the scores if the folder's name differs from the saved one.
     """
     state["dirpath"] = folder
     if not carried.is_file():
@@ -302,15 +302,15 @@ def _metrics(trainer: Any) -> dict[str, Metric]:
 def _warn_of(loader: Any) -> None:
     wrong = ""
     if not hasattr(loader, "state_dict"):
-        wrong = "has no state_dict(), so an epoch that is interrupted begins its data anew"
+        wrong = "has no state_dict(), so an interrupted epoch starts again at its first batch"
     else:
         try:
             len(loader)
         except TypeError:
-            wrong = "has no len(), so Lightning reads a batch ahead, which a resume leaves out"
+            wrong = "has no len(), so Lightning reads a batch ahead, which a resume skips"
     if wrong:
         warnings.warn(
-            f"a {type(loader).__name__} {wrong}: training goes on after a resume, but not bit for "
-            "bit. trainrun.torch.ResumableLoader of a map-style dataset is exact",
+            f"a {type(loader).__name__} {wrong}: training continues after a resume, but not bit "
+            "for bit. trainrun.torch.ResumableLoader with a map-style dataset resumes exactly",
             stacklevel=2,
         )

@@ -1,8 +1,8 @@
-"""Find the MLflow run of this run again after a restart.
+"""Finds the MLflow run of this run after a restart.
 
     mlflow.start_run(run_id=trainrun.mlflow.run_id())
 
-Nothing else imports this, and this is the only part that imports mlflow.
+No other module imports this one; only it imports mlflow.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ TAG = "trainrun"
 
 
 def run_id() -> str | None:
-    """Return the id of this run's MLflow run in the active experiment; it is created where there is
-    none yet.
+    """Return the id of this run's MLflow run in the active experiment, creating it if needed.
 
-    Its tag `trainrun` is `trainrun.get_context().run_id`, its name that of the run. None without an
-    agent, so that `mlflow.start_run` makes a new one. To be called by rank 0, before it starts an
-    MLflow run: raises ValueError on other ranks, two of which might create two.
+    Its tag `trainrun` is `trainrun.get_context().run_id`, its name is that of the run. None without
+    an agent, so that `mlflow.start_run` creates a new one. Call it on rank 0, before starting an
+    MLflow run. Raises ValueError on other ranks: two ranks could create two runs.
     """
     context = get_context()
     if context.rank > 0:
         raise ValueError(
-            f"rank {context.rank} may not look for the MLflow run: only rank 0 creates it; call "
-            "this and mlflow.start_run where trainrun.get_context().rank is 0"
+            f"rank {context.rank} must not look up the MLflow run, since only rank 0 creates it; "
+            "call this and mlflow.start_run only if trainrun.get_context().rank is 0"
         )
     if not context.run_id:
         return None
@@ -41,6 +40,6 @@ def run_id() -> str | None:
     )
     if found:
         return str(found[0].info.run_id)
-    # Started and ended, since only that way MLflow adds what it knows of the user and the source.
+    # Start and end it: only then does MLflow add the user and the source.
     with mlflow.start_run(run_name=context.run, tags={TAG: context.run_id}) as made:
         return str(made.info.run_id)

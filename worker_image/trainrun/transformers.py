@@ -1,10 +1,9 @@
-"""Let a Hugging Face Trainer save and resume with the run.
+"""Saves and resumes a Hugging Face Trainer with the run.
 
     trainer.add_callback(TrainRunCallback())
     trainer.train(resume_from_checkpoint=resume_path())
 
-Nothing else imports this, and this is the only part that imports transformers, which brings
-accelerate.
+No other module imports this one; only it imports transformers, which brings accelerate.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ __all__ = ["TrainRunCallback", "resume_path"]
 
 PLAIN = (bool, int, float, str)
 ONLY_RANK_0 = "trainer_state.json"
-"""A file of a Trainer's checkpoint that rank 0 alone writes."""
+"""A file of a Trainer's checkpoint that only rank 0 writes."""
 BEST = Path("trainrun", "best")
-"""Where a checkpoint has the files of the best one; a folder of weights at its top would count as
-an adapter of PEFT."""
+"""Folder in a checkpoint for the files of the best one; a top-level folder of weights would count
+as a PEFT adapter."""
 NOT_OF_THE_MODEL = ("optimizer", "scheduler", "scaler", "rng_state")
-"""How the names of files begin that only a resume needs."""
+"""Name prefixes of files that only a resume needs."""
 DATA_PARALLEL = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-"""Where each rank has the whole model."""
+"""Types with which each rank has the whole model."""
 
 
 def resume_path() -> str | None:
-    """Return what `Trainer.train(resume_from_checkpoint=...)` resumes from; None: from nothing.
+    """Return the path for `Trainer.train(resume_from_checkpoint=...)`; None: start from nothing.
 
-    It is this attempt's checkpoint in a local directory, for reading only. Raises AgentRefused
-    where it is damaged, and AgentLost.
+    It is this attempt's checkpoint in a local directory, for reading only. Raises AgentRefused if
+    it is damaged, and AgentLost.
     """
     checkpoint = get_checkpoint()
     if checkpoint is None:
@@ -58,28 +57,28 @@ def resume_path() -> str | None:
 class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are not installed
     """Reports a Trainer's steps, logs and checkpoints, and saves before a worker is taken away.
 
-    Steps are the Trainer's `global_step`. A checkpoint that the Trainer has saved is reported as it
-    is, with the files of all ranks; it is copied, so `save_total_limit` goes on as ever. With it
-    goes the model of the Trainer's best checkpoint, where that is another one: a resume puts it
-    back into `output_dir`. Where a worker is about to be taken away, the Trainer saves after the
-    step that it is at; with `save_strategy="best"` after the next one, without an evaluation, where
-    that step was evaluated and is not the best.
+    Steps are the Trainer's `global_step`. A checkpoint that the Trainer saves is reported
+    unchanged, with the files of all ranks; it is copied, so `save_total_limit` works as usual. It
+    includes the model of the Trainer's best checkpoint, if that is another one: a resume puts it
+    back into `output_dir`. If a worker is about to be taken away, the Trainer saves after the
+    current step. With `save_strategy="best"`, if that step was evaluated and is not the best, it
+    saves after the next one, without an evaluation.
     """
 
     def __init__(self) -> None:
-        """Takes no arguments: one for each Trainer."""
+        """Create one for each Trainer; takes no arguments."""
         self._metrics: dict[str, Metric] = {}
         self._reported = -1
         self._saved = -1
         self._asked = False
-        """Whether the Trainer was told to save before a worker is taken away."""
+        """Whether the Trainer was asked to save before a worker is taken away."""
         self._answered = False
         """Whether it has saved since."""
         self._began = 0
-        """When this training began, in the time of the disk that it saves to."""
+        """When this training began, by the clock of the disk that it saves to."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Put the best checkpoint back. Raises ValueError for what cannot work."""
+        """Restore the best checkpoint. Raises ValueError for unsupported arguments."""
         _check_arguments(args, state)
         _check_folders(gather_object([_Place.of(args)]))
         self._reported = state.global_step
@@ -90,37 +89,38 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             _restore_best(args, state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the step before, which is over now: its log and its checkpoint belong together."""
+        """Report the previous step, which is complete now, with its log and its checkpoint."""
         self._report(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Let the Trainer save where a worker is about to be taken away; once, as that stays so."""
+        """Make the Trainer save if a worker is about to be taken away; only once, since it stays
+        so."""
         if should_save() and not self._answered:
             if self._asked:
-                # With save_strategy="best" an evaluation has undone it: not a second time.
+                # With save_strategy="best" an evaluation has cancelled the save; prevent another.
                 control.should_evaluate = False
             self._asked = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Keep what is logged for the report of this step."""
+        """Keep logged metrics for the report of this step."""
         self._metrics |= {k: v for k, v in (logs or {}).items() if isinstance(v, PLAIN)}
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the checkpoint that the Trainer has saved."""
-        # Ranks write into one folder on each node, and report it when the last of them is done.
+        # Ranks write into one folder per node, and report it when all of them are done.
         args.distributed_state.wait_for_everyone()
         self._answered = self._asked
         if state.global_step <= self._saved:
-            return  # at the end of an epoch a step may be saved twice
+            return  # the last step of an epoch may be saved twice
         self._saved = state.global_step
         self._report(state.global_step, self._staged(args, state))
 
     def on_train_end(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
     ) -> None:
-        """Report the last step, and give all ranks the best model where the Trainer has loaded it.
+        """Report the last step; if the Trainer has loaded the best model, send it to all ranks.
 
-        On a disk that rank 0 does not share, the best checkpoint has no weights.
+        On disks not shared with rank 0, the best checkpoint has no weights.
         """
         self._report(state.global_step)
         context, loaded = get_context(), args.load_best_model_at_end and state.best_global_step
@@ -139,7 +139,7 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         report(metrics, step=step, checkpoint=checkpoint)
 
     def _staged(self, args: Any, state: Any) -> Path:
-        """Copy what the ranks of this node have saved; empty where this rank brings nothing."""
+        """Copy the files that the ranks of this node saved; empty if another rank reports them."""
         directory = staging_directory()
         if args.local_process_index == 0:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -152,19 +152,18 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     def _copy_files(self, args: Any, folder: Path, to: Path, *, all_of_it: bool = True) -> None:
         files = _files(folder)
         if all_of_it:
-            # An earlier attempt may have left a folder of the same step: only what is new is of
-            # this one.
+            # An earlier attempt may have left a folder for the same step: skip its old files.
             files = [file for file in files if (folder / file).stat().st_mtime_ns >= self._began]
         else:
             files = _of_the_model(files)
         if args.process_index != 0 and Path(ONLY_RANK_0) in files:
-            return  # it is on a disk that all nodes share: rank 0 brings all of it
+            return  # the disk is shared by all nodes: rank 0 reports all files
         for file in files:
             copy_over(folder / file, to / file)
 
 
 class _Place(NamedTuple):
-    """Where a rank saves."""
+    """The folder in which a rank saves."""
 
     node: int
     rank: int
@@ -180,34 +179,34 @@ def _check_arguments(args: Any, state: Any) -> None:
     """Raises ValueError, each naming what to change."""
     if args.save_on_each_node:
         raise ValueError(
-            "save_on_each_node=True gives every node's files the same names: leave it out, a "
-            "checkpoint is read with the files of all nodes"
+            "save_on_each_node=True gives the files of all nodes the same names: leave it out, "
+            "since a checkpoint contains the files of all nodes"
         )
     if args.save_only_model:
         raise ValueError("save_only_model=True leaves nothing to resume from: leave it out")
     if state.is_hyper_param_search:
         raise ValueError(
-            "hyperparameter_search() saves each trial to a folder of its own, and they cannot be "
-            "resumed: let one run train one trial, as a sweep does"
+            "hyperparameter_search() saves each trial in its own folder and cannot be resumed: "
+            "train one trial per run, as a sweep does"
         )
     keeping = sorted(set(state.stateful_callbacks) - {"TrainerControl"})
     if keeping and not args.restore_callback_states_from_checkpoint:
         raise ValueError(
-            f"{', '.join(keeping)} would begin anew after a resume: set "
+            f"{', '.join(keeping)} would lose state in a resume: set "
             "restore_callback_states_from_checkpoint=True"
         )
     checkpoint = get_checkpoint()
     if checkpoint is not None and state.global_step == 0 < checkpoint.step:
         raise ValueError(
-            f"this run has a checkpoint of step {checkpoint.step}, and train() was not given it: "
-            "call trainer.train(resume_from_checkpoint=resume_path())"
+            f"this run has a checkpoint of step {checkpoint.step}, but train() does not resume "
+            "from it: call trainer.train(resume_from_checkpoint=resume_path())"
         )
 
 
 def _restore_best(args: Any, state: Any) -> None:
-    """Put the best checkpoint where the Trainer has left it: a new disk does not have it.
+    """Restore the best checkpoint to its folder, since a new disk does not have it.
 
-    Raises ValueError where the checkpoint does not bring it.
+    Raises ValueError if the checkpoint does not include it.
     """
     resumed = Path(str(resume_path()))
     named = json.loads((resumed / ONLY_RANK_0).read_text())["best_model_checkpoint"]
@@ -218,9 +217,9 @@ def _restore_best(args: Any, state: Any) -> None:
     if not source.is_dir():
         if args.load_best_model_at_end and not folder.is_dir():
             raise ValueError(
-                f"the checkpoint of step {state.global_step} does not bring the best one, "
-                f"{folder.name}, which is not in output_dir either: put it there, or leave "
-                "load_best_model_at_end out"
+                f"the checkpoint of step {state.global_step} does not include the best one, "
+                f"{folder.name}, which is not in output_dir either: put it there, or leave out "
+                "load_best_model_at_end"
             )
         return
     if args.local_process_index == 0:
@@ -235,7 +234,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _of_the_model(files: list[Path]) -> list[Path]:
-    """Those of a checkpoint that its model is loaded from."""
+    """The files of a checkpoint from which its model is loaded."""
     return [
         file
         for file in files
@@ -244,14 +243,14 @@ def _of_the_model(files: list[Path]) -> list[Path]:
 
 
 def _check_folders(places: Iterable[_Place]) -> None:
-    """Raises ValueError, on every rank alike, where the files of some would not be found."""
+    """Raises ValueError, on all ranks alike, if the files of some ranks would not be found."""
     first: dict[int, _Place] = {}
     for place in map(_Place._make, places):
         before = first.setdefault(place.node, place)
         if place.folder != before.folder:
             raise ValueError(
-                f"rank {before.rank} has output_dir={before.folder!r} and rank {place.rank} of the "
-                f"same worker {place.folder!r}: a checkpoint would lack the files of one. Give the "
+                f"rank {before.rank} has output_dir={before.folder!r}, but rank {place.rank} of "
+                f"the same worker has {place.folder!r}, so a checkpoint would lack files. Give the "
                 "processes of a worker the same output_dir"
             )
 

@@ -1,4 +1,4 @@
-"""Save and resume a PyTorch training of your own, with the same bits.
+"""Saves and resumes your own PyTorch training loop, bit for bit.
 
     loader = ResumableLoader(dataset, batch_size=16, shuffle=True)
     model = DistributedDataParallel(net)
@@ -12,11 +12,11 @@
             if trainrun.should_save() or step % 100 == 0:
                 state.save(step, {"loss": loss.item()})         # on every rank
 
-What is promised: the weights are bit for bit those of the undisturbed run, for the same world size,
-CPU or GPU type, number of threads (`torch.set_num_threads`) and versions, with operations that are
-deterministic themselves; also inside gradient accumulation, and with any `num_workers`.
+After a resume the weights are bit for bit those of an undisturbed run, given the same world size,
+CPU or GPU type, number of threads (`torch.set_num_threads`) and versions, and deterministic
+operations; also within gradient accumulation, and with any `num_workers`.
 
-This package is the only one that imports torch.
+Only this package imports torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loader of batches that goes on in the middle of an epoch."""
+"""A data loader that resumes in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from trainrun._process.context import get_context
 from trainrun.torch.sources import IterableSource, MapSource, Share
 
 DECIDED = ("sampler", "batch_sampler", "generator", "in_order")
-"""Options of DataLoader that decide about the order, as this loader does."""
+"""Options of DataLoader that set the order, which this loader does itself."""
 
 
 class ResumableLoader:
-    """A DataLoader that has a state: each rank's share of a dataset, in batches.
+    """A DataLoader with a state: each rank's share of a dataset, in batches.
 
-    An iteration gives what is left of the epoch that stands in `epoch`, and then begins the next
-    one, so `for epoch in range(loader.epoch, epochs): for batch in loader: ...` resumes by itself.
-    Who counts batches and stops after the last one begins the next epoch by the next iteration.
-    A batch counts as consumed when it is handed out: save after training on it. What workers have
-    loaded ahead does not count.
+    An iteration yields the rest of the epoch `epoch` and then advances to the next one, so
+    `for epoch in range(loader.epoch, epochs): for batch in loader: ...` resumes by itself. A loop
+    that counts batches and stops after the last one starts the next epoch with its next iteration.
+    A batch counts as consumed when it is handed out: save after training on it. Batches that
+    workers have prefetched do not count.
 
-    Map-style datasets: the order depends on seed and epoch alone; rank r has every world_size-th
-    sample from the r-th on. What does not divide by the world size is left out, another few
-    samples in each epoch. Nothing that is past is loaded again, and the state fits any number of
-    ranks and workers.
+    Map-style datasets: the order depends only on seed and epoch; rank r gets every world_size-th
+    sample from the r-th on. A remainder that does not divide by the world size is left out; these
+    are other samples in each epoch. A resume does not load past samples again, and the state fits
+    any number of ranks and workers.
 
-    Iterable datasets: each worker of each rank reads the dataset and keeps every n-th sample. What
-    is past is read again and thrown away, unless the dataset has `state_dict()` and
-    `load_state_dict()`. Its `set_epoch()` is called where there is one. A resume needs the same
-    number of ranks and of workers.
+    Iterable datasets: each worker of each rank reads the dataset and keeps every n-th sample. A
+    resume reads past samples again and discards them, unless the dataset has `state_dict()` and
+    `load_state_dict()`. If the dataset has `set_epoch()`, it is called. A resume needs the same
+    number of ranks and workers.
 
     Random numbers that the dataset and `collate_fn` draw from the global generators of PyTorch,
-    Python and NumPy come from seed, epoch and the place of the batch, whatever loads it, and leave
-    those of the training as they are.
+    Python and NumPy depend on seed, epoch and the position of the batch, in any process, and do not
+    affect those of the training.
     """
 
     def __init__(
@@ -59,26 +59,26 @@ class ResumableLoader:
         world_size: int | None = None,
         **options: Any,
     ) -> None:
-        """Share a dataset out to the ranks.
+        """Split a dataset among the ranks.
 
         Args:
             dataset: Map-style or iterable.
-            batch_size: Samples of this rank in a batch.
-            shuffle: Another order in each epoch; for map-style datasets.
-            seed: Of the order and of the dataset's random numbers; the same on every rank.
-            drop_last: Leave out a last batch that is smaller.
-            split: False for an iterable dataset that shares itself out to ranks and workers.
-            num_workers: Processes that load; with 0 this one does.
+            batch_size: Samples per batch on this rank.
+            shuffle: Use another order in each epoch; for map-style datasets.
+            seed: Seed of the order and of the dataset's random numbers; the same on all ranks.
+            drop_last: Leave out a smaller last batch.
+            split: False for an iterable dataset that splits itself among ranks and workers.
+            num_workers: Number of loading processes; with 0 this process loads.
             collate_fn: Makes a batch of a list of samples.
-            rank: `get_context()`'s by default.
-            world_size: `get_context()`'s by default.
-            options: Further ones of DataLoader: `pin_memory`, `prefetch_factor`, `worker_init_fn`,
+            rank: `get_context().rank` by default.
+            world_size: `get_context().world_size` by default.
+            options: More options of DataLoader: `pin_memory`, `prefetch_factor`, `worker_init_fn`,
                 `multiprocessing_context`, `timeout`; `persistent_workers` for map-style datasets.
 
-        Raises ValueError where a rank would have no batch, TypeError for options about the order.
+        Raises ValueError if a rank would have no batch, TypeError for options that set the order.
         """
         if wrong := [name for name in DECIDED if name in options]:
-            raise TypeError(f"ResumableLoader decides about {', '.join(wrong)} itself")
+            raise TypeError(f"ResumableLoader sets {', '.join(wrong)} itself: leave it out")
         context = get_context()
         self.dataset = dataset
         self.batch_size = batch_size
@@ -95,19 +95,21 @@ class ResumableLoader:
         if not isinstance(dataset, IterableDataset):
             self._source = MapSource(dataset, share, seed=seed, shuffle=shuffle)
         elif shuffle or options.get("persistent_workers"):
-            raise ValueError("an iterable dataset takes neither shuffle nor persistent_workers")
+            raise ValueError(
+                "an iterable dataset supports neither shuffle nor persistent_workers: drop both"
+            )
         else:
             self._source = IterableSource(dataset, share, seed=seed, split=split)
 
     @classmethod
     def of(cls, loader: DataLoader[Any], *, seed: int = 0) -> ResumableLoader:
-        """Load as a DataLoader would: its dataset, batches, workers and options, shared out anew.
+        """Convert a DataLoader: same dataset, batch size, workers and options, split among ranks.
 
         Args:
-            loader: With batches and an order of its own making: `shuffle=True` or False.
-            seed: As above; its orders are others than the DataLoader's.
+            loader: A DataLoader with `batch_size` and `shuffle=True` or False.
+            seed: As above; the orders differ from the DataLoader's.
 
-        Raises ValueError for one with a sampler, batch sampler or generator of a user's.
+        Raises ValueError for one with its own sampler, batch sampler or generator.
         """
         sampler = loader.sampler
         shuffle = type(sampler) is RandomSampler and not sampler.replacement
@@ -115,9 +117,8 @@ class ResumableLoader:
         iterable = isinstance(loader.dataset, IterableDataset)
         if loader.batch_size is None or loader.generator is not None or not (plain or iterable):
             raise ValueError(
-                "this DataLoader has a sampler, a batch_sampler or a generator of its own, which "
-                "ResumableLoader would not follow: give it a DataLoader with batch_size and "
-                "shuffle alone"
+                "this DataLoader has its own sampler, batch_sampler or generator, which "
+                "ResumableLoader would ignore: pass a DataLoader with only batch_size and shuffle"
             )
         options: dict[str, Any] = {
             "pin_memory": loader.pin_memory,
@@ -143,16 +144,17 @@ class ResumableLoader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being consumed, from 0."""
+        """The current epoch, from 0."""
         return self._source.epoch
 
     @property
     def same_on_every_rank(self) -> bool:
-        """Whether the state is: with map-style datasets. `State` then saves it once."""
+        """Whether the state is the same on all ranks, as for map-style datasets; `State` then saves
+        it once."""
         return self._source.same_on_every_rank
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches that this rank has left in this epoch."""
+        """Yield this rank's remaining batches of this epoch."""
         return iter(self._source)
 
     def __len__(self) -> int:
@@ -160,13 +162,13 @@ class ResumableLoader:
         return len(self._source)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs to go on behind the last batch that was handed out."""
+        """Return the state for resuming after the last batch handed out."""
         return self._source.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken; an iteration that has begun raises RuntimeError.
+        """Continue where `state_dict` was taken; an iteration begun before raises RuntimeError.
 
-        Raises ValueError for a dataset of another length, and where an iterable dataset was shared
-        out to other numbers of ranks or workers.
+        Raises ValueError if the dataset has another length, or if an iterable dataset was split
+        among another number of ranks or workers.
         """
         self._source.load_state_dict(state)

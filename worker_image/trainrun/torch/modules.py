@@ -1,7 +1,7 @@
-"""What a rank has alone of a training: gradients and buffers of its modules, random numbers.
+"""The state of a single rank: gradients and buffers of its modules, random numbers.
 
-Frameworks save what all ranks share; some save no random numbers at all. For them each rank writes
-a file beside theirs.
+Frameworks save the state that all ranks share; some save no random numbers. For these, each rank
+writes an additional file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 DDP_SYNCHRONIZES = "require_forward_param_sync"
-"""DDP's own memory of whether its next forward copies rank 0's buffers: not after `no_sync()`."""
+"""DDP's flag for whether its next forward copies rank 0's buffers: not after `no_sync()`."""
 
 USED = "trainrun_used"
-"""A gradient's attribute: its version (PyTorch counts the writes) when an optimizer used it."""
+"""Attribute of a gradient: its version (PyTorch counts the writes) when an optimizer used it."""
 
 
 def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module without DistributedDataParallel and `torch.compile` around it."""
+    """Return the module without DistributedDataParallel and `torch.compile` wrappers."""
     while True:
         if isinstance(module, DistributedDataParallel):
             module = cast("torch.nn.Module", module.module)
@@ -40,14 +40,14 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def watch(optimizer: torch.optim.Optimizer) -> None:
-    """Learn of an optimizer's steps, also of one that Accelerate has wrapped: that has no hooks."""
+    """Hook into an optimizer's steps; unwraps one of Accelerate, which has no hooks."""
     while isinstance(wrapped := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = wrapped
     optimizer.register_step_post_hook(mark_used)
 
 
 def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Remember, after a step of an optimizer, that its gradients are worth nothing any more."""
+    """Mark the gradients of an optimizer as used, after its step."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None:
@@ -55,16 +55,16 @@ def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def own_state(module: torch.nn.Module) -> dict[str, Any]:
-    """Return what this rank alone has: gradients that no optimizer has used, and buffers.
+    """Return the state of this rank alone: gradients that no optimizer has used, and buffers.
 
-    Raises RuntimeError where FSDP2 has gradients that it has not synchronized.
+    Raises RuntimeError if FSDP2 has unsynchronized gradients.
     """
     inner = bare(module)
     if any(_unsynchronized(part) for part in inner.modules()):
         raise RuntimeError(
-            "FSDP2 keeps gradients that it has not synchronized to itself, so they cannot be "
-            "saved: save after optimizer.step(), or accumulate without "
-            "set_requires_gradient_sync(False) and set_requires_all_reduce(False)"
+            "FSDP2 has unsynchronized gradients, which cannot be saved: save after "
+            "optimizer.step(), or accumulate without set_requires_gradient_sync(False) and "
+            "set_requires_all_reduce(False)"
         )
     kept = set(inner.state_dict().keys())
     return {
@@ -85,8 +85,8 @@ def is_accumulating(
 ) -> bool:
     """Whether `own_state` returned gradients that the next step of an optimizer would use.
 
-    Not those of zeros, as `zero_grad(set_to_none=False)` leaves them, and not those of parameters
-    that no optimizer has; without optimizers every parameter counts.
+    Ignores zero gradients, as left by `zero_grad(set_to_none=False)`, and parameters without an
+    optimizer; without any optimizers, all parameters count.
     """
     changed = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
     parameters = dict(bare(module).named_parameters())
@@ -98,7 +98,7 @@ def is_accumulating(
 
 
 def load_own_state(module: torch.nn.Module, state: dict[str, Any]) -> None:
-    """Take over what `own_state` returned."""
+    """Load what `own_state` returned."""
     inner = bare(module)
     for name, parameter in inner.named_parameters():
         gradient = state["gradients"].get(name)
@@ -113,7 +113,7 @@ def load_own_state(module: torch.nn.Module, state: dict[str, Any]) -> None:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's shard of a sharded tensor; any other as it is."""
+    """Return this rank's shard of a sharded tensor; any other tensor unchanged."""
     if not is_sharded(tensor):
         return tensor
     with torch.no_grad():
@@ -121,7 +121,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Whether it is a DTensor. That module takes as long to import as torch: it is not, here."""
+    """Whether it is a DTensor. Does not import its module, which takes as long as torch."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -136,10 +136,10 @@ def write_rank_file(
     """Write this rank's file.
 
     Args:
-        folder: Where the rank's part of a checkpoint lies.
-        models: With DistributedDataParallel around them, where they have it.
-        shared: What is the same on every rank; plain values and tensors.
-        more: What is not; plain values and tensors. Its `rng` takes the place of what is now.
+        folder: The folder of the rank's part of a checkpoint.
+        models: Including their DistributedDataParallel wrappers, if any.
+        shared: State common to all ranks; plain values and tensors.
+        more: State of this rank; plain values and tensors. `rng` replaces the current state.
     """
     context = get_context()
     own = {
@@ -152,23 +152,23 @@ def write_rank_file(
 
 
 def read_rank_file(folder: Path) -> dict[str, Any]:
-    """Return what this rank wrote; `shared` alone, and a warning, where the ranks were others."""
+    """Return what this rank wrote; with another number of ranks, only `shared`, with a warning."""
     context = get_context()
-    # Rank 0 always wrote one, so it is there whatever the number of ranks was.
+    # Rank 0 always wrote one, whatever the number of ranks was.
     content = _load(folder, 0)
     if content["world_size"] == context.world_size:
         return _load(folder, context.rank)
     warnings.warn(
-        f"the checkpoint was saved by {content['world_size']} ranks, and there are "
-        f"{context.world_size}: each rank's own random numbers and buffers began anew, so the "
-        "training goes on but not bit for bit",
+        f"the checkpoint was saved by {content['world_size']} ranks, but this run has "
+        f"{context.world_size}: each rank's random numbers and buffers were reset, so the training "
+        "continues, but not bit for bit",
         stacklevel=2,
     )
     return {"shared": content["shared"]}
 
 
 def restore_rank_state(own: dict[str, Any], models: Sequence[torch.nn.Module]) -> None:
-    """Take over what `read_rank_file` returned."""
+    """Load what `read_rank_file` returned."""
     for model, state in zip(models, own.get("modules", []), strict=False):
         load_own_state(model, state)
     if "rng" in own:
@@ -190,9 +190,9 @@ def _like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _unsynchronized(part: torch.nn.Module) -> bool:
-    """Whether FSDP2 holds gradients of this module's own group that are in no parameter's `grad`.
+    """Whether FSDP2 holds gradients of this module's own group outside of the parameters' `grad`.
 
-    It tells of them in private attributes alone, which change their names from PyTorch to PyTorch.
+    They are visible only in private attributes, whose names differ between PyTorch versions.
     """
     state_of_fsdp = getattr(part, "_get_fsdp_state", None)
     if state_of_fsdp is None:
@@ -237,13 +237,13 @@ def _load(folder: Path, rank: int) -> dict[str, Any]:
     path = folder / _name(rank)
     if not path.exists():
         raise ValueError(
-            f"{folder} has no {path.name}: something else saved this checkpoint, which cannot be "
-            "gone on from here"
+            f"{folder} has no {path.name}: another tool saved this checkpoint, so it cannot be "
+            "resumed here"
         )
     return load_file(path)
 
 
 def load_file(path: Path, *, mmap: bool = False) -> dict[str, Any]:
-    """Return a file's content; with `mmap` its tensors are not read before they are used."""
+    """Return a file's content; with `mmap`, tensors are read only when they are used."""
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     return content

@@ -1,4 +1,4 @@
-"""What `State` asks of its parts: that they come back as they were, or that it is said why not."""
+"""Checks of the parts of a `State`: each must restore completely, or raise why it cannot."""
 
 from __future__ import annotations
 
@@ -15,63 +15,66 @@ from trainrun._process.context import get_context
 from trainrun.torch.random_state import seed_of
 
 OF_PYTORCH = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
-"""They take over all of a state, or raise. Their state is the same on every rank."""
+"""Classes that load a state completely, or raise. Their state is the same on all ranks."""
 PLAIN = (bool, int, float, complex, str, bytes, set, frozenset, type(None))
 
 
 def check_part(name: str, part: Any) -> None:
-    """Raises TypeError or ValueError for a part whose state could not be put back."""
+    """Raises TypeError or ValueError for a part whose state could not be restored."""
     if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
         raise TypeError(
-            f"State({name}=...): a {type(part).__name__} has no state_dict() and "
-            "load_state_dict(): give an object that returns its values by the one and takes them "
-            "over by the other"
+            f"State({name}=...): a {type(part).__name__} lacks state_dict() or load_state_dict(): "
+            "pass an object with both methods"
         )
     if type(part).__name__ == "FullyShardedDataParallel":
-        raise TypeError(f"State({name}=...): shard it with fully_shard (FSDP2) instead")
+        raise TypeError(
+            f"State({name}=...): FullyShardedDataParallel is not supported; shard the model with "
+            "fully_shard (FSDP2)"
+        )
     # A metric of torchmetrics, or a collection of them.
     if isinstance(part, torch.nn.Module) and hasattr(part, "persistent") and not part.state_dict():
         raise ValueError(
             f"State({name}=...): the state_dict() of a {type(part).__name__} is empty: call its "
-            "persistent(True) before"
+            "persistent(True) first"
         )
     if fault := fault_of_loader(part):
         raise ValueError(f"State({name}=...): {fault}")
 
 
 def fault_of_loader(loader: Any) -> str:
-    """Say what is wrong with a StatefulDataLoader of torchdata; "" where nothing is."""
+    """Return the fault of a StatefulDataLoader of torchdata; "": none."""
     if not isinstance(loader, DataLoader):
         return ""
     if loader.persistent_workers and isinstance(loader.dataset, IterableDataset):
         return (
-            "with persistent_workers=True an iterable dataset would begin each later epoch where "
-            "it was resumed: leave persistent_workers out"
+            "with persistent_workers=True an iterable dataset would begin each later epoch at the "
+            "point where it was resumed: leave out persistent_workers"
         )
     shared = loader.generator is not None and loader.generator is vars(loader.sampler).get(
         "generator"
     )
     if shared and loader.num_workers == 0:
         return (
-            "the sampler's generator is the loader's own, of which a resume draws a number less, "
-            "so later epochs would have another order: leave generator= out"
+            "the sampler shares the loader's generator, from which a resume draws one number less, "
+            "so later epochs would have another order: leave out generator="
         )
     return ""
 
 
 def keep_apart(part: Any) -> None:
-    """Give a DataLoader without a generator one, or each iteration draws from the training's."""
+    """Give a DataLoader a generator if it has none; otherwise each iteration would draw from the
+    training's."""
     if isinstance(part, DataLoader) and part.generator is None:
         context = get_context()
-        seed = seed_of(context.rank, context.attempt)  # of its workers, not of the order
+        seed = seed_of(context.rank, context.attempt)  # for its workers, not for the order
         part.generator = torch.Generator().manual_seed(seed)
 
 
 def load_part(name: str, part: Any, state: Any) -> None:
-    """Let a part take over its state.
+    """Load the state of a part.
 
-    Raises ValueError where an iteration goes on as it began before, and where a value of the state
-    is another one than in the checkpoint and none that `load_state_dict` has changed.
+    Raises ValueError if an older iteration is still in use, and if a value differs from the
+    checkpoint and `load_state_dict` did not change it.
     """
     if isinstance(part, OF_PYTORCH):
         part.load_state_dict(state)
@@ -80,16 +83,17 @@ def load_part(name: str, part: Any, state: Any) -> None:
     part.load_state_dict(state)
     if _is_still_held(iteration):
         raise ValueError(
-            f"State({name}=...): an iteration over this {type(part).__name__} has begun before "
-            "load(), and would go on from there: call iter() after it, and keep no older iterator"
+            f"State({name}=...): an iteration over this {type(part).__name__} began before load() "
+            "and would continue from its old position: call iter() after load(), and keep no older "
+            "iterator"
         )
     after = _state(part)
     for path, saved in _values(state):
         now = after.get(path, saved)
         if not _equal(now, saved) and _equal(now, before.get(path, saved)):
             raise ValueError(
-                f"State({name}=...): load_state_dict() of a {type(part).__name__} has not taken "
-                f"over state_dict(){path}: let it do so, or leave that out of state_dict()"
+                f"State({name}=...): load_state_dict() of a {type(part).__name__} did not restore "
+                f"state_dict(){path}: restore it there, or leave it out of state_dict()"
             )
 
 
@@ -99,7 +103,7 @@ def _iteration(part: Any) -> weakref.ref[Any] | None:
 
 
 def _is_still_held(iteration: weakref.ref[Any] | None) -> bool:
-    """Whether somebody else holds it: the loader has left it."""
+    """Whether other code still references the iteration after the loader has dropped it."""
     if iteration is None or iteration() is None:
         return False
     gc.collect()
@@ -107,19 +111,19 @@ def _is_still_held(iteration: weakref.ref[Any] | None) -> bool:
 
 
 def _state(part: Any) -> dict[str, Any]:
-    """Its values by their places; none of what takes a state over when it is iterated over."""
+    """The values of a part by their paths; empty for iterables, which load a state lazily."""
     if hasattr(part, "__iter__"):
         return {}
     try:
         return dict(_values(part.state_dict()))
-    except Exception:  # noqa: BLE001 - a user's; it may have none before the first step
+    except Exception:  # noqa: BLE001 - user code; it may have no state before the first step
         return {}
 
 
 def _values(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All plain values and tensors, the lengths of lists, and whether a mapping has anything.
+    """All plain values and tensors, the lengths of lists, and whether mappings are non-empty.
 
-    Not how much: a script that is changed between two attempts may save more or less.
+    Sizes of mappings may differ: a script changed between attempts may save more or fewer entries.
     """
     if isinstance(state, Mapping):
         yield path, bool(state)
@@ -134,7 +138,7 @@ def _values(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether they are, bit for bit; what a part has converted counts as equal."""
+    """Whether two values are equal bit for bit; values that a part converted count as equal."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         alike = (one.dtype, one.shape, one.layout) == (other.dtype, other.shape, torch.strided)
         return not alike or torch.equal(_bits(one), _bits(other))

@@ -1,6 +1,6 @@
-"""The random numbers of a process: PyTorch's on CPU and GPU, Python's, and NumPy's if in use.
+"""The random number generators of a process: PyTorch's (CPU, GPU), Python's, NumPy's if in use.
 
-Also the throw-away iteration which leaves them, and the model, as they are.
+Also the warm-up iteration, which does not change them or the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RandomState = dict[str, Any]
 
 
 def capture() -> RandomState:
-    """Return the state of every generator that is in use."""
+    """Return the state of all generators in use."""
     state = _capture_cpu()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state()
@@ -27,7 +27,7 @@ def capture() -> RandomState:
 
 
 def restore(state: RandomState) -> None:
-    """Set every generator that is in use back to a captured state."""
+    """Restore all generators in use to a captured state."""
     torch.set_rng_state(state["torch"])
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
@@ -40,17 +40,17 @@ def restore(state: RandomState) -> None:
 
 
 def warm_up(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> None:
-    """Run one forward and backward whose results are thrown away.
+    """Run one forward and backward pass and discard the results.
 
-    DistributedDataParallel orders its gradient buckets anew after the first iteration of each
-    process. The first step after a start therefore sums in another order than the same step in the
-    middle of a run, and the weights come out different. Call this at every start (fresh or
-    resumed), on every rank, before the state is loaded.
+    DistributedDataParallel reorders its gradient buckets after the first iteration of each process.
+    So the first step after a start sums in another order than the same step in the middle of a run,
+    and the weights differ. Call this at each start (fresh or resumed), on all ranks, before loading
+    the state.
 
     Args:
-        model: The wrapped model; its gradients end up empty, its buffers (batch norm) and all
-            random numbers as they were.
-        loss: Runs the model on any batch and returns a loss with the graph of the training.
+        model: The wrapped model. Afterwards its gradients are None; its buffers (batch norm) and
+            all random number generators are unchanged.
+        loss: Runs the model on any batch and returns a loss with the same graph as in training.
     """
     buffers, state = {name: buffer.clone() for name, buffer in model.named_buffers()}, capture()
     try:
@@ -66,9 +66,9 @@ def warm_up(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> None:
 
 @contextmanager
 def seeded(*place: int) -> Iterator[None]:
-    """Give the block random numbers on the CPU that depend on these numbers alone.
+    """Seed the CPU generators in the block from these numbers alone.
 
-    After it they are as they were before, so that the training never notices what its data drew.
+    Restores them afterwards, so that data loading does not affect the training's random numbers.
     """
     state, seed = _capture_cpu(), seed_of(*place)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed() would seed the GPUs as well
@@ -82,7 +82,7 @@ def seeded(*place: int) -> Iterator[None]:
 
 
 def seed_of(*place: int) -> int:
-    """Return a seed that is another one for every sequence of numbers."""
+    """Return a seed that differs for each sequence of numbers."""
     digest = blake2b(repr(place).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")
 

@@ -1,6 +1,6 @@
-"""Sharded modules and their optimizers, by torch.distributed.checkpoint.
+"""Saves and loads sharded modules and their optimizers with torch.distributed.checkpoint.
 
-Imported where there are some only: that takes as long as importing torch.
+Imported only if there are any: the import takes as long as importing torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write(parts: Mapping[str, Any], folder: Path) -> None:
 def read(parts: Mapping[str, Any], folder: Path) -> None:
     """Read into modules and optimizers, sharded in any way or not at all; a collective call.
 
-    Raises ValueError where an optimizer has no place for a state that was saved.
+    Raises ValueError if an optimizer cannot hold a saved state.
     """
     reader = FileSystemReader(folder)
     metadata = reader.read_metadata()
@@ -45,8 +45,8 @@ def read(parts: Mapping[str, Any], folder: Path) -> None:
             ready.enter_context(_made_ready(module, optimizer, saved))
             if lost := _without_place(module, optimizer, saved):
                 raise ValueError(
-                    f"{folder} has a state of {name} that this one has no place for: "
-                    f"{', '.join(lost)}. Give State the same optimizer of the same parameters"
+                    f"{folder} has a state of {name} that this optimizer cannot hold: "
+                    f"{', '.join(lost)}. Pass State the same optimizer for the same parameters"
                 )
         state = _state_of(parts)
         load(state, storage_reader=reader, no_dist=_alone())
@@ -69,16 +69,16 @@ def _state_of(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _optimizer_state(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Its state, by the names of the parameters, as it is."""
+    """The optimizer's unchanged state, by parameter names."""
     with _without_a_step(optimizer):
         return get_optimizer_state_dict(module, optimizer)
 
 
 @contextmanager
 def _without_a_step(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Keep PyTorch from filling an empty state by a step, which later steps would count.
+    """Keep PyTorch from filling an empty state with a step, which later steps would count.
 
-    It makes none where a parameter has a gradient.
+    PyTorch does not do that if a parameter has a gradient.
     """
     first = _parameters(optimizer)[0]
     before = first.grad
@@ -94,11 +94,11 @@ def _without_a_step(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 def _made_ready(
     module: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, set[str]]
 ) -> Iterator[None]:
-    """Give it a state of the parameters that have a saved one, and of no others.
+    """Give the optimizer a state for exactly the parameters with a saved one.
 
-    PyTorch makes and takes over the state of those parameters that require a gradient. These may
-    be others than when it was saved: parameters are frozen and set free again, and one that never
-    had a gradient has no state.
+    PyTorch creates and loads the state of parameters that require a gradient. These may differ from
+    those at the save: parameters get frozen and unfrozen, and one that never had a gradient has no
+    state.
     """
     groups = _optimizer_state(module, optimizer)["param_groups"]
     names = [name for group in groups for name in group["params"]]
@@ -113,7 +113,7 @@ def _made_ready(
             if name not in saved:
                 optimizer.state.pop(parameter, None)
         if saved:
-            get_optimizer_state_dict(module, optimizer)  # by a step whose learning rate is 0
+            get_optimizer_state_dict(module, optimizer)  # does a step with learning rate 0
         yield
     finally:
         for name, parameter in parameters.items():
@@ -121,7 +121,7 @@ def _made_ready(
 
 
 def _saved(metadata: Metadata, name: str) -> dict[str, set[str]]:
-    """What a checkpoint has of an optimizer's state: its keys, by the names of the parameters."""
+    """The keys of an optimizer's state in a checkpoint, by parameter names."""
     saved: dict[str, set[str]] = {}
     for part, *path in metadata.planner_data.values():
         if part == name and path[0] == "state":
@@ -147,7 +147,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 def _module_of(
     name: str, optimizer: torch.optim.Optimizer, parts: Mapping[str, Any]
 ) -> torch.nn.Module:
-    """The module whose parameters it changes: their names are those of its state."""
+    """The module whose parameters the optimizer changes: the state uses its parameter names."""
     changed = {id(parameter) for parameter in _parameters(optimizer)}
     for part in parts.values():
         if isinstance(part, torch.nn.Module):
@@ -155,8 +155,8 @@ def _module_of(
             if changed <= {id(parameter) for parameter in module.parameters()}:
                 return module
     raise ValueError(
-        f"{name} has sharded parameters that no module here has all of: give State the module "
-        "whose parameters it changes"
+        f"{name} has sharded parameters that do not all belong to one module of this State: pass "
+        "State the module whose parameters it changes"
     )
 
 

@@ -1,8 +1,8 @@
-"""Where a `ResumableLoader` is in its data: one kind of source for each kind of dataset.
+"""The position of a `ResumableLoader` in its data: one class for each kind of dataset.
 
-Worker processes make whole batches. The random numbers that a dataset draws for a batch depend on
-the loader's seed and the batch's place in the epoch alone: neither on the number of workers nor on
-where the epoch was begun.
+Worker processes make whole batches. The random numbers that a dataset draws for a batch depend only
+on the loader's seed and the batch's position in the epoch, not on the number of workers or on where
+the epoch was resumed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from trainrun.torch.random_state import seed_of, seeded
 
 
 def as_is(batch: Any) -> Any:
-    """Collate nothing: the batch is one already."""
+    """Return the batch unchanged: it is already collated."""
     return batch
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which batch of a map-style dataset is wanted."""
+    """A request for a batch of a map-style dataset."""
 
     place: tuple[int, ...]
-    """What its random numbers depend on."""
+    """Numbers that seed its random numbers."""
     samples: list[int]
 
 
 class MapBatches(Dataset[Any]):
-    """A map-style dataset by batches instead of samples."""
+    """A map-style dataset in batches instead of samples."""
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
         self._dataset = dataset
@@ -52,32 +52,32 @@ class MapBatches(Dataset[Any]):
 
 @dataclass(slots=True)
 class Shard:
-    """How far one worker of one rank has come in an iterable dataset."""
+    """The progress of one worker of one rank in an iterable dataset."""
 
     batches: int = 0
-    """Batches of this epoch that were handed to the training."""
+    """Number of batches of this epoch handed to the training."""
     dataset: dict[str, Any] | None = None
-    """The dataset's own state behind them, where it has one."""
+    """The dataset's own state after them, if it has one."""
     ended: bool = False
-    """Whether nothing is behind them: many a dataset's state then says that it begins anew."""
+    """Whether nothing follows them: the state of many datasets then means a new start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What all workers of a rank read of an iterable dataset."""
+    """How all workers of a rank read an iterable dataset."""
 
     seed: int
     epoch: int
     first: int
-    """Which shard of the rank hands out the next batch."""
+    """The shard of the rank that hands out the next batch."""
     shards: list[Shard]
     split: bool
-    """Whether each shard takes every n-th sample; otherwise the dataset shares itself out."""
+    """Whether each shard takes every n-th sample; otherwise the dataset splits itself."""
     share: Share
 
 
 class Piece(NamedTuple):
-    """A batch of an iterable dataset, and how far its shard is behind it."""
+    """A batch of an iterable dataset, and the state of its shard after it."""
 
     shard: int
     batch: Any
@@ -86,9 +86,9 @@ class Piece(NamedTuple):
 
 
 class IterableBatches(IterableDataset[Piece | None]):
-    """An iterable dataset from where each shard stands, by batches.
+    """An iterable dataset in batches, from each shard's position on.
 
-    Worker i always has shard i: a dataset that shares itself out goes by the worker's number.
+    Worker i always has shard i: a dataset that splits itself uses the worker's number.
     """
 
     def __init__(self, dataset: Any, reading: Reading) -> None:
@@ -96,9 +96,9 @@ class IterableBatches(IterableDataset[Piece | None]):
         self._reading = reading
 
     def __iter__(self) -> Iterator[Piece | None]:
-        """Go on behind the batches that this worker's shard has handed out.
+        """Continue after the batches that this worker's shard has handed out.
 
-        None stands for a turn that was over before, as a DataLoader begins with worker 0.
+        Yields None for a turn that was over before, since a DataLoader begins with worker 0.
         """
         worker, reading, share = get_worker_info(), self._reading, self._reading.share
         number = worker.id if worker else 0
@@ -128,7 +128,7 @@ class IterableBatches(IterableDataset[Piece | None]):
         return iter(()) if shard.ended else iter(self._dataset)
 
     def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
-        """This shard's samples of the next batch; none of a round that is too short for all."""
+        """This shard's samples of the next batch; none from a round too short for all shards."""
         share = self._reading.share
         if not self._reading.split:
             return list(islice(iterator, share.batch_size))
@@ -146,20 +146,20 @@ class IterableBatches(IterableDataset[Piece | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a rank has of the data, and how it is loaded."""
+    """A rank's share of the data, and how to load it."""
 
     rank: int
     world_size: int
     batch_size: int
-    """Samples of one rank."""
+    """Samples per batch on one rank."""
     drop_last: bool
     num_workers: int
     collate: Callable[[list[Any]], Any]
     options: dict[str, Any]
-    """More of DataLoader's."""
+    """More options of DataLoader."""
 
     def loader(self, dataset: Any, **more: Any) -> DataLoader[Any]:
-        """Load what `dataset` gives, batches already, with the workers of this rank."""
+        """Return a DataLoader of `dataset`, which yields batches, with this rank's workers."""
         return DataLoader(
             dataset,
             batch_size=None,
@@ -176,20 +176,20 @@ class MapSource:
     same_on_every_rank = True
 
     def __init__(self, dataset: Any, share: Share, *, seed: int, shuffle: bool) -> None:
-        """Raises ValueError where a rank would have no batch."""
+        """Raises ValueError if a rank would have no batch."""
         self.epoch = 0
         self._seed = seed
         self._position = 0
         self._handed_out = False
-        """Whether this epoch's last batch was handed out, and the epoch not left yet."""
+        """Whether this epoch's last batch was handed out, but the next epoch has not begun."""
         self._loads = 0
         self._length = len(dataset)
         self._shuffle = shuffle
         self._share = share
         if len(self) == 0:
             raise ValueError(
-                f"{self._length} samples cannot be shared by {share.world_size} ranks in batches "
-                f"of {share.batch_size}{' with drop_last=True' if share.drop_last else ''}"
+                f"{self._length} samples are too few for {share.world_size} ranks with batches of "
+                f"{share.batch_size}{' and drop_last=True' if share.drop_last else ''}"
             )
         self._generator = torch.Generator()
         self._loader = share.loader(
@@ -198,14 +198,14 @@ class MapSource:
 
     def __iter__(self) -> Iterator[Any]:
         if self._handed_out:
-            self._begin_next()  # who counts batches never asks for the end of an epoch
+            self._begin_next()  # a loop that counts batches never reaches the end of an iteration
         return self._rest()
 
     def __len__(self) -> int:
         return self._batches(0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The same on every rank."""
+        """The state; the same on all ranks."""
         return {
             "epoch": self.epoch,
             "position": self._position,
@@ -214,20 +214,20 @@ class MapSource:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on there. Raises ValueError for a state of another dataset."""
+        """Continue from a state. Raises ValueError for a state of another dataset."""
         if state.get("length") != self._length:
             raise ValueError(
-                f"the loader's state is of a dataset of {state.get('length')} samples, and this "
-                f"one has {self._length}: its place in the epoch would be another one"
+                f"the loader's state belongs to a dataset of {state.get('length')} samples, but "
+                f"this one has {self._length}, so the position would not match: use the same one"
             )
         self.epoch, self._seed = state["epoch"], state["seed"]
         self._position, self._handed_out = state["position"], False
         self._loads += 1
 
     def requests(self) -> Iterator[Request]:
-        """The batches that this rank has left in this epoch."""
+        """Requests for this rank's remaining batches of this epoch."""
         share, size, begin = self._share, self._share.batch_size, self._position
-        # What is left divides by the ranks that there are now: all have as many batches.
+        # Split the rest among the current ranks, so that all have the same number of batches.
         end = begin + (self._length - begin) // share.world_size * share.world_size
         mine = self._order()[begin + share.rank : end : share.world_size]
         for start in range(0, len(mine), size):
@@ -250,29 +250,29 @@ class MapSource:
         self.epoch, self._position, self._handed_out = self.epoch + 1, 0, False
 
     def _batches(self, begin: int) -> int:
-        """How many this rank has left from a position on."""
+        """Number of this rank's batches from a position on."""
         samples, size = (self._length - begin) // self._share.world_size, self._share.batch_size
         return samples // size if self._share.drop_last else -(-samples // size)
 
     def _order(self) -> torch.Tensor:
         if not self._shuffle:
             return torch.arange(self._length)
-        # A generator of its own: shuffling must not draw from the random numbers of the training.
+        # A separate generator: shuffling must not draw from the training's random numbers.
         generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch))
         return torch.randperm(self._length, generator=generator)
 
 
 def _check_no_state_loaded(since: int) -> None:
-    """Raises RuntimeError where an iteration would go on in a state of another one."""
+    """Raises RuntimeError if a state was loaded after an iteration began."""
     if since:
         raise RuntimeError(
-            "this iteration over a ResumableLoader has begun before its state was loaded: call "
-            "iter() after load(), and keep no older iterator"
+            "this iteration over a ResumableLoader began before its state was loaded: call iter() "
+            "after load(), and keep no older iterator"
         )
 
 
 class _Requests(Sampler[Request]):
-    """What PyTorch asks for the next batch."""
+    """The sampler from which PyTorch gets the request for the next batch."""
 
     def __init__(self, source: MapSource) -> None:
         self._source = source
@@ -282,7 +282,7 @@ class _Requests(Sampler[Request]):
 
 
 class IterableSource:
-    """An iterable dataset: each worker of each rank has a shard of it, and counts its batches."""
+    """An iterable dataset: each worker of each rank has a shard and counts its batches."""
 
     same_on_every_rank = False
 
@@ -313,8 +313,8 @@ class IterableSource:
             _check_no_state_loaded(self._loads - loads)
         if begins and piece is None:
             raise ValueError(
-                f"the dataset has no batch for each of {share.world_size} ranks with "
-                f"{len(self._shards)} workers"
+                f"the dataset has too few samples for a batch on each of {share.world_size} ranks "
+                f"with {len(self._shards)} workers"
             )
         self.epoch, self._first, self._shards = self.epoch + 1, 0, self._fresh()
 
@@ -322,7 +322,7 @@ class IterableSource:
         raise TypeError("a loader of an iterable dataset has no len()")
 
     def state_dict(self) -> dict[str, Any]:
-        """Another one on each rank."""
+        """The state; each rank has its own."""
         return {
             "epoch": self.epoch,
             "seed": self._seed,
@@ -332,13 +332,13 @@ class IterableSource:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on there. Raises ValueError for a state of other numbers of ranks and workers."""
+        """Continue from a state. Raises ValueError if it has other numbers of ranks or workers."""
         given = (state.get("world_size"), len(state.get("shards", ())))
         if given != (self._share.world_size, len(self._shards)):
             raise ValueError(
-                f"the loader's state is of {given[0]} ranks with {given[1]} workers each, and "
+                f"the loader's state belongs to {given[0]} ranks with {given[1]} workers each, but "
                 f"there are {self._share.world_size} with {len(self._shards)}: an iterable dataset "
-                "is resumed with the same numbers"
+                "needs the same numbers to resume"
             )
         self.epoch, self._seed, self._first = state["epoch"], state["seed"], state["first"]
         self._shards = [Shard(**shard) for shard in state["shards"]]
@@ -352,7 +352,7 @@ class IterableSource:
             seed=self._seed,
             epoch=self.epoch,
             first=self._first,
-            shards=[replace(shard) for shard in self._shards],  # it goes on while workers read it
+            shards=[replace(shard) for shard in self._shards],  # copies: workers read them later
             split=self._split,
             share=self._share,
         )

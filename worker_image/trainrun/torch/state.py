@@ -1,7 +1,7 @@
-"""All that decides how a training goes on, saved to and loaded from checkpoints.
+"""The state of a training, saved to and loaded from checkpoints.
 
-The files: `state.pt`, what is the same on every rank, written by rank 0; `state-rank<r>.pt`, what
-rank r has alone; `sharded/`, the shards of modules and optimizers whose parameters are DTensors.
+Files: `state.pt`, the state common to all ranks, written by rank 0; `state-rank<r>.pt`, the state
+of rank r alone; `sharded/`, the shards of modules and optimizers with DTensor parameters.
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
 RNG = "rng"
 GRADIENTS = "gradients"
 ACCUMULATING = "accumulating"
-"""In each rank's file: whether it has gradients that a resume must not lose."""
+"""Key in each rank's file: whether it has gradients that a resume must not lose."""
 SHARED_FILE = "state.pt"
 SHARDED_FOLDER = "sharded"
 
 
 class Stateful(Protocol):
-    """Whatever PyTorch saves and loads by its state."""
+    """An object that PyTorch saves and loads by its state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return its state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> object:
-        """Take a state over."""
+        """Load a state."""
 
 
 class State:
-    """Model, optimizer, and whatever else has a state: one checkpoint of them all.
+    """Model, optimizer and all other objects with a state, in one checkpoint.
 
-    Modules, optimizers, learning rate schedulers and GradScalers are taken to be the same on every
-    rank, and rank 0 saves them; so is anything with a true attribute `same_on_every_rank`. All else
-    is saved by each rank for itself. Modules are saved without DistributedDataParallel and
-    `torch.compile` around them. Those with DTensor parameters (FSDP2) are saved in shards, with
+    Modules, optimizers, learning rate schedulers, GradScalers and objects with a true attribute
+    `same_on_every_rank` are assumed to be the same on all ranks, and rank 0 saves them. Each rank
+    saves its own copy of anything else. Modules are saved without DistributedDataParallel and
+    `torch.compile` wrappers. Modules with DTensor parameters (FSDP2) are saved in shards, with
     their optimizers, and load with any number of ranks.
 
-    Gradients that no optimizer has used yet are saved as well, so a save may fall into gradient
-    accumulation; with FSDP2 only where each backward synchronizes them, as it does by default.
+    Gradients that no optimizer has used yet are saved as well, so a checkpoint may be saved during
+    gradient accumulation; with FSDP2 only if each backward synchronizes them, which is the default.
     """
 
     def __init__(self, *, rng: bool = False, **parts: Stateful) -> None:
         """Keep references only.
 
         Args:
-            rng: Save each rank's random numbers as well: PyTorch's (CPU, GPU), Python's, NumPy's.
-            parts: Whatever has `state_dict()` and `load_state_dict()`, by names of your own:
+            rng: Also save each rank's random number generators: PyTorch's (CPU, GPU), Python's,
+                NumPy's.
+            parts: Objects with `state_dict()` and `load_state_dict()`, by names of your choice:
                 `model=`, `optimizer=`, `scheduler=`, `loader=`, ...
 
-        With `rng`, a DataLoader without a generator gets one: else each iteration would draw a
+        With `rng`, a DataLoader without a generator gets one: otherwise each iteration would draw a
         number from the training's, and a resume one more.
 
-        Raises TypeError and ValueError for a part that could not be put back.
+        Raises TypeError and ValueError for a part that could not be restored.
         """
         self._parts: dict[str, Any] = parts
         self._rng = rng
@@ -76,10 +77,10 @@ class State:
                 modules.watch(part)
 
     def load(self, *, partial: bool = False) -> int:
-        """Take over this attempt's checkpoint; return its step, or 0 where there is none.
+        """Load this attempt's checkpoint; return its step, or 0 if there is none.
 
-        Call it on every rank, after `warm_up`. Raises ValueError as `read` does, AgentRefused where
-        the checkpoint is damaged, and AgentLost.
+        Call it on all ranks, after `warm_up`. Raises ValueError as `read` does, AgentRefused if the
+        checkpoint is damaged, and AgentLost.
         """
         checkpoint = get_checkpoint()
         if checkpoint is None:
@@ -91,17 +92,17 @@ class State:
     def save(self, step: int, metrics: Mapping[str, object] | None = None) -> None:
         """Save a checkpoint of this step and report it: `staging_directory`, `write`, `report`.
 
-        Call it on every rank, after training on the last batch. Raises what these raise.
+        Call it on all ranks, after training on the last batch. Raises what these raise.
         """
         directory = staging_directory()
         self.write(directory)
         report(metrics, step=step, checkpoint=directory)
 
     def write(self, directory: str | os.PathLike[str]) -> None:
-        """Write this rank's files into a directory of your own; call it on every rank.
+        """Write this rank's files into a directory of your own; call it on all ranks.
 
-        Raises TypeError where a state has what could not be read again, and RuntimeError where
-        FSDP2 has gradients that it has not synchronized (`set_requires_gradient_sync(False)`).
+        Raises TypeError if a state has values that could not be read again, and RuntimeError if
+        FSDP2 has unsynchronized gradients (`set_requires_gradient_sync(False)`).
         """
         folder, context, sharded = Path(directory), get_context(), self._sharded()
         own: dict[str, Any] = {
@@ -130,17 +131,17 @@ class State:
         self._checked = True
 
     def read(self, directory: str | os.PathLike[str], *, partial: bool = False) -> None:
-        """Take over what `write` or `save` wrote, the files of all ranks being in one directory.
+        """Load what `write` or `save` wrote, from a directory with the files of all ranks.
 
         Args:
-            directory: Read only.
-            partial: Take over what fits, and let a warning name what begins anew, where the
-                checkpoint has other parts, or is of another number of ranks and has something that
-                is each rank's own (random numbers, the place in an iterable dataset, gradients).
-                The training goes on from there, but not bit for bit.
+            directory: Only read.
+            partial: Load what fits, with a warning that names what is reset, if the checkpoint has
+                other parts, or comes from another number of ranks and has state that belongs to a
+                single rank (random numbers, the position in an iterable dataset, gradients). The
+                training then continues, but not bit for bit.
 
-        Raises ValueError where it does not fit otherwise, naming what is missing, where the
-        directory is none that State wrote, and where a part has not taken its state over.
+        Raises ValueError if the checkpoint does not fit (names what is missing; see `partial`), if
+        State did not write the directory, or if a part did not load its state.
         """
         folder, context = Path(directory), get_context()
         shared = _read(folder, SHARED_FILE)
@@ -154,8 +155,8 @@ class State:
             reset += _other_ranks(folder, wanted, about["world_size"], partial=partial)
         if reset:
             warnings.warn(
-                f"{folder} has not all of this training: {', '.join(reset)} began anew, so it goes "
-                "on but not bit for bit",
+                f"{folder} lacks part of this training: {', '.join(reset)} was reset, so the "
+                "training continues, but not bit for bit",
                 stacklevel=2,
             )
         self._take_over(folder, shared, own)
@@ -164,7 +165,7 @@ class State:
         in_shards = {n: self._parts[n] for n in shared["about"]["sharded"] if n in self._parts}
         whole = {**shared["parts"], **own["parts"]}
         if wrong := [name for name in self._sharded() if name in whole]:
-            raise ValueError(f"{folder} has {', '.join(wrong)} whole: load before sharding instead")
+            raise ValueError(f"{folder} has {', '.join(wrong)} unsharded: load it before sharding")
         if in_shards:
             _dcp().read(in_shards, folder / SHARDED_FOLDER)
         for name, part in self._parts.items():
@@ -178,13 +179,13 @@ class State:
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         torch.save(content, path)
-        # Told at the first save, not at the first resume. It looks at no tensor.
+        # Fail at the first save, not at the first resume. The check reads no tensors.
         if not self._checked and (
             unsafe := torch.serialization.get_unsafe_globals_in_checkpoint(path)
         ):
             raise TypeError(
-                f"a state_dict() holds {', '.join(unsafe)}, which torch.load(weights_only=True) "
-                "does not read: let it hold plain values and tensors, or allow the class by "
+                f"a state_dict() contains {', '.join(unsafe)}, which torch.load(weights_only=True) "
+                "refuses to read: use plain values and tensors, or allow the class with "
                 "torch.serialization.add_safe_globals()"
             )
 
@@ -212,7 +213,8 @@ class State:
 
 
 def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
-    """Say whether any rank had gradients that a resume must not lose: each knows only its own."""
+    """Return GRADIENTS if any rank had gradients that a resume must not lose: each file covers only
+    its own rank."""
     files = [folder / _own_file(rank) for rank in range(about["world_size"])]
     own = (modules.load_file(file, mmap=True) for file in files if file.exists())
     return [GRADIENTS] if any(state.get(ACCUMULATING) for state in own) else []
@@ -220,8 +222,8 @@ def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
 
 def _is_sharded(part: object) -> bool:
     if isinstance(part, torch.nn.Module):
-        # Not its parameters: after a forward without a backward, as in a validation, those of FSDP2
-        # are whole. To ask for the state shards them again.
+        # Not its parameters: after a forward without a backward, as in a validation, FSDP2 keeps
+        # them unsharded. Calling state_dict() shards them again.
         return any(modules.is_sharded(value) for value in _bare(part).state_dict().values())
     if isinstance(part, torch.optim.Optimizer):
         return any(modules.is_sharded(p) for group in part.param_groups for p in group["params"])
@@ -229,27 +231,28 @@ def _is_sharded(part: object) -> bool:
 
 
 def _other_parts(folder: Path, names: list[str], saved: list[str], *, partial: bool) -> list[str]:
-    """What the checkpoint has not. Raises ValueError, unless that is allowed."""
+    """The parts that the checkpoint lacks. Raises ValueError unless `partial`."""
     missing = [name for name in names if name not in saved]
     extra = [name for name in saved if name not in names]
     if partial or not (missing or extra):
         return missing
     wrong = [f"no {', '.join(missing)}"] if missing else []
     if extra:
-        wrong.append(f"{', '.join(extra)} that this State was not given")
+        wrong.append(f"{', '.join(extra)} that this State lacks")
     raise ValueError(
         f"{folder} has {' and '.join(wrong)}: it was saved by State({_call(saved)}), and this is "
-        f"State({_call(names)}). Give the same names, or take over what both have with partial=True"
+        f"State({_call(names)}). Use the same names, or load what both have with partial=True"
     )
 
 
 def _other_ranks(folder: Path, own: set[str], ranks: int, *, partial: bool) -> list[str]:
-    """What was each rank's own. Raises ValueError if there is any, unless that is allowed."""
+    """The state that belonged to single ranks. Raises ValueError if there is any, unless
+    `partial`."""
     if own and not partial:
         raise ValueError(
-            f"{folder} was saved by {ranks} ranks, and there are {get_context().world_size}: "
-            f"each rank had its own {', '.join(sorted(own))}. Run with {ranks} ranks, or take over "
-            "what all ranks share with partial=True"
+            f"{folder} was saved by {ranks} ranks, but this run has {get_context().world_size}: "
+            f"each rank had its own {', '.join(sorted(own))}. Run with {ranks} ranks, or load what "
+            "all ranks share with partial=True"
         )
     return sorted(own)
 
@@ -261,8 +264,8 @@ def _call(names: list[str]) -> str:
 def _read(folder: Path, name: str) -> dict[str, Any]:
     if not (folder / name).exists():
         raise ValueError(
-            f"{folder} has no {name}: State.save() was not called on every rank, or something "
-            "else saved this checkpoint"
+            f"{folder} has no {name}: State.save() was not called on all ranks, or another tool "
+            "saved this checkpoint"
         )
     return modules.load_file(folder / name)
 
