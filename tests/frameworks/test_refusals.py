@@ -52,7 +52,7 @@ def fit(folder: Path, loader: Any, *callbacks: Callback, **options: Any) -> None
 
 
 def test_lightning_is_told_that_a_loader_has_no_state(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"a DataLoader has no state_dict\(\), so an epoch"):
+    with pytest.warns(UserWarning, match=r"a DataLoader has no state_dict\(\), so an inter"):
         fit(tmp_path, DataLoader(torch.zeros(4, 1)))
 
 
@@ -165,7 +165,7 @@ def test_hugging_face_is_told_that_it_was_not_given_the_checkpoint_of_the_run(
     )
     for name, value in agent.write().items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"step 12, and train\(\) does not resume from it: call t"):
+    with pytest.raises(ValueError, match=r"step 12, but train\(\) does not resume from it: ca"):
         hugging_face_trainer(tmp_path).train()
 
 

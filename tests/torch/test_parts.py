@@ -65,8 +65,8 @@ def test_a_part_that_does_not_take_its_state_over_is_named_with_what_is_missing(
     with pytest.raises(ValueError, match="load_state_dict") as told:
         State(mine=Deaf(fresh)).read(tmp_path)
     assert str(told.value) == (
-        f"State(mine=...): load_state_dict() of a Deaf did not restore state_dict(){named}: restore "
-        "it there, or leave it out of state_dict()"
+        f"State(mine=...): load_state_dict() of a Deaf did not restore state_dict(){named}: "
+        "restore it there, or leave it out of state_dict()"
     )
 
 
