@@ -62,26 +62,26 @@ def restore(source: Path, target: Path, *, part: str, run_id: str, attempt: int)
     source, target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     _check(source, target)
     target.mkdir(parents=True, exist_ok=True)
-    beside = _beside(target)
-    with _locked(beside):
-        recorded = _read(beside)
+    own_folder = _own_folder(target)
+    with _locked(own_folder):
+        recorded = _read(own_folder)
         mine = recorded if run_id and recorded.run_id == run_id else Restored(run_id=run_id)
         again = (target, part) in _restored_here
         joins = bool(mine.run_id and mine.attempt == attempt and mine.parts and not again)
         entries = walk(source)
         if (joins and part in mine.parts) or (not run_id and entries == walk(target)):
             return
-        copy = _copied(source, entries, beside / "copy")
-        mine = _with_aside(mine, beside, attempt)
-        _write(beside, replace(mine, attempt=attempt, parts=()))
-        aside = beside / mine.aside[-1]
+        copy = _copied(source, entries, own_folder / "copy")
+        mine = _with_aside(mine, own_folder, attempt)
+        _write(own_folder, replace(mine, attempt=attempt, parts=()))
+        aside = own_folder / mine.aside[-1]
         if not joins:
-            _forget_older(beside, mine.aside, room=max(ROOM, _size(copy)))
+            _forget_older(own_folder, mine.aside, room=max(ROOM, _size(copy)))
             _move_aside(target, aside)
         _move_in(copy, target, aside)
         stamp(target, entries, apart=True)
         parts = (*mine.parts, part) if joins else (part,)
-        _write(beside, replace(mine, attempt=attempt, parts=parts))
+        _write(own_folder, replace(mine, attempt=attempt, parts=parts))
         _restored_here.add((target, part))
 
 
@@ -120,7 +120,7 @@ def _check(source: Path, target: Path) -> None:
         )
 
 
-def _beside(target: Path) -> Path:
+def _own_folder(target: Path) -> Path:
     """The folder for our files, on the same file system as `target`; created if needed."""
     parent = target.parent
     sibling = os.access(parent, os.W_OK) and parent.stat().st_dev == target.stat().st_dev
@@ -130,8 +130,8 @@ def _beside(target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(beside: Path) -> Iterator[None]:
-    lock = os.open(beside / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+def _locked(own_folder: Path) -> Iterator[None]:
+    lock = os.open(own_folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it however its holder ends
         yield
@@ -139,32 +139,32 @@ def _locked(beside: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _read(beside: Path) -> Restored:
+def _read(own_folder: Path) -> Restored:
     try:
-        return wire.decode(Restored, json.loads((beside / "restored.json").read_text()))
+        return wire.decode(Restored, json.loads((own_folder / "restored.json").read_text()))
     except (FileNotFoundError, ValueError):
         return Restored()
 
 
-def _write(beside: Path, restored: Restored) -> None:
-    path = beside / ".restored.json"
+def _write(own_folder: Path, restored: Restored) -> None:
+    path = own_folder / ".restored.json"
     path.write_text(json.dumps(wire.encode(restored)))
-    path.replace(beside / "restored.json")
+    path.replace(own_folder / "restored.json")
 
 
-def _with_aside(restored: Restored, beside: Path, attempt: int) -> Restored:
+def _with_aside(restored: Restored, own_folder: Path, attempt: int) -> Restored:
     """Add the folder to which this attempt moves files; reuse that of a killed restore."""
     if restored.aside and (not restored.parts or restored.attempt == attempt):
         return restored
     name = f"before-attempt-{attempt}"
-    taken = sum(path.name.startswith(name) for path in beside.iterdir())
+    taken = sum(path.name.startswith(name) for path in own_folder.iterdir())
     return replace(restored, aside=(*restored.aside, f"{name}-{taken + 1}" if taken else name))
 
 
-def _forget_older(beside: Path, aside: tuple[str, ...], *, room: int) -> None:
+def _forget_older(own_folder: Path, aside: tuple[str, ...], *, room: int) -> None:
     """Delete the oldest files that this run moved aside while they take more than `room` bytes;
     except the first ones, which may be older than the run, and the last ones."""
-    older = [beside / name for name in aside[1:-1]]
+    older = [own_folder / name for name in aside[1:-1]]
     while older and sum(map(_size, older)) > room:
         remove_directory(older.pop(0))
 
