@@ -353,7 +353,7 @@ def remedy_of(error: BaseException, root: Path) -> str:
     PyTorch reports only that a write failed, so this checks the disk itself.
     """
     if isinstance(error, StagingFailed):
-        return ""  # says it already
+        return ""  # the message has it already
     reason: BaseException | None = error
     while reason is not None:
         if isinstance(reason, OSError) and reason.errno in NO_ROOM:

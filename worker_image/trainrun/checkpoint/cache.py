@@ -114,7 +114,7 @@ class FilesOnNode:
 
         `copy` is tried before the store. All processes of the node share the directory and must not
         write to it. A checkpoint's directory stays until two newer ones were read, or until there
-        is no room for another one; before each deletion `needed` tells whether that other one is
+        is no room for another one; before each deletion `needed` decides whether that other one is
         still needed. Waits while another process of this node does the same.
         """
         wanted = sorted(self.files, key=lambda item: item.name)
