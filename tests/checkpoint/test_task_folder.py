@@ -95,7 +95,7 @@ def test_results_come_back_as_they_were_stored(store: ObjectStore, tmp_path: Pat
     keep.delete(["k-1/1", "k-9/0"])
     assert keep.names() == []
     assert not (left and left.exists())
-    with pytest.raises(ObjectNotFound, match="tasks/objects/k-1/0 is not there"):
+    with pytest.raises(ObjectNotFound, match="tasks/objects/k-1/0 does not exist"):
         keep.download("k-1/0", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

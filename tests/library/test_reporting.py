@@ -550,7 +550,7 @@ def test_without_an_agent_arguments_are_checked_all_the_same(tmp_path: Path) -> 
     with pytest.raises(FileNotFoundError, match="gone does not exist"):
         trainrun.report(step=1, checkpoint=tmp_path / "gone")
     trainrun.report(step=5)
-    with pytest.raises(ValueError, match="has reported step 5 already"):
+    with pytest.raises(ValueError, match="has already reported step 5"):
         trainrun.report(step=4, checkpoint=directory_with(tmp_path / "mine", a="1"))
 
 

@@ -185,9 +185,7 @@ def test_data_of_dcp_without_its_metadata_is_refused_on_the_rank_that_writes_it(
     (directory / "sharded").mkdir()
     (directory / "sharded" / f"__{rank}_0.distcp").write_text("weights")
     if rank == 0:
-        with pytest.raises(
-            trainrun.CheckpointUnfinished, match=r"\.distcp is there, and its \.met"
-        ):
+        with pytest.raises(trainrun.CheckpointUnfinished, match=r"\.distcp exists, but its \.meta"):
             trainrun.report(step=3, checkpoint=directory)
         (directory / "sharded" / ".metadata").write_text("about")
     trainrun.report(step=3, checkpoint=directory)

@@ -36,8 +36,8 @@ def test_a_field_that_is_out_of_its_bounds(runs: LocalRuns) -> None:
 def test_a_launcher_that_starts_processes_by_itself(runs: LocalRuns) -> None:
     runs.launcher = ("accelerate", "launch")
     assert (
-        "the command of container worker cannot be run: accelerate launch starts processes by "
-        "itself, and TrainRun does that here: write command: [python, train.py]"
+        "the command of container worker cannot be run: accelerate launch starts processes "
+        "itself, which TrainRun does here: write command: [python, train.py]"
     ) in refused(runs)
 
 
