@@ -203,7 +203,7 @@ def test_conflicting_parts_fall_back_to_the_checkpoint_before(bench: Bench) -> N
     assert answer.message.startswith(
         "resume from step-000000010-attempt-1 (newer, but never completed: "
         "step-000000020-attempt-1: checkpoint of step 20: rank 0 and rank 1 both "
-        "brought 'same-name' with different content"
+        "saved 'same-name' with different content"
     )
 
 

@@ -70,7 +70,7 @@ def test_a_server_that_ignores_ranges_gives_no_wrong_bytes(
         exchange.answer.pop("Content-Range", None)
 
     proxy.after = give_all
-    with pytest.raises(StoreUnavailable, match=f"got bytes 0-{LARGE - 1}/{LARGE}"):
+    with pytest.raises(StoreUnavailable, match=f"received bytes 0-{LARGE - 1}/{LARGE}"):
         proxied.get_file("weights/model.bin", tmp_path / "back", size=LARGE, crc32=None)
     proxied.get_file("weights/small.bin", tmp_path / "small", size=5, crc32=None)
     assert (tmp_path / "small").read_bytes() == b"small"
