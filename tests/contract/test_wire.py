@@ -39,7 +39,7 @@ def test_a_number_that_no_clock_or_counter_can_hold_is_refused(
 
 
 def test_a_message_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(MalformedMessage, match="not JSON"):
+    with pytest.raises(MalformedMessage, match="not readable JSON"):
         AgentState.from_json("[" * 100_000)
 
 
