@@ -132,7 +132,7 @@ def test_failed_trials_within_the_limit_end_nothing_and_the_message_may_be_empty
 
     assert decided(log, config=a_config(max_failed_trials=1)).verdict.reason == "TrialsAtWork"
     plan = decided(log, config=a_config(max_failed_trials=0))
-    assert "trial 0: Hung. Raise" in plan.verdict.message
+    assert "trial 0: Hung. To continue, raise" in plan.verdict.message
 
 
 def test_an_edit_that_raises_the_time_and_adds_a_target_ends_with_what_holds_now() -> None:

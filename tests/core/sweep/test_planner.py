@@ -77,7 +77,7 @@ def test_a_list_of_another_length_and_a_new_field_are_named_as_a_whole() -> None
 
     plan = decided(fold([begun(uid="old")]), config=a_config(immutable=longer))
 
-    assert "another space, fixed.epochs: what" in plan.verdict.message
+    assert "another space, fixed.epochs, so its trials" in plan.verdict.message
 
 
 def test_a_space_that_was_changed_between_two_runs_of_the_same_sweep_is_refused() -> None:
@@ -122,7 +122,7 @@ def test_why_a_trial_has_errored_is_cut_where_a_reader_sees_it() -> None:
 
     message = decided(log, config=a_config(max_failed_trials=0)).targets.end.message
 
-    assert f"trial 0: AppError ({'x' * 197}…). Raise maxFailedTrials" in message
+    assert f"trial 0: AppError ({'x' * 197}…). To continue, raise maxFailedTrials" in message
 
 
 def test_an_existing_log_fails_where_the_user_wants_that_and_not_after_our_own_session() -> None:
