@@ -27,7 +27,7 @@ from trainrun_operator.worlds.kubernetes.names import (
     TEMPLATE_HASH_LABEL,
 )
 from trainrun_operator.worlds.kubernetes.observing import foreign_pods
-from trainrun_operator.worlds.kubernetes.observing.foreign_pods import MOST_TOLD
+from trainrun_operator.worlds.kubernetes.observing.foreign_pods import MOST_REPORTED
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, managed_version
@@ -252,13 +252,13 @@ async def test_who_knows_the_uid_of_a_run_cannot_fill_its_history(
 ) -> None:
     name = await led.create()
     pod = await led.get(name)
-    for number in range(MOST_TOLD + 2):
+    for number in range(MOST_REPORTED + 2):
         await led.copy_of(pod, name=f"{name}-{number}", namespace=other_namespace)
-    await led.is_seen(foreign_pods=MOST_TOLD + 2)
+    await led.is_seen(foreign_pods=MOST_REPORTED + 2)
 
     assert len((await led.observe()).workers) == 1
 
-    assert len(led.told) == MOST_TOLD
+    assert len(led.told) == MOST_REPORTED
 
 
 @pytest.mark.case("strangers", "A foreign pod has the name of the next worker")

@@ -31,7 +31,7 @@ from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.run_object import ManagedVersion
 
-MOST_TOLD = 10
+MOST_REPORTED = 10
 """Of one run, while one operator leads."""
 LOOK_AGAIN = 10.0
 """Seconds until they are looked at again, where that was refused."""
@@ -51,9 +51,9 @@ class ForeignPods:
         self._run = run
         self._wake = wake
         self._look_at = 0.0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """uids of pods."""
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         """What the API server has refused, since it last did what was asked."""
 
     @property
@@ -66,20 +66,20 @@ class ForeignPods:
         try:
             await look
         except KubeError as error:
-            if str(error) not in self._said:  # once, not with every try
+            if str(error) not in self._logged:  # once, not with every try
                 _log.warning("%s: a pod that is no worker stays: %s", self._run, error)
-                self._said.add(str(error))
+                self._logged.add(str(error))
             self._look_at = time.monotonic() + LOOK_AGAIN
             self._wake(LOOK_AGAIN)
         else:
-            self._said.clear()
+            self._logged.clear()
 
     def news(self, pods: Iterable[PodFact]) -> Iterator[Event]:
         """Events about those of these pods that were not told yet."""
         for pod in pods:
-            if pod.uid in self._told or len(self._told) >= MOST_TOLD:
+            if pod.uid in self._reported or len(self._reported) >= MOST_REPORTED:
                 continue
-            self._told.add(pod.uid)
+            self._reported.add(pod.uid)
             message = (
                 f"pod {pod.namespace}/{pod.name} has the labels of a worker of run {self._run} but "
                 "was not created by this operator: it is ignored"
@@ -88,7 +88,7 @@ class ForeignPods:
 
     def disowned(self, pod: PodFact) -> Event:
         """The event that a worker has lost what makes it one; it is no stranger after that."""
-        self._told.add(pod.uid)
+        self._reported.add(pod.uid)
         message = (
             f"somebody has removed a label, the seal or the ownerReference of worker {pod.name}: "
             "it cannot take part in the run any more, and is deleted. See who changes pods here"
@@ -134,7 +134,7 @@ class OrphanSearch:
         then is not asked again."""
         left = _newest(run) if self._left is None else self._left
         seen = self._seen(run)
-        self._left = [it for it in left if it.name not in seen]
+        self._left = [worker for worker in left if worker.name not in seen]
         for worker in self._left[:MOST_ASKED]:
             await self._ask(worker, run)
             self._left.remove(worker)

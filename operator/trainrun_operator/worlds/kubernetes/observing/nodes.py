@@ -256,14 +256,14 @@ class NodeLeases:
     def __init__(self, api: KubeApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
-        self._seen: dict[str, _Sight] = {}
+        self._sights: dict[str, _Sight] = {}
         self._missed: dict[str, float] = {}
         """When a node had no Lease, of late."""
 
     async def stale(self, silent: set[str]) -> dict[str, timedelta]:
         """Of these nodes, the ages of Leases that two renewals have missed; forgets all others."""
-        for node in self._seen.keys() - silent:
-            del self._seen[node]
+        for node in self._sights.keys() - silent:
+            del self._sights[node]
         late = self._clock() - MISSED
         self._missed = {node: at for node, at in self._missed.items() if at > late}
         for node in sorted(silent - self._missed.keys()):
@@ -271,12 +271,12 @@ class NodeLeases:
         # Until we looked last: while nobody can be asked, a Lease does not grow older.
         return {
             node: timedelta(seconds=sight.looked - sight.since)
-            for node, sight in self._seen.items()
+            for node, sight in self._sights.items()
             if sight.looked - sight.since > sight.duration / 2
         }
 
     async def _look(self, node: str) -> None:
-        now, sight = self._clock(), self._seen.get(node)
+        now, sight = self._clock(), self._sights.get(node)
         if sight is not None and now - sight.looked < LOOK_EVERY:
             return
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"
@@ -291,6 +291,6 @@ class NodeLeases:
         renewed = str(spec.get("renewTime", ""))
         if sight is None or sight.renewed != renewed:
             duration = float(spec.get("leaseDurationSeconds", DEFAULT_DURATION))
-            self._seen[node] = _Sight(renewed, since=now, looked=now, duration=duration)
+            self._sights[node] = _Sight(renewed, since=now, looked=now, duration=duration)
         else:
             sight.looked = now

@@ -82,8 +82,8 @@ class PodIndex:
     @property
     def settled(self) -> bool:
         """Whether `settle` would not wait."""
-        return any(it.synced.is_set() for it in self._pods.values()) and all(
-            it.listing.settled.is_set() for it in self.informers
+        return any(informer.synced.is_set() for informer in self._pods.values()) and all(
+            informer.listing.settled.is_set() for informer in self.informers
         )
 
     async def settle(self) -> None:

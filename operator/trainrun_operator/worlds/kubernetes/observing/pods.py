@@ -219,16 +219,16 @@ def _training(spec: Mapping[str, Any]) -> tuple[str, object, str]:
     for container in objects(spec, "containers"):
         for entry in objects(container, "env"):
             if entry.get("name") == variables.AGENT_CONFIG:
-                probes = (it for it in ("livenessProbe", "startupProbe") if it in container)
+                probes = (name for name in ("livenessProbe", "startupProbe") if name in container)
                 return text(container, "name"), entry.get("value"), " or ".join(probes)
     return "", None, ""
 
 
-def _storage(told: object) -> StorageConfig | None:
-    if not isinstance(told, str) or len(told) > LONGEST_CONFIG:
+def _storage(raw: object) -> StorageConfig | None:
+    if not isinstance(raw, str) or len(raw) > LONGEST_CONFIG:
         return None
     try:
-        config: Any = wire.parsed(told.replace("$$", "$"))  # see `render`
+        config: Any = wire.parsed(raw.replace("$$", "$"))  # see `render`
         return wire.decode(StorageConfig, mapping(config, "storage"))
     except wire.MalformedMessage:
         return None
