@@ -18,7 +18,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.incidents.attempt_progress import TRAINED, shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import TRAINED, has_steps
 
 NO_STEP = "-"
 """Shown in place of a step before the first one."""
@@ -64,7 +64,7 @@ def _process_state(
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
     # A process that reports nothing counts as training once its framework has posted or its task
     # driver has reported (rank 0 does both for all ranks), or after TRAINED, as for the backoff.
-    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and not shows_steps(status)
+    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and not has_steps(status)
     others = status.posted is not None or status.runs_tasks
     return "training" if stepped or up or others else "starting"
 

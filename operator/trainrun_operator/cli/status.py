@@ -27,7 +27,7 @@ from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source
 from trainrun_operator.core.run.attempts import unsaved
 from trainrun_operator.core.run.display import LASTING
-from trainrun_operator.core.run.incidents.attempt_progress import shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import has_steps
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 NOT_OBSERVED = (
@@ -102,7 +102,7 @@ def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
     """Its steps, attempts, budgets and checkpoint."""
     over = status.completion_time is not None
     step = formatting.step_of(status)
-    if over and not shows_steps(status):
+    if over and not has_steps(status):
         step = "none reported" if status.posted is None else f"none reported, {step}"
     yield "steps", f"{step}  {formatting.metrics_of(status)}"
     yield "attempts", f"{status.attempt}, {formatting.budget_of(status)}"
@@ -139,7 +139,7 @@ def _unsaved(status: TrainRunStatus) -> str:
     """What to add to a script that saves nothing."""
     if status.attempt == 0 or formatting.has_checkpoint(status) or status.runs_tasks:
         return ""
-    return unsaved(reports=shows_steps(status))
+    return unsaved(reports=has_steps(status))
 
 
 def _after(status: TrainRunStatus) -> str:

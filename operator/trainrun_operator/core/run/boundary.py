@@ -128,7 +128,7 @@ class WorkerFact:
     """Of an Ended worker's agent, where known."""
     holds_room: bool = False
     """It has Ended, and holds its GPUs all the same: other containers of its pod run on."""
-    failed_beside: str = ""
+    container_failure: str = ""
     """Which of its containers, other than the one that trains, has ended with another exit code
     than 0, for people; "" where none has."""
     loss: WorkerLoss | None = None

@@ -28,14 +28,14 @@ class Explains(IntEnum):
     EVICTION = auto()
     NODE = auto()
     MEMORY = auto()
-    SAID = auto()
-    TOLD = auto()
+    SCRIPT = auto()
+    SIGTERM = auto()
     """The worker was told to end; by whom, the end of its pod tells."""
     SIGNAL = auto()
     EXCEPTION = auto()
     LITTLE = auto()
     """A worker is gone, silent, or behind in a gang that stands still: its node may explain it."""
-    NOT_MET = auto()
+    RENDEZVOUS = auto()
     """Ranks did not find each other: perhaps since another worker was lost first."""
     CONSEQUENCE = auto()
     """Most likely another worker was lost first."""
@@ -96,7 +96,7 @@ CAUSES: dict[Cause, CauseRow] = {
         advice="mend the probe, or raise the limit of the pod that the message names; kubectl "
         "describe pod shows what the kubelet says",
         charge="failures",
-        explains=Explains.TOLD,
+        explains=Explains.SIGTERM,
         fault_of_start=True,
         stands_still=True,
     ),
@@ -111,14 +111,14 @@ CAUSES: dict[Cause, CauseRow] = {
     Cause.FATAL_ERROR: CauseRow(
         advice="do what the message asks for; the script says that no restart makes sense",
         charge="failures",
-        explains=Explains.SAID,
+        explains=Explains.SCRIPT,
         action="FailRun",
     ),
     Cause.RETRY_ERROR: CauseRow(
         advice="read the message: the script asks for a restart again and again, without a new "
         "step",
         charge="failures",
-        explains=Explains.SAID,
+        explains=Explains.SCRIPT,
         action="RestartUncounted",
     ),
     Cause.APP_ERROR: CauseRow(
@@ -146,7 +146,7 @@ CAUSES: dict[Cause, CauseRow] = {
         "port",
         charge="failures",
         free_tries=3,
-        explains=Explains.NOT_MET,
+        explains=Explains.RENDEZVOUS,
     ),
     Cause.STORAGE_ERROR: CauseRow(
         advice="check that the store is reachable and has room", charge="failures"

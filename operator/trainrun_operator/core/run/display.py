@@ -19,7 +19,7 @@ from trainrun_operator.api.run.status_parts import CheckpointStatus, Incident, W
 from trainrun_operator.core.run import steps, times, unreachable, warnings
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.drain import answers_still
-from trainrun_operator.core.run.gang.avoiding import told_offenders
+from trainrun_operator.core.run.gang.avoiding import offenders_text
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import attempt_progress, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import refined
@@ -119,7 +119,7 @@ def refreshed(
 ) -> TrainRunStatus:
     """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view, phase), view.config.replicas)
-    reached = attempt_progress.shown_progress(view, status)
+    reached = attempt_progress.reported_progress(view, status)
     moved = replace(status, progress=reached)
     pending = status.incident
     if pending is not None:
@@ -145,8 +145,8 @@ def refreshed(
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
-        met=warnings.met(view, status),
-        posted=attempt_progress.shown_posts(view, moved),
+        met=warnings.have_met(view, status),
+        posted=attempt_progress.posted_progress(view, moved),
         store_wait=paused(view, status.store_wait),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*watched, *marks)),
@@ -226,7 +226,7 @@ def _watched(
 ) -> tuple[Condition, ...]:
     """What is wrong with the gang, its pods, its nodes and what it runs."""
     # With a verdict there will be no new workers.
-    avoided = told_offenders(view) if phase not in ("Succeeded", "Failed") else ""
+    avoided = offenders_text(view) if phase not in ("Succeeded", "Failed") else ""
     told = (
         ("FailsAgain", *_repeated(view, status)),
         ("NoProgress", "NoNewStep", ledger.no_progress(view, pending)),
@@ -236,9 +236,9 @@ def _watched(
         (STRAGGLER, *warnings.straggler(view)),
         (unreachable.UNREACHABLE, *unreachable.warning(view)),
         (warnings.SEPARATE, *warnings.trains_apart(view)),
-        (warnings.CONTAINER_FAILED, *warnings.failed_beside(view)),
+        (warnings.CONTAINER_FAILED, *warnings.container_failure(view)),
         (warnings.CODE_DIFFERS, *warnings.code_differs(view)),
-        (warnings.SAVE_TOO_LATE, "AsksTooSeldom", warnings.hears_too_late(view, status)),
+        (warnings.SAVE_TOO_LATE, "AsksTooSeldom", warnings.save_too_late(view, status)),
         ("CheckpointSkipped", "OnTrial", repeats.on_trial(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),

@@ -17,7 +17,7 @@ from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
-from trainrun_operator.core.run.incidents.attempt_progress import highest_step, shows_steps
+from trainrun_operator.core.run.incidents.attempt_progress import has_steps, highest_step
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.times import divided, goodput, total, waits
 from trainrun_operator.core.run.view import View
@@ -119,7 +119,7 @@ def _opened(
         chapter = replace(chapter, ended=begun, end="Incident", since=begun)
     else:
         chapter = replace(chapter, since=begun)
-    reports = shows_steps(view.status)
+    reports = has_steps(view.status)
     return replace(chapter, reports=reports), replace(status, chapters=number)
 
 

@@ -51,7 +51,7 @@ from trainrun_operator.core.run.incidents import (
     repeats,
 )
 from trainrun_operator.core.run.incidents.attribution import incident_of
-from trainrun_operator.core.run.incidents.hangs import remembered
+from trainrun_operator.core.run.incidents.hangs import with_learned
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.view import View, counted
 
@@ -89,7 +89,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
 
     `distrust` is a node whose word about checkpoints is not enough from now on.
     """
-    if row_of(loss.cause).explains in (Explains.NOTICE, Explains.TOLD):
+    if row_of(loss.cause).explains in (Explains.NOTICE, Explains.SIGTERM):
         loss = replace(loss, message=f"{loss.message}{drain.not_asked_since(view)}")
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     made_from = view.record.template_hash if view.record is not None else ""
@@ -116,7 +116,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
     noted = attempt_progress.noted(view, status, hung=incident.cause == Cause.HUNG)
-    return replace(plan, status=attribution.opened(view, remembered(view, noted), incident))
+    return replace(plan, status=attribution.opened(view, with_learned(view, noted), incident))
 
 
 def _unreachable(view: View) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Pl
     status = replace(
         plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}
     )
-    return replace(plan, status=remembered(view, attempt_progress.noted(view, status)))
+    return replace(plan, status=with_learned(view, attempt_progress.noted(view, status)))
 
 
 def take_over(view: View, before: str) -> Plan:
@@ -388,5 +388,5 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
 
 def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
-    noted = attempt_progress.noted(view, remembered(view, status))
+    noted = attempt_progress.noted(view, with_learned(view, status))
     return replace(noted, fruitless=0, free_ends={}) if attribution.made_progress(view) else noted

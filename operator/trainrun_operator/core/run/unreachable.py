@@ -48,11 +48,11 @@ def trains_on(view: View) -> bool:
     """The owner of the storage was seen alive, now or a short while ago."""
     if _seen(view) == "Moves":
         return True
-    known, now = view.status.condition(UNREACHABLE), view.observation.now
+    condition, now = view.status.condition(UNREACHABLE), view.observation.now
     return (
-        known is not None
-        and known.reason == TRAINS_ON
-        and now - known.last_transition_time < LOOK_AGAIN
+        condition is not None
+        and condition.reason == TRAINS_ON
+        and now - condition.last_transition_time < LOOK_AGAIN
     )
 
 
@@ -68,11 +68,11 @@ def in_doubt(view: View) -> bool:
     )
     if not silent or _seen(view) == "Still":
         return False
-    known, looking = view.status.condition(UNREACHABLE), newcomer(view)
+    condition, looking = view.status.condition(UNREACHABLE), newcomer(view)
     deaf = looking is not None and looking.phase == "Running" and looking.agent is None
-    if known is None or known.reason != NOT_HEARD or deaf:
+    if condition is None or condition.reason != NOT_HEARD or deaf:
         return True
-    waited = view.observation.now - known.last_transition_time
+    waited = view.observation.now - condition.last_transition_time
     return trains_on(view) or waited <= view.config.start_timeout
 
 

@@ -26,8 +26,8 @@ from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.hangs import (
     HUNG,
     KNOWN_BY_USE,
+    can_judge,
     hang_of,
-    judged,
     learned_hang,
     named,
     suspected_hang,
@@ -56,13 +56,13 @@ def standing_still(view: View) -> tuple[str, str]:
         reason, loss = _reason(view, loss), evidence.explained(view, loss)
         where = f" (worker {loss.worker} on node {loss.node})" if loss.worker else ""
         return reason, f"{loss.message}{where}. Only observed: {REMEDIES[reason]}"
-    return ("", "") if loss is None and judged(view) else _told(view, HUNG)
+    return ("", "") if loss is None and can_judge(view) else _current(view, HUNG)
 
 
-def _told(view: View, kind: str) -> tuple[str, str]:
+def _current(view: View, kind: str) -> tuple[str, str]:
     """Reason and message of the condition, if it is there."""
-    known = view.status.condition(kind)
-    return ("", "") if known is None else (known.reason, known.message)
+    condition = view.status.condition(kind)
+    return ("", "") if condition is None else (condition.reason, condition.message)
 
 
 def _reason(view: View, loss: Loss) -> str:
@@ -82,34 +82,37 @@ LATE = 60.0
 MEANT = "set workers.independentRanks: true if that is meant"
 
 
-def met(view: View, status: TrainRunStatus) -> bool:
+def have_met(view: View, status: TrainRunStatus) -> bool:
     """Whether the ranks have met in this attempt or in one before."""
-    told = (agent.meeting for agent in view.heard)
+    meetings = (agent.meeting for agent in view.heard)
     return status.met or any(
-        it is not None and (it.known or it.elsewhere or it.placed) for it in told
+        meeting is not None and (meeting.known or meeting.elsewhere or meeting.placed)
+        for meeting in meetings
     )
 
 
 def separate(view: View) -> tuple[Reason, str]:
     """Why the processes of the newest attempt are separate trainings; empty: nobody says so."""
-    told = [agent.meeting for agent in view.heard if agent.meeting is not None]
+    meetings = [agent.meeting for agent in view.heard if agent.meeting is not None]
     config = view.config
-    if len(told) < config.replicas or config.independent_ranks:
+    if len(meetings) < config.replicas or config.independent_ranks:
         return "", ""
-    if any(it.known or it.elsewhere for it in told):
+    if any(meeting.known or meeting.elsewhere for meeting in meetings):
         return "", ""
     number = config.world_size
-    leaders = sum(len(it.leaders) for it in told)
+    leaders = sum(len(meeting.leaders) for meeting in meetings)
     if leaders > 1:
-        by = next((f", started by {it.launcher}" for it in told if it.launcher), "")
+        by = next(
+            (f", started by {meeting.launcher}" for meeting in meetings if meeting.launcher), ""
+        )
         return "TwoLeaders", (
             f"{leaders} of the {number} processes have a rank 0 of their own{by}: these "
             "are separate trainings, which write the same files. Let the command itself begin with "
             f"torchrun or python, without a shell or script that starts a launcher, or {MEANT}"
         )
-    if leaders or met(view, view.status):
+    if leaders or have_met(view, view.status):
         return "", ""
-    if all(it.mpi for it in told):
+    if all(meeting.mpi for meeting in meetings):
         return "AloneInMpi", (
             f"each of the {number} processes has loaded MPI without mpirun, so each is rank 0 of 1 "
             "and trains alone. Make the group by torch.distributed's env://, or run mpirun in one "
@@ -125,13 +128,13 @@ def separate(view: View) -> tuple[Reason, str]:
 
 def trains_apart(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where there is nothing to tell."""
-    kept = _told(view, SEPARATE)
+    current = _current(view, SEPARATE)
     if view.all_done or view.status.finished:
-        return kept  # the verdict tells
+        return current  # the verdict tells
     if view.running is None:
         return "", ""
     if None in view.agents:
-        return kept
+        return current
     reason, message = separate(view)
     ages = [agent.spawned or 0.0 for agent in view.heard]
     late = reason == "TwoLeaders" or min(ages, default=0.0) >= LATE
@@ -153,15 +156,17 @@ REMEDY = (
 def code_differs(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where all that is known is the same."""
     agents = _compared(view)
-    telling = [agent for agent in agents if agent is not None and agent.code]
-    codes = Counter(agent.code for agent in telling)
+    reporting = [agent for agent in agents if agent is not None and agent.code]
+    codes = Counter(agent.code for agent in reporting)
     if len(codes) > 1 and not view.status.finished:
         usual = codes.most_common(1)[0][0]
-        alike = next(agent for agent in telling if agent.code == usual)
-        return "FilesDiffer", _message(view, alike, [it for it in telling if it.code != usual])
+        alike = next(agent for agent in reporting if agent.code == usual)
+        return "FilesDiffer", _message(
+            view, alike, [agent for agent in reporting if agent.code != usual]
+        )
     unknown = any(agent is None or agent.code is None for agent in agents)
     keeps = view.workers and (unknown or view.status.finished)
-    return _told(view, CODE_DIFFERS) if keeps else ("", "")
+    return _current(view, CODE_DIFFERS) if keeps else ("", "")
 
 
 def _compared(view: View) -> tuple[AgentState | None, ...]:
@@ -174,7 +179,7 @@ def _compared(view: View) -> tuple[AgentState | None, ...]:
 
 def _message(view: View, alike: AgentState, others: Sequence[AgentState]) -> str:
     usual = set(alike.code or ())
-    differing = {file.path for it in others for file in usual ^ set(it.code or ())}
+    differing = {file.path for agent in others for file in usual ^ set(agent.code or ())}
     has = "has" if len(others) == view.config.processes_per_worker == 1 else "have"
     return (
         f"{_who(view, others)} {has} another {_few(sorted(differing))} than "
@@ -184,9 +189,9 @@ def _message(view: View, alike: AgentState, others: Sequence[AgentState]) -> str
 
 def _who(view: View, agents: Sequence[AgentState]) -> str:
     per = view.config.processes_per_worker
-    ranks = [rank for it in agents for rank in range(it.slot * per, (it.slot + 1) * per)]
+    ranks = [rank for agent in agents for rank in range(agent.slot * per, (agent.slot + 1) * per)]
     noun = "worker" if len(agents) == 1 else "workers"
-    return f"{named(ranks)} ({noun} {_few([it.worker for it in agents])})"
+    return f"{named(ranks)} ({noun} {_few([agent.worker for agent in agents])})"
 
 
 def _few(names: Sequence[str]) -> str:
@@ -197,13 +202,13 @@ CONTAINER_FAILED = "ContainerFailed"
 """Type of the condition."""
 
 
-def failed_beside(view: View) -> tuple[str, str]:
+def container_failure(view: View) -> tuple[str, str]:
     """Reason and message where one has ended badly: of the lowest slot, and in how many others.
 
     Ignores the pods of replaced workers, which are kept for their logs.
     """
     kept = [w for w in view.workers if w.phase != "Ended" or w in view.roster]
-    found = [worker.failed_beside for worker in kept if worker.failed_beside]
+    found = [worker.container_failure for worker in kept if worker.container_failure]
     if not found:
         return "", ""
     others = f"; likewise in {counted(len(found) - 1, 'other worker')}" if len(found) > 1 else ""
@@ -220,7 +225,7 @@ WORKS = 0.5
 """Part of the time for which a rank is busy at least if others wait for it: with less it waits
 itself most of the time."""
 
-TOLD_AT = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+SHOWN_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Factors that are told."""
 
 NEARLY = 1.15
@@ -254,15 +259,15 @@ def straggler(view: View) -> tuple[str, str]:
     """The condition's reason and message; empty where no rank holds the others up."""
     if view.running is None or view.all_done:
         return "", ""
-    told = _told(view, STRAGGLER)
-    if not judged(view):
-        return told
+    current = _current(view, STRAGGLER)
+    if not can_judge(view):
+        return current
     ranks = _ranks(view)
     if len(ranks) < 2:
         return "", ""
-    slow = _found(ranks, "SlowSteps", lambda it: it.pace.step, told)
-    if slow is None and any(it.pace.busy >= WORKS for it in ranks):
-        slow = _found(ranks, "WorksLonger", lambda it: it.pace.busy, told)
+    slow = _found(ranks, "SlowSteps", lambda rank: rank.pace.step, current)
+    if slow is None and any(rank.pace.busy >= WORKS for rank in ranks):
+        slow = _found(ranks, "WorksLonger", lambda rank: rank.pace.busy, current)
     return slow or ("", "")
 
 
@@ -282,14 +287,18 @@ def _ranks(view: View) -> list[_Paced]:
 
 
 def _found(
-    ranks: Sequence[_Paced], reason: str, value: Callable[[_Paced], float], told: tuple[str, str]
+    ranks: Sequence[_Paced], reason: str, value: Callable[[_Paced], float], current: tuple[str, str]
 ) -> tuple[str, str] | None:
     """The reason and the message, if some rank has so much more than most of the others."""
     usual = max(statistics.median_low(map(value, ranks)), 1e-3)
     for rank in ranks:
         factor = value(rank) / usual
-        if factor >= NO_MORE and told[0] == reason and told[1] in _readings(rank, reason, factor):
-            return told
+        if (
+            factor >= NO_MORE
+            and current[0] == reason
+            and current[1] in _readings(rank, reason, factor)
+        ):
+            return current
     worst = max(ranks, key=value)
     factor = value(worst) / usual
     return (reason, _slow(worst, reason, factor)) if factor >= FACTOR else None
@@ -298,11 +307,11 @@ def _found(
 def _readings(rank: _Paced, reason: str, factor: float) -> set[str]:
     """What may have been said of it when its factor was nearly this one."""
     nearly = (factor / NEARLY, factor, factor * NEARLY, max(factor, FACTOR))
-    return {_slow(rank, reason, it) for it in nearly}
+    return {_slow(rank, reason, value) for value in nearly}
 
 
 def _slow(rank: _Paced, reason: str, factor: float) -> str:
-    shown = max((it for it in TOLD_AT if it <= factor), default=TOLD_AT[0])
+    shown = max((value for value in SHOWN_FACTORS if value <= factor), default=SHOWN_FACTORS[0])
     worker = rank.worker
     where = f"worker {worker.name} on node {worker.node}"
     return f"rank {rank.rank} ({where}) {SLOW[reason].format(factor=shown)}; {ADVICE}"
@@ -316,18 +325,18 @@ PAUSE, AHEAD = 10.0, 3
 with each other they could not be so far apart."""
 APART = "while other ranks did: let all ranks ask equally often, also without data (DDP's Join)"
 
-TOLD_AGAIN = 1.5
+GAP_GROWTH = 1.5
 """A gap is told anew when it has grown by this factor."""
 
 
-def hears_too_late(view: View, status: TrainRunStatus) -> str:
+def save_too_late(view: View, status: TrainRunStatus) -> str:
     """What a notice would cost, "" where it would be heard in time."""
     if view.running is None or view.all_done or view.config.on_notice in ("Signal", "Stop"):
         return ""
     grace = view.config.grace.total_seconds()
-    known = status.condition(SAVE_TOO_LATE)
-    if known is not None and APART in known.message:
-        return known.message  # their calls do not fit together again in this attempt
+    condition = status.condition(SAVE_TOO_LATE)
+    if condition is not None and APART in condition.message:
+        return condition.message  # their calls do not fit together again in this attempt
     if (late := _left_behind(view)) is not None:
         text = f"has not asked should_save() for {PAUSE:.0f} s or more (worker {late.worker})"
         return f"a notice would lose {_at_stake(status)}: the script {text} {APART}"
@@ -335,13 +344,13 @@ def hears_too_late(view: View, status: TrainRunStatus) -> str:
     worker = max(gaps, key=lambda name: gaps[name], default="")
     if not worker or gaps[worker] <= grace:
         # A new leader has not heard everybody yet: that nobody says it any more is no news.
-        return known.message if known is not None and None in view.agents else ""
+        return condition.message if condition is not None and None in view.agents else ""
     gap = max(grace, 1.0)
-    while gap * TOLD_AGAIN <= gaps[worker]:
-        gap *= TOLD_AGAIN
+    while gap * GAP_GROWTH <= gaps[worker]:
+        gap *= GAP_GROWTH
     text = f"has not asked should_save() for {gap:.0f} s or more (worker {worker})"
-    if known is not None and text in known.message:
-        return known.message
+    if condition is not None and text in condition.message:
+        return condition.message
     return (
         f"a notice of {grace:.0f} s would lose {_at_stake(status)}: the script {text}; {ASK_MORE}"
     )
@@ -360,7 +369,9 @@ def _left_behind(view: View) -> AgentState | None:
     if (lead.first_step or 0.0) <= 2 * PAUSE:
         return None
     most = lead.save.calls
-    behind = (it for it in agents if it.fewest_calls + AHEAD <= most and it.ask_pause > PAUSE)
+    behind = (
+        agent for agent in agents if agent.fewest_calls + AHEAD <= most and agent.ask_pause > PAUSE
+    )
     return next(behind, None)
 
 

@@ -20,7 +20,7 @@ from trainrun.agent.processes.procfs import Usage
 from trainrun.agent.training.activity import Activity
 from trainrun.agent.training.step_clock import StepClock
 from trainrun_operator.api.run.status_parts import Learned
-from trainrun_operator.core.run.incidents.hangs import remembered, suspected_hang
+from trainrun_operator.core.run.incidents.hangs import suspected_hang, with_learned
 
 DAY = 24.0 * HOUR
 TICK = 2.0
@@ -59,7 +59,7 @@ class Life:
 
     def starts(self) -> None:
         """The processes of an attempt."""
-        self.learned = remembered(self.scene.view, self.scene.status).learned
+        self.learned = with_learned(self.scene.view, self.scene.status).learned
         self.spawned, self.first = self.now, None
         self.clock, self.meter = StepClock(), Activity(usage=self.used)
         self.clock.start(self.now)

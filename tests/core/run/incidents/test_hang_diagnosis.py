@@ -10,8 +10,8 @@ from trainrun.contract.evidence import Frame, RankEvidence
 from trainrun_operator.core.run.incidents.hang_diagnosis import (
     HangDiagnosis,
     RankHangState,
-    judged,
-    standing,
+    diagnosis,
+    hang_state,
 )
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
@@ -33,7 +33,7 @@ def in_(name: str, file: str = C10D) -> tuple[Frame, ...]:
 
 def at(rank: int, *stack: Frame, slot: int | None = None, **fields: Any) -> RankHangState:
     found = RankEvidence(rank=rank, stack=stack, **({"state": "S"} | fields))
-    return standing(found, rank if slot is None else slot)
+    return hang_state(found, rank if slot is None else slot)
 
 
 def together(*ranks: int, name: str = "all_reduce") -> list[RankHangState]:
@@ -48,7 +48,7 @@ def said(verdict: HangDiagnosis) -> tuple[str, str, int | None]:
 def test_the_one_that_is_not_in_the_collective_is_to_blame() -> None:
     loads = Frame(name="DataLoader.__next__", file="/app/data.py", line=41, own=True)
     ranks = [*together(0, 1, 2, 4, 5, 6, 7), at(3, loads)]
-    assert said(judged(ranks)) == (
+    assert said(diagnosis(ranks)) == (
         "OneRankAway",
         "rank 3 stands in `DataLoader.__next__` (data.py:41); 7 others in all_reduce",
         3,
@@ -66,18 +66,18 @@ def test_a_rank_whose_stack_could_not_be_read_is_not_blamed(
     fields: dict[str, Any], place: str
 ) -> None:
     """It stood in the same collective as all others, and its node was called the culprit."""
-    verdict = judged([*together(0, 2, 3), at(1, **fields)])
+    verdict = diagnosis([*together(0, 2, 3), at(1, **fields)])
     assert said(verdict) == ("Unknown", f"rank 1 {place}; 3 others in all_reduce", None)
 
 
 def test_a_rank_without_a_stack_that_waits_for_a_file_is_away() -> None:
-    verdict = judged([*together(0, 2), at(1, kernel="read of /data/a.bin; fuse_wait")])
+    verdict = diagnosis([*together(0, 2), at(1, kernel="read of /data/a.bin; fuse_wait")])
     assert (verdict.kind, verdict.culprit and verdict.culprit.rank) == ("OneRankAway", 1)
 
 
 def test_of_two_ranks_of_one_worker_that_are_away_the_worker_is_to_blame() -> None:
     ranks = [*together(0, 1), at(2, own(), slot=1), at(3, own("load", 9), slot=1)]
-    verdict = judged(ranks)
+    verdict = diagnosis(ranks)
     assert (verdict.kind, verdict.alone) == ("OneRankAway", False)
     assert verdict.message == (
         "rank 2 stands in `train` (train.py:52); 2 others in all_reduce; "
@@ -86,7 +86,7 @@ def test_of_two_ranks_of_one_worker_that_are_away_the_worker_is_to_blame() -> No
 
 
 def test_of_ranks_of_two_workers_that_are_away_nobody_is_to_blame() -> None:
-    verdict = judged([*together(0), at(1, own()), at(2, own())])
+    verdict = diagnosis([*together(0), at(1, own()), at(2, own())])
     assert said(verdict) == (
         "Unknown",
         "rank 1 stands in `train` (train.py:52); 1 other in `train` (train.py:52); "
@@ -97,7 +97,7 @@ def test_of_ranks_of_two_workers_that_are_away_nobody_is_to_blame() -> None:
 
 def test_several_that_wait_for_storage_while_the_rest_is_in_a_collective() -> None:
     reading = {"kernel": "read of /data/shard-7; fuse_wait", "state": "D"}
-    verdict = judged([*together(0), at(1, own(), **reading), at(2, own(), **reading)])
+    verdict = diagnosis([*together(0), at(1, own(), **reading), at(2, own(), **reading)])
     assert verdict.kind == "WaitingForInput"
     assert verdict.message.startswith(
         "rank 1 stands in `train` (train.py:52) (read of /data/shard-7; fuse_wait); 1 other in"
@@ -105,50 +105,50 @@ def test_several_that_wait_for_storage_while_the_rest_is_in_a_collective() -> No
 
 
 def test_all_in_one_collective_blame_nobody() -> None:
-    assert said(judged(together(0, 1, 2))) == (
+    assert said(diagnosis(together(0, 1, 2))) == (
         "SameCollective",
         "all 3 ranks stand in all_reduce; no rank is known to be behind",
         None,
     )
-    assert judged(together(4)).message.startswith("1 rank stands in all_reduce")
+    assert diagnosis(together(4)).message.startswith("1 rank stands in all_reduce")
 
 
 def test_where_a_rank_is_missing_that_all_others_stand_together_proves_nothing() -> None:
-    assert said(judged(together(0, 1), missing=1)) == (
+    assert said(diagnosis(together(0, 1), missing=1)) == (
         "Unknown",
         "2 ranks stand in all_reduce; of 1 other nothing is known; no rank is known to be behind",
         None,
     )
-    assert judged([*together(0), at(1, own())], missing=2).kind == "Unknown"
-    assert judged([*together(0), at(1)]).message.endswith("no rank is known to be behind")
+    assert diagnosis([*together(0), at(1, own())], missing=2).kind == "Unknown"
+    assert diagnosis([*together(0), at(1)]).message.endswith("no rank is known to be behind")
 
 
 def test_collectives_that_do_not_fit_together() -> None:
     odd = together(2, name="broadcast")
-    assert said(judged([*together(0, 1), *odd])) == (
+    assert said(diagnosis([*together(0, 1), *odd])) == (
         "OneRankAway",
         "rank 2 stands in broadcast; 2 others in all_reduce",
         2,
     )
-    verdict = judged([*together(0), *odd])
+    verdict = diagnosis([*together(0), *odd])
     assert said(verdict) == (
         "Unknown",
         "the ranks stand in different collectives: rank 2 stands in broadcast; "
         "1 other in all_reduce",
         None,
     )
-    assert judged([*together(0, 1), *odd], missing=1).kind == "Unknown"
+    assert diagnosis([*together(0, 1), *odd], missing=1).kind == "Unknown"
 
 
 def test_a_stopped_rank_is_away_wherever_the_others_are() -> None:
     ranks = [at(0, own("barrier", 9)), at(1, own(), state="T")]
-    assert said(judged(ranks)) == (
+    assert said(diagnosis(ranks)) == (
         "OneRankAway",
         "rank 1 is stopped by a signal (state T) in `train` (train.py:52); "
         "1 other in `barrier` (train.py:9)",
         1,
     )
-    assert said(judged([at(0, state="T")])) == (
+    assert said(diagnosis([at(0, state="T")])) == (
         "Unknown",
         "rank 0 is stopped by a signal (state T)",
         None,
@@ -158,15 +158,15 @@ def test_a_stopped_rank_is_away_wherever_the_others_are() -> None:
 def test_without_a_collective_those_with_the_lowest_step_are_looked_at() -> None:
     ahead = at(0, own("barrier", 9), step=5)
     behind = at(1, own(), step=4)
-    assert said(judged([ahead, behind])) == (
+    assert said(diagnosis([ahead, behind])) == (
         "Unknown",
         "rank 1 stands in `train` (train.py:52); 1 other in `barrier` (train.py:9)",
         None,
     )
     waits = at(1, own(), step=4, kernel="openat; wait_for_partner")
-    assert judged([ahead, waits]).kind == "WaitingForInput"
+    assert diagnosis([ahead, waits]).kind == "WaitingForInput"
     never = at(1, own(), kernel="openat")
-    assert judged([ahead, never]).message.startswith("rank 1 stands in `train`")
+    assert diagnosis([ahead, never]).message.startswith("rank 1 stands in `train`")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_without_a_collective_those_with_the_lowest_step_are_looked_at() -> None
 def test_what_waits_for_input_or_storage(
     stack: tuple[Frame, ...], fields: dict[str, Any], text: str
 ) -> None:
-    verdict = judged([at(0, *stack, **fields)])
+    verdict = diagnosis([at(0, *stack, **fields)])
     assert (verdict.kind, verdict.message) == ("WaitingForInput", f"rank 0 {text}")
 
 
@@ -218,12 +218,12 @@ def test_what_waits_for_input_or_storage(
 def test_what_says_nothing_of_why(
     stack: tuple[Frame, ...], fields: dict[str, Any], text: str
 ) -> None:
-    verdict = judged([at(0, *stack, **fields)])
+    verdict = diagnosis([at(0, *stack, **fields)])
     assert (verdict.kind, verdict.message) == ("Unknown", f"rank 0 {text}")
 
 
 def test_of_ranks_of_which_nothing_is_known_is_said_so() -> None:
-    assert said(judged([at(0), at(1)])) == (
+    assert said(diagnosis([at(0), at(1)])) == (
         "Unknown",
         "where the ranks stand is not known (2)",
         None,
@@ -232,7 +232,7 @@ def test_of_ranks_of_which_nothing_is_known_is_said_so() -> None:
 
 def test_a_list_of_places_is_short() -> None:
     ranks = [at(rank, own(line=rank)) for rank in range(6)]
-    assert judged(ranks).message == (
+    assert diagnosis(ranks).message == (
         "rank 0 stands in `train` (train.py:0); 1 other in `train` (train.py:1); "
         "1 other in `train` (train.py:2); 1 other in `train` (train.py:3); 2 others elsewhere"
     )

@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import WorkerObservation, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.api.run.status_parts import Learned, Progress
-from trainrun_operator.core.run.incidents.hangs import learned_hang, remembered, suspected_hang
+from trainrun_operator.core.run.incidents.hangs import learned_hang, suspected_hang, with_learned
 
 TRAINED = {"spawned": 4060.0, "first_step": 4000.0}
 """The first step came after a minute, and up to the newest one it was an hour or so."""
@@ -220,10 +220,10 @@ def test_an_attempt_without_a_second_step_teaches_nothing() -> None:
 def test_a_long_section_of_one_worker_teaches_no_long_step() -> None:
     """The others waited for it in a barrier for half an hour, and took that for a step."""
     scene = standing(50, 50, owes=1.0, slowest=2.0).with_agent(1, slowest=1801.0)
-    assert remembered(scene.view, scene.status).learned == Learned(slowest=2.0, trained=3999)
+    assert with_learned(scene.view, scene.status).learned == Learned(slowest=2.0, trained=3999)
     ended = ProcessExit(rank=0, code=0, age=100.0)
     scene = scene.with_agent(0, phase="Idle", exits=(ended,), owes=None)
-    assert remembered(scene.view, scene.status).learned == Learned(slowest=1801.0, trained=3999)
+    assert with_learned(scene.view, scene.status).learned == Learned(slowest=1801.0, trained=3999)
 
 
 def test_a_worker_that_is_gone_has_taught_as_well() -> None:

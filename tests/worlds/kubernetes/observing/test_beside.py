@@ -58,7 +58,7 @@ RESTARTED = (
     ],
 )
 def test_a_container_that_has_ended_badly_is_named_with_where_to_look(raw: Raw, text: str) -> None:
-    assert fact(raw, a_node()).failed_beside == text
+    assert fact(raw, a_node()).container_failure == text
 
 
 DIED = pod(TRAINS, other(**over(143)))
@@ -80,4 +80,4 @@ DIED = pod(TRAINS, other(**over(143)))
     ],
 )
 def test_what_ends_well_or_is_ended_with_its_pod_is_no_failure_of_a_container(raw: Raw) -> None:
-    assert fact(raw, a_node()).failed_beside == ""
+    assert fact(raw, a_node()).container_failure == ""

@@ -127,7 +127,7 @@ def _others(here: Sequence[NodeStrike], own: str) -> tuple[NodeStrike, ...]:
     return tuple(strike for strike in apart if strike.run not in followed)
 
 
-LATELY = timedelta(minutes=1)
+RECENT = timedelta(minutes=1)
 """A node is kept away from for so long after it was lost, unless it was seen to come back. Then the
 node controller has tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s) and
 nothing is placed there anyway."""
@@ -135,7 +135,7 @@ nothing is placed there anyway."""
 MOST = 32
 """Nodes at most: every one is a term that the scheduler looks at."""
 
-TOLD = 3
+NAMED_NODES = 3
 """Nodes that a message names."""
 
 
@@ -145,9 +145,9 @@ def avoided(view: View) -> tuple[str, ...]:
 
 
 def _lost_nodes(view: View) -> set[str]:
-    lately = {i.node for i in view.status.all_incidents if _is_still_lost(view, i)}
+    recent = {i.node for i in view.status.all_incidents if _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
-    return (lately | lost) - {""}
+    return (recent | lost) - {""}
 
 
 def disfavored(view: View) -> tuple[str, ...]:
@@ -157,8 +157,8 @@ def disfavored(view: View) -> tuple[str, ...]:
     most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others, and of them
     those of the newest incidents.
     """
-    now, told = view.observation.now, view.status.all_incidents
-    newest_first = sorted(told, key=lambda incident: incident.time, reverse=True)
+    now, incidents = view.observation.now, view.status.all_incidents
+    newest_first = sorted(incidents, key=lambda incident: incident.time, reverse=True)
     asked = (i.node for i in newest_first if _asked_for(i) and now - i.time < REMEMBERED and i.node)
     worst = (offender.node for offender in offending(view))
     return tuple(sorted([*dict.fromkeys((*asked, *worst))][: view.config.max_avoided_nodes]))
@@ -170,7 +170,7 @@ def offending(view: View) -> tuple[Offender, ...]:
     return _worst(view, strikes)
 
 
-def _met(view: View) -> tuple[Offender, ...]:
+def _own_offenders(view: View) -> tuple[Offender, ...]:
     """Those that this run has met."""
     own = _own_strikes(view)
     here = {strike.node for strike in own}
@@ -190,18 +190,18 @@ def _worst(view: View, strikes: Iterable[NodeStrike]) -> tuple[Offender, ...]:
     return offenders(strikes, own=config.name, now=now)[: config.max_avoided_nodes]
 
 
-def told_offenders(view: View) -> str:
+def offenders_text(view: View) -> str:
     """What to say of them: of all while workers are gathered, then of those that this run has met;
     "" where there are none."""
     if view.status.finished or view.config.suspend:
         return ""
     if view.running is not None and not view.status.all_incidents:
         return ""
-    found = offending(view) if view.running is None else _met(view)
+    found = offending(view) if view.running is None else _own_offenders(view)
     if not found:
         return ""
-    rest = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    named = ", ".join(offender.text for offender in found[:TOLD])
+    rest = f" and {len(found) - NAMED_NODES} more" if len(found) > NAMED_NODES else ""
+    named = ", ".join(offender.text for offender in found[:NAMED_NODES])
     return f"new workers are put elsewhere where there is room: {named}{rest}; have them checked"
 
 
@@ -209,10 +209,12 @@ def must_leave(view: View, worker: WorkerFact) -> str:
     """Why it gives its place up though it is well; "": it need not."""
     if not worker.node:
         return ""
-    told = view.status.incidents if may_be_another(view) else view.status.all_incidents
-    if any(_asked_for(i) and i.node == worker.node and _was_there(view, worker, i) for i in told):
+    incidents = view.status.incidents if may_be_another(view) else view.status.all_incidents
+    if any(
+        _asked_for(i) and i.node == worker.node and _was_there(view, worker, i) for i in incidents
+    ):
         return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
-    first = same_node(told)
+    first = same_node(incidents)
     struck = first is not None and first.node == worker.node and _was_there(view, worker, first)
     if struck and view.config.max_avoided_nodes:
         return f"the same failure has struck {AGAIN} times, and on its node {worker.node} alone"
@@ -238,7 +240,7 @@ def _asked_for(incident: Incident) -> bool:
     return incident.action == "RestartAvoidingNode"
 
 
-def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
+def avoids_needlessly(view: View, worker: WorkerFact) -> bool:
     """It finds no room, and keeps away from a node that may be used again by now."""
     return (
         bool(worker.avoids)
@@ -252,7 +254,7 @@ def _is_still_lost(view: View, incident: Incident) -> bool:
     now, back = view.observation.now, view.observation.ready_since.get(incident.node)
     return (
         (row_of(incident.cause).against_node == "AtOnce" or _asked_for(incident))
-        and now - incident.time < LATELY
+        and now - incident.time < RECENT
         and (back is None or back <= incident.time)
     )
 
@@ -260,11 +262,11 @@ def _is_still_lost(view: View, incident: Incident) -> bool:
 def _fell_silent(view: View, worker: WorkerFact) -> bool:
     """Its agent is not heard any more, and nobody else is on its node."""
     # What has ended is kept for its logs, and silent for ever.
-    lately = view.config.heartbeat_timeout + LATELY
+    recent = view.config.heartbeat_timeout + RECENT
     return (
         worker.phase == "Running"
         and view.is_silent(worker)
-        and worker.silent_for < lately
+        and worker.silent_for < recent
         and not any(other.node == worker.node and _is_heard(view, other) for other in view.workers)
     )
 

@@ -15,7 +15,7 @@ from trainrun_operator.core.run.drain import acknowledged, flush_until, still_fl
 from trainrun_operator.core.run.gang.avoiding import (
     MOST,
     avoided,
-    avoids_in_vain,
+    avoids_needlessly,
     disfavored,
     must_leave,
 )
@@ -96,7 +96,7 @@ def _failing(view: View, worker: WorkerFact) -> str | None:
         return "its agent gets no answer from the store"
     if is_made_anew(view, worker):
         return "the store refuses it, and only a new one has the keys that its Secret holds now"
-    if avoids_in_vain(view, worker):
+    if avoids_needlessly(view, worker):
         return "it finds no room, and a node that it keeps away from may be used again"
     if misreads(view, worker):
         return "it reads a checkpoint wrongly that another node reads well"
@@ -217,8 +217,8 @@ def _creation(
     view: View, slot: int, *, avoid: tuple[str, ...], disfavor: tuple[str, ...]
 ) -> CreateWorker:
     wait = view.status.store_wait
-    made_anew = wait.renewed_to if wait is not None else 0
-    number = max(view.next_attempt, made_anew + 1, _highest_creation(view, slot) + 1)
+    replaced = wait.renewed_to if wait is not None else 0
+    number = max(view.next_attempt, replaced + 1, _highest_creation(view, slot) + 1)
     return CreateWorker(
         name=worker_name(view.config, slot=slot, created_for=number),
         slot=slot,
@@ -230,12 +230,12 @@ def _creation(
 
 
 def _highest_creation(view: View, slot: int) -> int:
-    known = [w.created_for for w in view.workers if w.slot == slot]
-    taken = (r for r in view.observation.refused if r.slot == slot and r.reason == "NameTaken")
-    known += [int(refused.name.rpartition("-")[2]) for refused in taken]
+    numbers = [w.created_for for w in view.workers if w.slot == slot]
+    refused = (r for r in view.observation.refused if r.slot == slot and r.reason == "NameTaken")
+    numbers += [int(refusal.name.rpartition("-")[2]) for refusal in refused]
     if view.record is not None and slot < len(view.record.roster):
-        known.append(view.record.roster[slot])
-    return max(known, default=0)
+        numbers.append(view.record.roster[slot])
+    return max(numbers, default=0)
 
 
 def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[DeleteWorker, ...]:

@@ -28,14 +28,14 @@ BOUNDED = ("ImagePull", "ConfigError")
 
 def failed_start(view: View) -> Loss | None:
     """The start that has failed in this gathering, of the lowest slot."""
-    known = failed_starts(view)
+    counts = failed_starts(view)
     created: dict[int, list[WorkerFact]] = {}
     for worker in view.workers:  # in the order of slots
         if worker.slot < view.config.replicas and created_now(view, worker):
             created.setdefault(worker.slot, []).append(worker)
     for slot, started in created.items():
         ended = [w for w in started if w.phase == "Ended" and _own_fault(w)]
-        if ended and (number := known[str(slot)]) >= START_TRIES:
+        if ended and (number := counts[str(slot)]) >= START_TRIES:
             return _loss(ended[-1], f"is number {number} of slot {slot} {_end(ended[-1])}")
         for worker in reversed(started):
             if view.is_unreachable(worker):
@@ -81,10 +81,10 @@ def _start_timeout(view: View) -> str:
 
 
 def _loss(worker: WorkerFact, what: str) -> Loss:
-    known = worker.loss
+    seen = worker.loss
     loss = loss_at(worker, Cause.START_FAILED, f"worker {worker.name} {what}")
-    code = worker.exit_code if known is None or known.exit_code is None else known.exit_code
-    return replace(loss, exit_code=code, container="" if known is None else known.container)
+    code = worker.exit_code if seen is None or seen.exit_code is None else seen.exit_code
+    return replace(loss, exit_code=code, container="" if seen is None else seen.container)
 
 
 def created_now(view: View, worker: WorkerFact) -> bool:

@@ -32,11 +32,11 @@ METRIC_TEXT = 64
 
 def highest_step(view: View) -> int | None:
     """The highest step that anybody reported in the newest attempt, those who are gone included."""
-    seen = [max_step(agent) for agent in view.ever_heard]
-    shown, record = view.status.progress, view.record
-    if shown.time is not None and record is not None and shown.time > record.time:
-        seen.append(shown.step)
-    return max((step for step in seen if step is not None), default=None)
+    steps = [max_step(agent) for agent in view.ever_heard]
+    progress, record = view.status.progress, view.record
+    if progress.time is not None and record is not None and progress.time > record.time:
+        steps.append(progress.step)
+    return max((step for step in steps if step is not None), default=None)
 
 
 def furthest(view: View) -> int | None:
@@ -57,9 +57,13 @@ def advanced(view: View, point: CheckpointId | None = None) -> bool:
     if record is None:
         return False
     handed = record.resume_point.step if record.resume_point is not None else -1
-    shown = view.status.checkpoint.id if view.status.checkpoint is not None else None
-    known = (committed_id(view), shown, point)
-    return any(it.attempt == record.attempt and it.step > handed for it in known if it is not None)
+    committed = view.status.checkpoint.id if view.status.checkpoint is not None else None
+    checkpoints = (committed_id(view), committed, point)
+    return any(
+        checkpoint.attempt == record.attempt and checkpoint.step > handed
+        for checkpoint in checkpoints
+        if checkpoint is not None
+    )
 
 
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
@@ -70,7 +74,7 @@ def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRun
         ending=None if ending is None else replace(ending, gain=gain),  # None: the run is over
         reached=furthest(view),
         stepped_from=stepped_from(view),
-        longest_attempt=max(status.longest_attempt, round(attempt_took(view), 1)),
+        longest_attempt=max(status.longest_attempt, round(attempt_seconds(view), 1)),
         without_progress=0 if gain == "Some" else status.without_progress,
     )
 
@@ -83,7 +87,7 @@ def stepped_from(view: View) -> str:
     return record.template_hash
 
 
-def attempt_took(view: View) -> float:
+def attempt_seconds(view: View) -> float:
     """Seconds since the newest attempt was started; 0 where nobody knows when."""
     record = view.record
     return 0.0 if record is None else (view.observation.now - record.time).total_seconds()
@@ -94,7 +98,7 @@ def gained(view: View) -> bool:
     status, ending = view.status, view.status.ending
     if ending is None or ending.attempt != status.attempt:
         return gain_of(view) == "Some"
-    return ending.gain == "Some" or told_late(view)
+    return ending.gain == "Some" or reported_late(view)
 
 
 def gain_of(view: View, *, hung: bool = False) -> Gain:
@@ -114,7 +118,7 @@ def gain_of(view: View, *, hung: bool = False) -> Gain:
     return "Some" if gang_trained(view) and not hung else "None"
 
 
-def told_late(view: View) -> bool:
+def reported_late(view: View) -> bool:
     """A step, or a checkpoint, that nobody had told when the attempt was given up."""
     highest, before = highest_step(view), view.status.reached
     return advanced(view) or (highest is not None and (before is None or highest > before))
@@ -135,16 +139,16 @@ def gang_trained(view: View) -> bool:
     if record is None or reports(view):
         return False
     since_start = view.observation.now - record.time
-    return min(map(up_for, view.ever_heard), default=since_start) >= TRAINED
+    return min(map(uptime, view.ever_heard), default=since_start) >= TRAINED
 
 
-def up_for(agent: AgentState) -> timedelta:
+def uptime(agent: AgentState) -> timedelta:
     """How long the processes of its attempt were up when the first of them failed, or are now."""
     failed = (end.age for end in agent.exits if end.failed)
     return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
 
 
-def shows_steps(status: TrainRunStatus) -> bool:
+def has_steps(status: TrainRunStatus) -> bool:
     """Whether the status tells of a step or a checkpoint that the run itself has reported."""
     return (
         status.checkpoint is not None
@@ -158,59 +162,59 @@ def reports(view: View) -> bool:
     """Somebody has heard of a step or a checkpoint of this run."""
     record = view.record
     return (
-        shows_steps(view.status)
+        has_steps(view.status)
         or (record is not None and record.resume_point is not None)
         or any(max_step(agent) is not None for agent in view.heard)
     )
 
 
-def shown_progress(view: View, status: TrainRunStatus) -> Progress:
+def reported_progress(view: View, status: TrainRunStatus) -> Progress:
     """What the script reports."""
     agent = view.speaker
     step = max_step(agent)
     if agent is None or step is None:
         return status.progress
-    known = status.progress.time is not None and status.progress.step == step
-    time = status.progress.time if known else view.observation.now
+    unchanged = status.progress.time is not None and status.progress.step == step
+    time = status.progress.time if unchanged else view.observation.now
     stall = int(max((agent.stall for agent in view.heard), default=0.0))
     return Progress(step=step, metrics=_metrics(agent.metrics), time=time, stall_seconds=stall)
 
 
-def shown_posts(view: View, status: TrainRunStatus) -> PostedProgress | None:
+def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None:
     """What its framework posts, as long as nobody knows of a step that was reported; `status` shows
     what was."""
-    if shows_steps(status):
+    if has_steps(status):
         return None
-    agent, known = next(iter(view.agents), None), status.posted
+    agent, before = next(iter(view.agents), None), status.posted
     if agent is None or agent.posted is None:
-        return known
-    told = agent.posted
+        return before
+    posts = agent.posted
     new = PostedProgress(
-        text=_text(told),
-        step=told.step,
-        total_steps=told.total,
-        percent=told.percent,
-        metrics=_metrics(told.metrics),
-        remaining_seconds=None if told.remaining is None else int(told.remaining),
+        text=_text(posts),
+        step=posts.step,
+        total_steps=posts.total,
+        percent=posts.percent,
+        metrics=_metrics(posts.metrics),
+        remaining_seconds=None if posts.remaining is None else int(posts.remaining),
         time=view.observation.now,
     )
     # Metrics may have been cut from what is known: they make no new time.
-    same = known is not None and replace(known, metrics=new.metrics, time=new.time) == new
-    return replace(new, time=known.time) if known is not None and same else new
+    same = before is not None and replace(before, metrics=new.metrics, time=new.time) == new
+    return replace(new, time=before.time) if before is not None and same else new
 
 
-def _text(told: Posted) -> str:
-    if told.step is not None:
-        return str(told.step) if told.total is None else f"{told.step}/{told.total}"
-    if told.percent is not None:
-        return f"{told.percent} %"
-    return "" if told.total is None else f"-/{told.total}"
+def _text(posts: Posted) -> str:
+    if posts.step is not None:
+        return str(posts.step) if posts.total is None else f"{posts.step}/{posts.total}"
+    if posts.percent is not None:
+        return f"{posts.percent} %"
+    return "" if posts.total is None else f"-/{posts.total}"
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The first metrics by name, with long texts cut."""
-    shown = {}
+    cut = {}
     for name in sorted(metrics)[:MAX_METRICS]:
         value = metrics[name]
-        shown[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
-    return shown
+        cut[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
+    return cut

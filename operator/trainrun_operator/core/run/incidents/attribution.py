@@ -99,7 +99,7 @@ def refined(view: View, incident: Incident) -> Incident:
     if loss is None:
         return incident
     better = incident_of(loss, attempt=incident.attempt, now=incident.time)
-    if explains(better) >= explains(incident) and not _tells_the_sender(incident, better):
+    if explains(better) >= explains(incident) and not _names_the_sender(incident, better):
         return incident
     _, mark, rest = incident.message.partition(NOT_ASKED)
     better = replace(better, message=f"{better.message}{mark}{rest}"[:1000])
@@ -123,13 +123,13 @@ def _worker_of(view: View, incident: Incident) -> WorkerFact | None:
     return next((w for w in view.workers if w.name == incident.worker), None)
 
 
-def _tells_the_sender(incident: Incident, better: Incident) -> bool:
+def _names_the_sender(incident: Incident, better: Incident) -> bool:
     """Of a SIGTERM, in the words of the world."""
     return _sender_unknown(incident) and better.known_by == SEEN_BY_WORLD
 
 
 def _sender_unknown(incident: Incident) -> bool:
-    return explains(incident) is Explains.TOLD and incident.known_by != SEEN_BY_WORLD
+    return explains(incident) is Explains.SIGTERM and incident.known_by != SEEN_BY_WORLD
 
 
 def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
@@ -139,7 +139,7 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
     has died can be read after the failures of its peers.
     """
     own = loss.worker == incident.worker
-    if own and (_sender_unknown(incident) or _tells_why_it_ended(incident, loss)):
+    if own and (_sender_unknown(incident) or _explains_the_exit_code(incident, loss)):
         return True
     late = view.observation.now - incident.time
     worker = view.roster[loss.slot]
@@ -149,24 +149,24 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
             return True
         if worker.agent is None:  # this operator has never heard it
             return explains(incident) >= Explains.LITTLE
-    weak = Explains.LITTLE if own else Explains.NOT_MET
+    weak = Explains.LITTLE if own else Explains.RENDEZVOUS
     return explains(incident) >= weak and late <= _patience(view)
 
 
-def _tells_why_it_ended(incident: Incident, loss: Loss) -> bool:
+def _explains_the_exit_code(incident: Incident, loss: Loss) -> bool:
     """The incident is a worker's end of which only the exit code is known, and the worker had got
     SIGTERM: before its end, however late that is heard."""
     only_its_code = row_of(incident.cause).explains is Explains.LITTLE
-    told = row_of(loss.cause).explains is Explains.TOLD
-    return only_its_code and incident.exit_code is not None and told
+    sigterm = row_of(loss.cause).explains is Explains.SIGTERM
+    return only_its_code and incident.exit_code is not None and sigterm
 
 
 def _began(worker: WorkerFact, loss: Loss) -> timedelta:
     """How long ago the loss began, as far as we know: what the world tells, it may tell late."""
     if loss.rank is not None:  # of a process the agent says it exactly
         return loss.age
-    told = loss.cause in (Cause.PREEMPTED, Cause.TERMINATED)
-    notice = notice_of(worker) if told else None
+    by_notice = loss.cause in (Cause.PREEMPTED, Cause.TERMINATED)
+    notice = notice_of(worker) if by_notice else None
     announced = timedelta(seconds=notice.age) if notice is not None else timedelta(0)
     return max(loss.age, announced, worker.silent_for)
 
@@ -189,13 +189,13 @@ def attribution_open(view: View, incident: Incident) -> bool:
     Where it got SIGTERM: from the end of its pod.
     """
     match explains(incident):
-        case Explains.TOLD:
+        case Explains.SIGTERM:
             return sender_awaited(view, incident)
         case Explains.LITTLE:
             return _node_may_explain(view, incident)
-        case Explains.NOT_MET | Explains.CONSEQUENCE:
+        case Explains.RENDEZVOUS | Explains.CONSEQUENCE:
             slots = range(len(view.roster))
-            return any(_still_owes_an_answer(view, incident, slot) for slot in slots)
+            return any(_may_still_answer(view, incident, slot) for slot in slots)
         case _:
             return False
 
@@ -213,7 +213,7 @@ def awaited(view: View, worker: WorkerFact) -> bool:
         return worker.name == incident.worker
     if worker.agent is not None and acknowledged(view, worker.agent):
         return False
-    return _still_owes_an_answer(view, incident, worker.slot)
+    return _may_still_answer(view, incident, worker.slot)
 
 
 def linger(view: View) -> float:
@@ -249,7 +249,7 @@ def sender_awaited(view: View, incident: Incident | None) -> bool:
     return view.observation.now - incident.time < grace + _patience(view)
 
 
-def _still_owes_an_answer(view: View, incident: Incident, slot: int) -> bool:
+def _may_still_answer(view: View, incident: Incident, slot: int) -> bool:
     worker, agent = view.roster[slot], view.agents[slot]
     if worker is None:
         return False
@@ -269,8 +269,8 @@ def made_progress(view: View) -> bool:
 
     A run that fails before that makes no progress, however many steps it does again.
     """
-    known = attempt_progress.highest_step(view) is not None or attempt_progress.advanced(view)
-    return known and attempt_progress.gained(view)
+    reported = attempt_progress.highest_step(view) is not None or attempt_progress.advanced(view)
+    return reported and attempt_progress.gained(view)
 
 
 def fruitless_after(view: View, incident: Incident) -> int:
@@ -351,5 +351,5 @@ def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> i
     kept = reached if view.status.runs_tasks else resumed
     lost = max(reached - kept, 0)
     # Nobody has heard what a gang did after its operator was gone: that is not nothing.
-    unheard = row_of(incident.cause).explains is Explains.TAKEOVER and not lost
-    return None if unheard else lost
+    unknown = row_of(incident.cause).explains is Explains.TAKEOVER and not lost
+    return None if unknown else lost

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import ProcessExit
 from trainrun_operator.api.run.status_parts import Cause
-from trainrun_operator.core.run.incidents.attempt_progress import attempt_took, reports
+from trainrun_operator.core.run.incidents.attempt_progress import attempt_seconds, reports
 from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
 from trainrun_operator.core.run.view import View, max_step
 
@@ -28,7 +28,7 @@ def ended_early(view: View) -> Loss | None:
     reached, begun = view.status.reached, _begun_at(view)
     if view.record is None or view.record.template_hash != view.status.stepped_from:
         return None
-    if reached is None or reached <= begun or has_stepped(view) or _said_so(view):
+    if reached is None or reached <= begun or has_stepped(view) or _is_finished(view):
         return None
     ends = _ends(view)
     source = "nothing" if begun < 0 else f"the checkpoint of step {begun}"
@@ -48,7 +48,7 @@ def ended_early(view: View) -> Loss | None:
 
 def doubt(view: View) -> str:
     """Why the training may not be done, of an attempt that counts as a success; "": nothing."""
-    if _said_so(view):
+    if _is_finished(view):
         return ""
     # The highest step that a process of the attempt has reported, all of which are heard.
     highest = max((step for step in map(max_step, view.heard) if step is not None), default=None)
@@ -57,9 +57,9 @@ def doubt(view: View) -> str:
         if before is None or highest >= before:
             return ""
         return f"This attempt ended at step {highest}, an earlier one had reached step {before}"
-    took, longest = attempt_took(view), view.status.longest_attempt
-    knew = _begun_at(view) >= 0 and any(agent.asked_for_checkpoint for agent in view.heard)
-    if longest < MUCH_SHORTER * took or knew:
+    took, longest = attempt_seconds(view), view.status.longest_attempt
+    opened = _begun_at(view) >= 0 and any(agent.asked_for_checkpoint for agent in view.heard)
+    if longest < MUCH_SHORTER * took or opened:
         return ""
     return f"This attempt reported no step and took {took:.3g} s, an earlier one {longest:.3g} s"
 
@@ -67,7 +67,7 @@ def doubt(view: View) -> str:
 def last_line(view: View) -> str:
     """What the script printed last, where that is all that is known of it; "": nothing."""
     lines = _ends(view)[0].last_lines
-    if reports(view) or _said_so(view) or not lines:
+    if reports(view) or _is_finished(view) or not lines:
         return ""
     return f"No step was reported; the last line of the output is: {lines[-1]}"
 
@@ -89,6 +89,6 @@ def _begun_at(view: View) -> int:
     return point.step if point is not None else -1
 
 
-def _said_so(view: View) -> bool:
+def _is_finished(view: View) -> bool:
     """Its script called `trainrun.finish()`."""
     return any(agent.finished for agent in view.heard)

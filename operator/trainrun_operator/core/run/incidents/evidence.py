@@ -18,7 +18,7 @@ from trainrun.contract import layout
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
 from trainrun_operator.api.run.status_parts import EvidenceAsked
-from trainrun_operator.core.run.incidents.hang_diagnosis import At, judged, standing
+from trainrun_operator.core.run.incidents.hang_diagnosis import At, diagnosis, hang_state
 from trainrun_operator.core.run.incidents.hangs import named
 from trainrun_operator.core.run.incidents.losses import Loss, blamed
 from trainrun_operator.core.run.view import View, done
@@ -47,17 +47,17 @@ Stage = Literal[
 
 def stage_of(view: View, hang: Loss) -> Stage:
     """What comes next about a gang that stands still."""
-    asked = _asked(view)
+    asked = _last_request(view)
     if asked is None or _is_of_another_hang(view, asked, hang) or _is_ahead(view, asked):
         return "Ask"
-    answered = all(_told(view, agent) is not None for agent in _living(view))
+    answered = all(_answer_of(view, agent) is not None for agent in _living(view))
     late = view.observation.now - asked.time >= PATIENCE
     return "Act" if answered or late else "Wait"
 
 
 def next_request(view: View) -> EvidenceAsked:
     """To be written by `transitions.ask_for_evidence`."""
-    asked = _asked(view)
+    asked = _last_request(view)
     return EvidenceAsked(
         attempt=view.status.attempt,
         number=asked.number + 1 if asked is not None else 1,
@@ -67,7 +67,7 @@ def next_request(view: View) -> EvidenceAsked:
 
 def request(view: View) -> EvidenceRequest | None:
     """What agents are asked now."""
-    asked = _asked(view)
+    asked = _last_request(view)
     if asked is None:
         return None
     return EvidenceRequest(attempt=asked.attempt, number=asked.number)
@@ -75,18 +75,18 @@ def request(view: View) -> EvidenceRequest | None:
 
 def time_left(view: View) -> timedelta:
     """Until nobody is waited for any more: a pass is due then."""
-    asked = _asked(view)
+    asked = _last_request(view)
     left = asked.time + PATIENCE - view.observation.now if asked is not None else NEVER
     return left if left > timedelta(0) else NEVER
 
 
 def is_over(view: View) -> bool:
     """Whoever was asked trains again: somebody has reported since; often rank 0 alone ever does."""
-    asked = _asked(view)
+    asked = _last_request(view)
     if asked is None:
         return False
     since = (view.observation.now - asked.time).total_seconds()
-    stepped = any(it.stepped is not None and it.stepped < since for it in _living(view))
+    stepped = any(agent.stepped is not None and agent.stepped < since for agent in _living(view))
     return since > contract.EVIDENCE_SECONDS and stepped
 
 
@@ -95,31 +95,31 @@ def explained(view: View, hang: Loss) -> Loss:
     found = {rank.rank: (rank, slot) for slot, rank in _ranks(view)}
     if not found:
         return hang
-    silent = (agent for agent in _living(view) if _told(view, agent) is None)
+    silent = (agent for agent in _living(view) if _answer_of(view, agent) is None)
     missing = sum(len(agent.steps) for agent in silent)
-    verdict = judged([standing(rank, slot) for rank, slot in found.values()], missing=missing)
+    verdict = diagnosis([hang_state(rank, slot) for rank, slot in found.values()], missing=missing)
     message = f"{hang.message}; {CLASSES[verdict.kind]}: {verdict.message}"
-    told = replace(hang, message=message[:1000], known_by=KNOWN_BY, hang=verdict.kind)
-    told = replace(told, evidence=_folder(view))
+    loss = replace(hang, message=message[:1000], known_by=KNOWN_BY, hang=verdict.kind)
+    loss = replace(loss, evidence=_folder(view))
     if verdict.kind == "SameCollective":
-        told = replace(told, slot=0, rank=None, worker="", node="", attributed=False)
-    shown = told.rank
+        loss = replace(loss, slot=0, rank=None, worker="", node="", attributed=False)
+    rank = loss.rank
     if (culprit := verdict.culprit) is not None:
-        told = blamed(view, told, culprit.slot, culprit.rank if verdict.alone else None)
-        shown = culprit.rank
-    lines = found[shown][0].last_lines if shown in found else ()
-    return replace(told, last_lines=lines)
+        loss = blamed(view, loss, culprit.slot, culprit.rank if verdict.alone else None)
+        rank = culprit.rank
+    lines = found[rank][0].last_lines if rank in found else ()
+    return replace(loss, last_lines=lines)
 
 
-def with_the_late(view: View, loss: Loss) -> Loss:
+def with_late_rank(view: View, loss: Loss) -> Loss:
     """The loss, and which rank its own rank has waited for in vain, and where that one stood."""
-    found = (standing(rank, slot) for slot, rank in _ranks(view))
-    late = [it for it in found if it.at is not At.COLLECTIVE and it.place]
-    if not late:
+    found = (hang_state(rank, slot) for slot, rank in _ranks(view))
+    behind = [state for state in found if state.at is not At.COLLECTIVE and state.place]
+    if not behind:
         return loss
-    ranks = [it.rank for it in late]
+    ranks = [state.rank for state in behind]
     which = "which" if len(ranks) == 1 else f"of which rank {ranks[0]}"
-    text = f"rank {loss.rank} waited for {named(ranks)}, {which} stood in {late[0].place}"
+    text = f"rank {loss.rank} waited for {named(ranks)}, {which} stood in {behind[0].place}"
     return replace(loss, message=f"{loss.message}; {text}"[:1000], evidence=_folder(view))
 
 
@@ -128,7 +128,7 @@ def place_of(kind: str, message: str) -> str:
     return message.partition(f"; {CLASSES.get(kind, kind)}: ")[2].partition(";")[0]
 
 
-def _asked(view: View) -> EvidenceAsked | None:
+def _last_request(view: View) -> EvidenceAsked | None:
     asked = view.status.evidence_asked
     return asked if asked is not None and asked.attempt == view.status.attempt else None
 
@@ -148,9 +148,9 @@ def _living(view: View) -> Iterator[AgentState]:
     return (agent for agent in view.heard if not done(agent))
 
 
-def _told(view: View, agent: AgentState) -> Evidence | None:
+def _answer_of(view: View, agent: AgentState) -> Evidence | None:
     """What the agent has told about this hang."""
-    asked, found = _asked(view), agent.evidence
+    asked, found = _last_request(view), agent.evidence
     if asked is None or found is None:
         return None
     same = (found.attempt, found.number) == (asked.attempt, asked.number)
@@ -159,11 +159,11 @@ def _told(view: View, agent: AgentState) -> Evidence | None:
 
 def _ranks(view: View) -> Iterator[tuple[int, RankEvidence]]:
     for agent in _living(view):
-        found = _told(view, agent)
+        found = _answer_of(view, agent)
         if found is not None:
             yield from ((agent.slot, rank) for rank in found.ranks)
 
 
 def _folder(view: View) -> str:
-    asked = _asked(view)
+    asked = _last_request(view)
     return layout.hang_folder(asked.attempt, asked.number) if asked is not None else ""

@@ -123,7 +123,7 @@ class HangDiagnosis:
     """It is the only rank that is away; False: others of its worker are, too."""
 
 
-def standing(found: RankEvidence, slot: int) -> RankHangState:
+def hang_state(found: RankEvidence, slot: int) -> RankHangState:
     """What one rank does."""
     at = _at(found)
     place = _place(found, at)
@@ -138,35 +138,35 @@ def standing(found: RankEvidence, slot: int) -> RankHangState:
     )
 
 
-def judged(ranks: Sequence[RankHangState], *, missing: int = 0) -> HangDiagnosis:
+def diagnosis(ranks: Sequence[RankHangState], *, missing: int = 0) -> HangDiagnosis:
     """Of all ranks that are known; of `missing` others that live nothing is known."""
-    known = [it for it in ranks if it.at is not At.UNKNOWN]
-    missing += len(ranks) - len(known)
-    together = [it for it in known if it.at is At.COLLECTIVE]
-    apart = [it for it in known if it.at is not At.COLLECTIVE]
-    stopped = [it for it in known if it.at is At.STOPPED]
+    located = [rank for rank in ranks if rank.at is not At.UNKNOWN]
+    missing += len(ranks) - len(located)
+    together = [rank for rank in located if rank.at is At.COLLECTIVE]
+    apart = [rank for rank in located if rank.at is not At.COLLECTIVE]
+    stopped = [rank for rank in located if rank.at is At.STOPPED]
     if len(stopped) == 1 and len(ranks) > 1:
-        return _away(stopped, [it for it in known if it not in stopped])
+        return _away(stopped, [rank for rank in located if rank not in stopped])
     if together and apart:
         return _some_apart(together, apart, missing)
     if together:
         return _all_together(together, missing)
-    return _none_together(known, missing)
+    return _none_together(located, missing)
 
 
 def _some_apart(
     together: list[RankHangState], apart: list[RankHangState], missing: int
 ) -> HangDiagnosis:
-    if len({it.slot for it in apart}) == 1 and not missing and all(it.sure for it in apart):
+    if len({rank.slot for rank in apart}) == 1 and not missing and all(rank.sure for rank in apart):
         return _away(apart, together)
-    waiting = all(it.at in WAITS_FOR_OTHERS_THAN_RANKS for it in apart)
+    waiting = all(rank.at in WAITS_FOR_OTHERS_THAN_RANKS for rank in apart)
     kind: HangClass = "WaitingForInput" if waiting else "Unknown"
     return HangDiagnosis(kind=kind, message=_listed(apart, together, missing))
 
 
 def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
     """By name: what is called by different names cannot fit together."""
-    names = Counter(it.place for it in together)
+    names = Counter(rank.place for rank in together)
     (most, count), *others = names.most_common()
     if not others:
         every = "all " if not missing and len(together) > 1 else ""
@@ -176,9 +176,9 @@ def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
             kind="Unknown" if missing else "SameCollective",
             message=f"{who} in {most}{_unknown(missing)}; no rank is known to be behind",
         )
-    odd = [it for it in together if it.place != most]
-    rest = [it for it in together if it.place == most]
-    if len({it.slot for it in odd}) == 1 and count > len(odd) and not missing:
+    odd = [rank for rank in together if rank.place != most]
+    rest = [rank for rank in together if rank.place == most]
+    if len({rank.slot for rank in odd}) == 1 and count > len(odd) and not missing:
         return _away(odd, rest)
     return HangDiagnosis(
         kind="Unknown",
@@ -186,23 +186,23 @@ def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
     )
 
 
-def _none_together(known: list[RankHangState], missing: int) -> HangDiagnosis:
-    if not known:
+def _none_together(located: list[RankHangState], missing: int) -> HangDiagnosis:
+    if not located:
         return HangDiagnosis(
             kind="Unknown", message=f"where the ranks stand is not known ({missing})"
         )
-    lowest = min(_step(it) for it in known)
-    behind = [it for it in known if _step(it) == lowest]
-    others = [it for it in known if it not in behind]
-    waiting = [it for it in behind if it.at in WAITS_FOR_OTHERS_THAN_RANKS]
+    lowest = min(_step(rank) for rank in located)
+    behind = [rank for rank in located if _step(rank) == lowest]
+    others = [rank for rank in located if rank not in behind]
+    waiting = [rank for rank in behind if rank.at in WAITS_FOR_OTHERS_THAN_RANKS]
     if waiting:
-        rest = [it for it in known if it not in waiting]
+        rest = [rank for rank in located if rank not in waiting]
         return HangDiagnosis(kind="WaitingForInput", message=_listed(waiting, rest, missing))
     return HangDiagnosis(kind="Unknown", message=_listed(behind, others, missing))
 
 
 def _away(apart: list[RankHangState], others: list[RankHangState]) -> HangDiagnosis:
-    culprit = min(apart, key=lambda it: it.rank)
+    culprit = min(apart, key=lambda rank: rank.rank)
     return HangDiagnosis(
         kind="OneRankAway",
         message=_listed(apart, others, 0),
@@ -213,10 +213,10 @@ def _away(apart: list[RankHangState], others: list[RankHangState]) -> HangDiagno
 
 def _listed(first: Sequence[RankHangState], others: Sequence[RankHangState], missing: int) -> str:
     """`rank 3 stands in `load` (data.py:41); 7 others in all_reduce`."""
-    lead = min(first, key=lambda it: it.rank)
-    more = [it for it in first if it is not lead]
+    lead = min(first, key=lambda rank: rank.rank)
+    more = [rank for rank in first if rank is not lead]
     parts = [f"rank {lead.rank} {lead.text}"]
-    groups = Counter(it.place or "an unknown place" for it in (*more, *others))
+    groups = Counter(rank.place or "an unknown place" for rank in (*more, *others))
     parts += [f"{counted(n, 'other')} in {place}" for place, n in groups.most_common(3)]
     rest = sum(groups.values()) - sum(n for _, n in groups.most_common(3))
     parts += [f"{counted(rest, 'other')} elsewhere"] if rest else []
@@ -227,8 +227,8 @@ def _unknown(missing: int) -> str:
     return f"; of {counted(missing, 'other')} nothing is known" if missing else ""
 
 
-def _step(it: RankHangState) -> int:
-    return -1 if it.step is None else it.step
+def _step(rank: RankHangState) -> int:
+    return -1 if rank.step is None else rank.step
 
 
 def _at(found: RankEvidence) -> At:

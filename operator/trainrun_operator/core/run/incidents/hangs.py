@@ -49,9 +49,8 @@ def hang_of(view: View) -> Loss | None:
     if found is None:
         return None
     limit, field = found
-    told = [agent.owes for agent in living]
-    owed = [timedelta(seconds=seconds) for seconds in told if seconds is not None]
-    if len(owed) < len(told) or min(owed) <= limit:
+    owed = [timedelta(seconds=agent.owes) for agent in living if agent.owes is not None]
+    if len(owed) < len(living) or min(owed) <= limit:
         return None
     text = f"{_seconds(limit.total_seconds())} ({field})"
     if not has_stepped(view):
@@ -97,13 +96,13 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
 
 
 def in_section(
-    view: View, overdue: Mapping[int, LongSection], *, told: Callable[[float], str] = _seconds
+    view: View, overdue: Mapping[int, LongSection], *, duration: Callable[[float], str] = _seconds
 ) -> Loss:
     """`overdue`: by slot; what a slot is now, the spec need not say. `told`: how long one lasts."""
     longest = max(overdue.values(), key=lambda section: section.lasts - section.timeout)
     message = (
         f'rank {longest.rank} has been in the long section "{longest.name}" for '
-        f"{told(longest.lasts)}, which may take {longest.timeout:g} s"
+        f"{duration(longest.lasts)}, which may take {longest.timeout:g} s"
     )
     loss = unattributed(message, timedelta(seconds=longest.lasts))
     ranks = {section.rank for section in overdue.values()}
@@ -129,7 +128,8 @@ def behind(view: View, message: str, age: timedelta) -> Loss:
     loss = unattributed(message, age)
     if not others and not ended:
         return loss
-    return _blamed(view, loss, {it.slot for it in living if behind & steps_of(it).keys()}, behind)
+    slots = {agent.slot for agent in living if behind & steps_of(agent).keys()}
+    return _blamed(view, loss, slots, behind)
 
 
 def steps_of(agent: AgentState) -> dict[int, int]:
@@ -189,7 +189,7 @@ WARM_UP = 1.5
 NOTHING_DONE = 600.0
 """Seconds without CPU and I/O, of a gang that has reported nothing, that look like a hang."""
 
-TOLD_AT = (1, 2, 3, 5, 10, 15, 30)
+SHOWN_MINUTES = (1, 2, 3, 5, 10, 15, 30)
 """Minutes that are told, and twice as many each time: a status is not written in between."""
 
 KNOWN_BY_USE = "what the processes have used of CPU and I/O, as their agents measure it"
@@ -201,12 +201,12 @@ def suspected_hang(view: View) -> Loss | None:
     living = living_agents(view)
     overdue = overdue_sections(living)
     if overdue:
-        return in_section(view, overdue, told=at_least)
-    owed = _owed(living)
-    if owed <= PAUSE:
+        return in_section(view, overdue, duration=at_least)
+    stalled = _stalled_for(living)
+    if stalled <= PAUSE:
         return None
     if _counts_steps(living):
-        return _without_step(view, living, owed)
+        return _without_step(view, living, stalled)
     return _without_work(view, living)
 
 
@@ -221,24 +221,24 @@ def learned_hang(view: View) -> Loss | None:
 def limit_of(view: View, living: Sequence[AgentState]) -> float:
     """Seconds that may pass without a step."""
     idle = all((agent.quiet or 0.0) > IDLE for agent in living)
-    known = remembered(view, view.status).learned or Learned()
+    learned = with_learned(view, view.status).learned or Learned()
     first = max(_first_step(agent) for agent in view.ever_heard)
-    if not known.slowest:  # there was one step, and nobody knows yet how long the next one takes
+    if not learned.slowest:  # there was one step, and nobody knows yet how long the next one takes
         return max(LONGEST_BUSY, FACTOR * first)
-    usual = max(PAUSE, FACTOR * known.slowest)
+    usual = max(PAUSE, FACTOR * learned.slowest)
     # Called hung once, a gang whose processes do something now and then is not called well for it.
     if idle or view.status.evidence_asked is not None:
         return usual
-    return max(usual, min(PART * known.trained, LONGEST_BUSY), WARM_UP * first)
+    return max(usual, min(PART * learned.trained, LONGEST_BUSY), WARM_UP * first)
 
 
-def remembered(view: View, status: TrainRunStatus) -> TrainRunStatus:
+def with_learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """`status`, with what the newest attempt has taught up to now."""
-    before, known = view.status.learned or Learned(), view.ever_heard
+    before, agents = view.status.learned or Learned(), view.ever_heard
     # The gang has owed no step for longer than any worker: one whose peers were in a long section,
     # or waited for the store, has owed one for just as long.
-    slowest = _least_slowest(living_agents(view)) or _least_slowest(known)
-    trained = max(map(_trained, known), default=0.0)
+    slowest = _least_slowest(living_agents(view)) or _least_slowest(agents)
+    trained = max(map(_trained, agents), default=0.0)
     if not slowest and not trained:
         return status
     new = Learned(
@@ -248,11 +248,11 @@ def remembered(view: View, status: TrainRunStatus) -> TrainRunStatus:
     return replace(status, learned=new)
 
 
-def judged(view: View) -> bool:
+def can_judge(view: View) -> bool:
     """Whether anybody could say now that the gang stands still, or that it does not."""
-    everybody = (view.joined(worker) is not None for worker in view.roster)
+    joined = (view.joined(worker) is not None for worker in view.roster)
     overdue = (w is not None and view.is_overdue(w) for w in view.roster)
-    return view.status.save_asked is None and all(everybody) and not any(overdue)
+    return view.status.save_asked is None and all(joined) and not any(overdue)
 
 
 def at_least(seconds: float) -> str:
@@ -260,7 +260,7 @@ def at_least(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
-    shown = max(step for step in TOLD_AT if step <= minutes)
+    shown = max(step for step in SHOWN_MINUTES if step <= minutes)
     while shown * 2 <= minutes:
         shown *= 2
     return f"{shown} min or more"
@@ -271,7 +271,7 @@ def _least_slowest(agents: Sequence[AgentState]) -> float:
     return min((agent.slowest for agent in agents if agent.slowest), default=0.0)
 
 
-def _owed(living: Sequence[AgentState]) -> float:
+def _stalled_for(living: Sequence[AgentState]) -> float:
     """Seconds for which all of them have owed a step; 0 where one of them owes none."""
     return min((agent.owes or 0.0 for agent in living), default=0.0)
 
@@ -280,17 +280,17 @@ def _counts_steps(living: Sequence[AgentState]) -> bool:
     return any(map(steps_of, living))
 
 
-def _without_step(view: View, living: Sequence[AgentState], owed: float) -> Loss | None:
+def _without_step(view: View, living: Sequence[AgentState], stalled: float) -> Loss | None:
     # Of tasks the longest may come last; each has a time limit of its own.
     not_ours = view.status.runs_tasks or view.config.progress_timeout is not None
-    if not_ours or owed <= limit_of(view, living):
+    if not_ours or stalled <= limit_of(view, living):
         return None
-    known = remembered(view, view.status).learned
+    learned = with_learned(view, view.status).learned
     usual = "how long one takes is not known yet"
-    if known is not None and known.slowest:
-        usual = f"one took {known.slowest:g} s at most"
-    age = timedelta(seconds=owed)
-    return behind(view, f"no step for {at_least(owed)}, and {usual}", age)
+    if learned is not None and learned.slowest:
+        usual = f"one took {learned.slowest:g} s at most"
+    age = timedelta(seconds=stalled)
+    return behind(view, f"no step for {at_least(stalled)}, and {usual}", age)
 
 
 def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:

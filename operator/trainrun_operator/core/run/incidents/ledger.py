@@ -47,7 +47,7 @@ from trainrun_operator.core.run.incidents.attempt_progress import (
     TRAINED,
     furthest,
     gain_of,
-    told_late,
+    reported_late,
 )
 from trainrun_operator.core.run.view import View, counted
 
@@ -63,11 +63,13 @@ UNCOUNTED = "RestartUncounted"
 SHORT_MESSAGE = 200
 """Characters of the message that an older incident keeps."""
 
-KEPT = f". Committed checkpoints are kept: the run goes on from them {ONCE_RAISED}"
-GOES_ON = f"; the run goes on {ONCE_RAISED}"
+RESUMES_FROM_CHECKPOINT = (
+    f". Committed checkpoints are kept: the run goes on from them {ONCE_RAISED}"
+)
+RESUMES = f"; the run goes on {ONCE_RAISED}"
 """The ends of a message about a limit that has ended a run: where it has a checkpoint, and where
 none is known."""
-FOR_ANOTHER = ". Committed checkpoints are kept; a run on the same storage continues from them"
+KEPT_FOR_OTHERS = ". Committed checkpoints are kept; a run on the same storage continues from them"
 
 UNCOUNTED_TRIES = 5
 """Restarts in a row without a new step that a rule, or the script, may keep from being counted."""
@@ -85,11 +87,11 @@ class Verdict:
     of_limit: bool = True
     """A larger limit lets the run go on."""
 
-    def told(self, *, saved: bool) -> str:
+    def full_message(self, *, saved: bool) -> str:
         """The message, and what becomes of the run; `saved`: it is known to have a checkpoint."""
         if self.of_limit:
-            return self.message + (KEPT if saved else GOES_ON)
-        return self.message + (FOR_ANOTHER if saved else "")
+            return self.message + (RESUMES_FROM_CHECKPOINT if saved else RESUMES)
+        return self.message + (KEPT_FOR_OTHERS if saved else "")
 
 
 def decided(incident: Incident, rules: tuple[FailureRule, ...]) -> Incident:
@@ -100,8 +102,8 @@ def decided(incident: Incident, rules: tuple[FailureRule, ...]) -> Incident:
         if _matches(rule, incident):
             name = f" ({rule.name})" if rule.name else ""
             return replace(incident, action=rule.action, rule=f"rules[{number}]{name}")
-    said = row_of(incident.cause).action
-    return replace(incident, action=said if said != "Restart" else "", rule="")
+    action = row_of(incident.cause).action
+    return replace(incident, action=action if action != "Restart" else "", rule="")
 
 
 def _is_cut(incident: Incident) -> bool:
@@ -109,8 +111,8 @@ def _is_cut(incident: Incident) -> bool:
 
 
 def _matches(rule: FailureRule, incident: Incident) -> bool:
-    said = row_of(incident.cause).explains is Explains.SAID
-    if said and not (rule.causes or rule.exceptions):
+    declared = row_of(incident.cause).explains is Explains.SCRIPT
+    if declared and not (rule.causes or rule.exceptions):
         return False  # what a script says of itself stands above rules not written for it
     return (
         (not rule.exit_codes or incident.exit_code in rule.exit_codes)
@@ -239,10 +241,10 @@ def settle(
     if counted:
         failures = BUDGETS[incident.budget].charged(failures)
     final = replace(incident, counted=counted)
-    return failures, _kept((*status.incidents, final))
+    return failures, _newest((*status.incidents, final))
 
 
-def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
+def _newest(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
     """The newest incidents; the older of them without what takes most room."""
     newest = incidents[-MAX_INCIDENTS:]
     old, new = newest[:-LINES_FOR], newest[-LINES_FOR:]
@@ -300,9 +302,9 @@ MOMENTS_KEPT = (MAX_IN_WINDOW + 1) * DIGITS
 
 def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]:
     """The moments, with that of an incident which was charged to its budget."""
-    known = moments.get(incident.budget, "")
+    text = moments.get(incident.budget, "")
     now = f"{_microseconds(incident.time):0{DIGITS}x}"
-    return {**moments, incident.budget: f"{known}{now}"[-MOMENTS_KEPT:]}
+    return {**moments, incident.budget: f"{text}{now}"[-MOMENTS_KEPT:]}
 
 
 def recent(
@@ -313,15 +315,15 @@ def recent(
         return None
     begin = _microseconds(at - config.window)
     text = status.moments.get(name, "")
-    known = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
-    return sum(begin < moment for moment in known)  # also those of a leader whose clock was ahead
+    moments = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
+    return sum(begin < moment for moment in moments)  # also those of a leader whose clock was ahead
 
 
 def _microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-WARNS_FROM = 3
+WARN_FROM = 3
 """So many incidents in a row without progress are worth a warning."""
 
 NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
@@ -330,7 +332,7 @@ NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
 def in_a_row(view: View, incident: Incident) -> int:
     """Incidents in a row without progress, this one of the newest attempt included."""
     status, ending = view.status, view.status.ending
-    if told_late(view):  # what was told in time has begun the row anew as the attempt ended
+    if reported_late(view):  # what was told in time has begun the row anew as the attempt ended
         return 0
     gained_nothing = ending is not None and ending.gain == "None"
     return status.without_progress + (gained_nothing and row_of(incident.cause).stands_still)
@@ -358,7 +360,7 @@ def no_progress(view: View, incident: Incident | None) -> str:
     """
     status, limit = view.status, view.config.no_progress_limit
     number = status.without_progress if incident is None else in_a_row(view, incident)
-    if number < WARNS_FROM or status.finished or (view.running and gain_of(view) == "Some"):
+    if number < WARN_FROM or status.finished or (view.running and gain_of(view) == "Some"):
         return ""
     if limit:
         left = "one more ends" if limit - number <= 1 else f"{limit - number} more end"

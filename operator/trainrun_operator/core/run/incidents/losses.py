@@ -53,7 +53,7 @@ BROKEN_COLLECTIVE = (
 TIMED_OUT = ("timed out", "timeout", "waiting for clients")
 """Those of the texts above and below that tell of a peer which may live, and be late."""
 
-NOT_MET = (
+RENDEZVOUS_ERRORS = (
     "address already in use",
     "eaddrinuse",
     "failed to bind",
@@ -71,7 +71,10 @@ STORE_ERRORS = ("disterror", "distnetworkerror", "diststoreerror")
 SEEN_BY_WORLD = "what the cluster says of the worker and its node"
 """Why it was possible to know what the world tells."""
 
-SAID = {"trainrun.FatalError": Cause.FATAL_ERROR, "trainrun.RetryError": Cause.RETRY_ERROR}
+DECLARED_CAUSES = {
+    "trainrun.FatalError": Cause.FATAL_ERROR,
+    "trainrun.RetryError": Cause.RETRY_ERROR,
+}
 """Exceptions with which a script says itself what becomes of the run."""
 
 STORAGE_ERRORS = ("agentrefused", "stagingfailed")
@@ -112,8 +115,8 @@ class Loss:
     def waited(self) -> bool:
         """Its rank has waited for a peer until its patience was over."""
         for_others = self.collateral or self.cause is Cause.RENDEZVOUS_FAILED
-        told = " ".join(self.last_lines) if self.signalled else self.message
-        return for_others and _matches(told, TIMED_OUT)
+        output = " ".join(self.last_lines) if self.signalled else self.message
+        return for_others and _matches(output, TIMED_OUT)
 
 
 @once
@@ -130,7 +133,7 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     if worker is None:
         return None if dismissed else _gone(view, slot)
     if worker.loss is not None:
-        return _known(worker, worker.loss)
+        return _from_world(worker, worker.loss)
     if dismissed:
         return _silent(worker) if view.is_cut_off(worker) else None
     agent = view.joined(worker)
@@ -143,10 +146,10 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     return _never_joined(view, worker)
 
 
-def _known(worker: WorkerFact, known: WorkerLoss) -> Loss:
+def _from_world(worker: WorkerFact, seen: WorkerLoss) -> Loss:
     """What the world tells of it."""
-    loss = loss_at(worker, known.cause, known.message, age=known.age, known_by=SEEN_BY_WORLD)
-    return replace(loss, container=known.container, exit_code=known.exit_code)
+    loss = loss_at(worker, seen.cause, seen.message, age=seen.age, known_by=SEEN_BY_WORLD)
+    return replace(loss, container=seen.container, exit_code=seen.exit_code)
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
@@ -156,7 +159,7 @@ def _worst_exit(agent: AgentState) -> ProcessExit | None:
     def explains(end: ProcessExit) -> tuple[bool, bool, bool, bool, float]:
         return (
             end.oom,
-            said_by(end) is not None,
+            declared_cause(end) is not None,
             not _is_broken_collective(end),
             end.signal is not None,
             end.age,
@@ -172,9 +175,9 @@ def kinds_of(end: ProcessExit) -> tuple[str, ...]:
     return (end.exception.partition(":")[0][:120],)
 
 
-def said_by(end: ProcessExit) -> Cause | None:
+def declared_cause(end: ProcessExit) -> Cause | None:
     """What its script says itself about its end."""
-    return next((SAID[kind] for kind in kinds_of(end) if kind in SAID), None)
+    return next((DECLARED_CAUSES[kind] for kind in kinds_of(end) if kind in DECLARED_CAUSES), None)
 
 
 def _is_broken_collective(end: ProcessExit) -> bool:
@@ -256,9 +259,9 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
 def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
     if end.oom:
         return Cause.OUT_OF_MEMORY
-    said = said_by(end)
-    if said is not None:
-        return said
+    declared = declared_cause(end)
+    if declared is not None:
+        return declared
     if end.signal is not None:
         return Cause.APP_ERROR
     if end.exception.startswith("StartFailed:"):
@@ -266,14 +269,14 @@ def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
     if _matches(end.exception.partition(":")[0], STORAGE_ERRORS):
         refused = any(p.type == STORE_AWAY and p.reason == REFUSED for p in agent.problems)
         return Cause.STORAGE_REFUSED if refused else Cause.STORAGE_ERROR
-    if not has_stepped(view) and _did_not_meet(end, agent, view):
+    if not has_stepped(view) and _rendezvous_failed(end, agent, view):
         return Cause.RENDEZVOUS_FAILED
     return Cause.APP_ERROR
 
 
-def _did_not_meet(end: ProcessExit, agent: AgentState, view: View) -> bool:
+def _rendezvous_failed(end: ProcessExit, agent: AgentState, view: View) -> bool:
     """Those that look for each other may do so for half an hour: then only the text tells."""
-    if _matches(end.exception, NOT_MET):
+    if _matches(end.exception, RENDEZVOUS_ERRORS):
         return True
     went_away = process_trained(view, agent, ended=end.age) and _is_broken_collective(end)
     return _matches(end.exception, STORE_ERRORS) and not went_away
@@ -305,9 +308,9 @@ def _describe(end: ProcessExit) -> str:
 def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
     """Who may have caused it; or what to do about an error that many scripts die of."""
     if collateral:
-        return _left_before(view, end)
-    said = end.exception or SIGNAL_NAMES.get(end.signal or 0, " ".join(end.last_lines))
-    remedy = "" if end.oom else remedy_of(said)
+        return _ended_before(view, end)
+    error = end.exception or SIGNAL_NAMES.get(end.signal or 0, " ".join(end.last_lines))
+    remedy = "" if end.oom else remedy_of(error)
     return f"; {remedy}" if remedy else ""
 
 
@@ -326,11 +329,11 @@ def _known_by(end: ProcessExit, *, announced: bool) -> str:
     return "the process's exit code, which its agent has read"
 
 
-def _left_before(view: View, end: ProcessExit) -> str:
+def _ended_before(view: View, end: ProcessExit) -> str:
     """Names the rank that ended well before a collective broke: it may have been needed there."""
-    ends = [it for agent in view.heard for it in agent.exits]
-    left = [it for it in ends if it.code == 0 and it.age > end.age]
-    first = max(left, key=lambda it: it.age, default=None)
+    others = (other for agent in view.heard for other in agent.exits)
+    left = [other for other in others if other.code == 0 and other.age > end.age]
+    first = max(left, key=lambda other: other.age, default=None)
     return f"; rank {first.rank} had ended with exit code 0 before" if first is not None else ""
 
 

@@ -19,7 +19,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.causes import SIGNAL_NAMES, row_of, signal_of
-from trainrun_operator.core.run.incidents.attempt_progress import highest_step, up_for
+from trainrun_operator.core.run.incidents.attempt_progress import highest_step, uptime
 from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.view import View
 
@@ -117,7 +117,7 @@ def same_node(incidents: Sequence[Incident]) -> Incident | None:
     """The first of the newest ones in which the root of the newest incident has struck again and
     again, on one node alone; None where it has not."""
     same = _of_root(incidents, incidents[-1]) if incidents else []
-    if len(same) < AGAIN or len({it.node for it in same}) > 1:
+    if len(same) < AGAIN or len({incident.node for incident in same}) > 1:
         return None
     return same[-AGAIN]
 
@@ -132,7 +132,7 @@ def repeated(incidents: Sequence[Incident], *, alone: bool = False) -> tuple[str
     if newest is None or len(same) < AGAIN:
         return "", ""
     # A worker on this machine stands for a node, and is called as the worker is.
-    nodes = sorted({it.node for it in same if it.node != it.worker} - {""})
+    nodes = sorted({incident.node for incident in same if incident.node != incident.worker} - {""})
     time = NUMBERED.get(len(same), f"{len(same)}th")
     when = "before the first step" if newest.step is None else f"at step {newest.step}"
     what = f"{time} time: {newest.root} {when}"
@@ -161,23 +161,27 @@ def marked(view: View, incident: Incident) -> Incident:
     agent = (view.agents[slot] or view.last_words.get(slot)) if slot is not None else None
     if point is None or agent is None or highest_step(view) is not None:
         return incident
-    had_it = up_for(agent).total_seconds() - agent.rendezvous - agent.load
-    if not agent.asked_for_checkpoint or had_it >= LONGEST:
+    held_for = uptime(agent).total_seconds() - agent.rendezvous - agent.load
+    if not agent.asked_for_checkpoint or held_for >= LONGEST:
         return incident
-    said = incident.message[:MESSAGE_WIDTH]
-    return replace(incident, opened=point, message=f"{said} (while opening step {point.step})")
+    message = incident.message[:MESSAGE_WIDTH]
+    return replace(incident, opened=point, message=f"{message} (while opening step {point.step})")
 
 
 def to_try(view: View) -> CheckpointId | None:
     """The checkpoint that the next attempt tries to do without, if it is the newest."""
-    status, told = view.status, view.status.all_incidents
+    status, incidents = view.status, view.status.all_incidents
     # A worker that was taken away before a first step says nothing about the checkpoint.
-    saying = [it for it in told if row_of(it.cause).stands_still or it.step is not None]
-    if len(saying) < 2:
+    telling = [
+        incident
+        for incident in incidents
+        if row_of(incident.cause).stands_still or incident.step is not None
+    ]
+    if len(telling) < 2:
         return None
-    before, last = saying[-2:]
+    before, last = telling[-2:]
     point, root = last.opened, fingerprint(last)
-    since = [it for it in told if it.attempt >= before.attempt]
+    since = [incident for incident in incidents if incident.attempt >= before.attempt]
     if status.attempt - before.attempt >= len(since):
         return None  # an attempt has ended meanwhile without an incident
     if root is None or root != fingerprint(before) or root.template != view.config.template_hash:
@@ -187,31 +191,32 @@ def to_try(view: View) -> CheckpointId | None:
 
 def tried(status: TrainRunStatus, last: Incident) -> CheckpointId | None:
     """The newest checkpoint that has turned out not to be what attempts die of."""
-    alike = any(it.opened == last.trial_of for it in _of_root(status.incidents, last))
+    alike = any(incident.opened == last.trial_of for incident in _of_root(status.incidents, last))
     found = last.trial_of is not None and last.opened is not None and alike
     return last.trial_of if found else status.tried
 
 
-def opened_again(told: Sequence[Incident]) -> str:
+def opened_again(incidents: Sequence[Incident]) -> str:
     """What to say of the newest incident if it is not the first one of its checkpoint; else ""."""
-    if not told or told[-1].opened is None:
+    last = incidents[-1] if incidents else None
+    if last is None or last.opened is None:
         return ""
-    point, alike = told[-1].trial_of or told[-1].opened, _of_root(told, told[-1])
-    died = sum(it.opened == point for it in alike)
+    point, alike = last.trial_of or last.opened, _of_root(incidents, last)
+    died = sum(incident.opened == point for incident in alike)
     if died < 2:
         return ""
     text = f"{died} attempts died while opening the same checkpoint (step {point.step})"
-    if any(it.trial_of == point for it in alike):
+    if any(incident.trial_of == point for incident in alike):
         return f"{text}, and one with the checkpoint before it in the same way: it is the script"
     return f"{text}: `trainrun checkpoints set-aside` gives it up for the one before"
 
 
 def on_trial(view: View) -> str:
     """What to say of an attempt that tries to do without a newer checkpoint; "" if none does."""
-    record, known = view.running, newest_known(view)
+    record, newest = view.running, newest_known(view)
     if record is None or record.trial_of is None or record.resume_point is None:
         return ""
-    if known is not None and known.attempt == record.attempt:
+    if newest is not None and newest.attempt == record.attempt:
         return ""  # it has a checkpoint of its own
     newer, point = record.trial_of, record.resume_point
     return (
@@ -221,7 +226,9 @@ def on_trial(view: View) -> str:
     )
 
 
-def _of_root(told: Sequence[Incident], last: Incident) -> list[Incident]:
+def _of_root(incidents: Sequence[Incident], last: Incident) -> list[Incident]:
     """Those with the root of the last one."""
     root = fingerprint(last)
-    return [it for it in told if root is not None and fingerprint(it) == root]
+    return [
+        incident for incident in incidents if root is not None and fingerprint(incident) == root
+    ]

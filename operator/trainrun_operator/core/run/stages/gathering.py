@@ -93,13 +93,13 @@ def _judged(view: View) -> Plan | None:
         return wait(view, "Stopping", message, actions=())
     if attribution_open(view, incident):
         why = "this may be a consequence; waiting for the other workers"
-        if explains(incident) is Explains.TOLD:
+        if explains(incident) is Explains.SIGTERM:
             why = "waiting for the end of its pod, which tells who did"
         elif explains(incident) is Explains.LITTLE:
             why = "its node may explain it; waiting for news of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
     again = repeats.opened_again(view.status.all_incidents)
-    message = verdict.told(saved=newest_known(view) is not None)
+    message = verdict.full_message(saved=newest_known(view) is not None)
     message = f"{message}. {again}" if again else message
     return transitions.fail(view, verdict.reason, message)
 

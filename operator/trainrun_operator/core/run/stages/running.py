@@ -140,7 +140,7 @@ def _loss(view: View) -> Plan | None:
         lives = any(agent.phase == "Running" for agent in view.heard)
         if lives and (plan := _asking(view, chosen)) is not None:
             return plan
-        chosen = evidence.with_the_late(view, chosen)
+        chosen = evidence.with_late_rank(view, chosen)
     gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
     return transitions.open_incident(view, chosen, gone)
 

@@ -331,7 +331,7 @@ def _never_started(scene: WorkerObservation) -> WorkerLoss | None:
     return None
 
 
-def failed_beside(scene: WorkerObservation) -> str:
+def container_failure(scene: WorkerObservation) -> str:
     """The first container that has ended with another exit code than 0, and where to look; "" where
     none has. Whoever takes the pod away ends all of its containers: that is no error of theirs."""
     pod = scene.pod
@@ -340,7 +340,7 @@ def failed_beside(scene: WorkerObservation) -> str:
     # An init container that fails before it is a loss; after it the kubelet ends sidecars.
     trains = phase_of(scene.pod, scene.training) == "Running"
     others = (c for c in pod.containers if c.name != scene.training and (trains or not c.init))
-    return next(filter(None, (_failed(it, pod.name) for it in others)), "")
+    return next(filter(None, (_failed(container, pod.name) for container in others)), "")
 
 
 def _failed(container: ContainerFact, pod: str) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from trainrun_operator.core.run.boundary import Pending, PendingKind, WorkerFact
 from trainrun_operator.worlds.base import AgentContact
-from trainrun_operator.worlds.kubernetes.observing.ends import failed_beside, loss_of, notice_of
+from trainrun_operator.worlds.kubernetes.observing.ends import container_failure, loss_of, notice_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import (
     DEFAULT_NOTICES,
     NodeFact,
@@ -180,7 +180,7 @@ def worker_fact(
         running_for=scene.seen_for(RUNS) if scene.phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
         holds_room=scene.phase == "Ended" and _holds_room(pod, training),
-        failed_beside=failed_beside(scene),
+        container_failure=container_failure(scene),
         loss=loss,
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),
@@ -194,8 +194,12 @@ def worker_fact(
 def _holds_room(pod: PodFact, training: str) -> bool:
     """Another container runs on. The kubelet calls a pod Running a moment longer than its last
     container, and ends native sidecars by itself."""
-    others = (it for it in pod.containers if it.name != training and not it.init)
-    return pod.phase not in ENDED and any(it.state == "Running" for it in others)
+    others = (
+        container
+        for container in pod.containers
+        if container.name != training and not container.init
+    )
+    return pod.phase not in ENDED and any(container.state == "Running" for container in others)
 
 
 def _visible(
