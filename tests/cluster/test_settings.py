@@ -43,7 +43,7 @@ def test_namespaces_and_taints_are_lists_with_commas() -> None:
 
 
 def test_a_taint_that_cannot_be_read_is_named_at_the_start() -> None:
-    with pytest.raises(InvalidSpec, match="'no taint' is no taint; write key, key=value"):
+    with pytest.raises(InvalidSpec, match="'no taint' is not a taint; write key, key=value"):
         read_settings({**POD, "TRAINRUN_NOTICE_TAINTS": "corp/leaving,no taint"})
 
 

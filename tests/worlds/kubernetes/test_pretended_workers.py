@@ -230,8 +230,8 @@ async def test_a_pod_in_another_namespace_ends_nothing_and_hides_nothing(
 
     assert [(event.type, event.reason) for event in led.told] == [("Warning", "PodIgnored")]
     assert led.told[0].message == (
-        f"pod {other_namespace}/{name} has the labels of a worker of run digits but was not "
-        "created by this operator: it is ignored"
+        f"pod {other_namespace}/{name} has the labels of a worker of run digits, but this "
+        "operator did not create it: it is ignored"
     )
 
 
@@ -316,7 +316,7 @@ async def test_a_worker_that_somebody_unmarks_does_not_train_on_unseen(
         await led.get(name)
     assert [event.reason for event in led.told] == ["PodDisowned"]
     assert led.told[0].message.startswith(
-        f"somebody has removed a label, the seal or the ownerReference of worker {name}: "
+        f"a label, the signature or the ownerReference of worker {name} was removed from outside, "
     )
     assert led.pods.vanished(led.run.current.uid) == ()
 
@@ -419,7 +419,7 @@ async def test_a_webhook_that_is_away_keeps_a_pod_that_is_no_worker_and_fails_no
     await asyncio.sleep(0.6)
     await led.observe()
     assert led.woken == [0.5, 0.5]
-    assert caplog.text.count("a pod that is no worker stays") == 1
+    assert caplog.text.count("a pod that is not a worker stays") == 1
 
     await led.api.delete(hook)
     async with asyncio.timeout(20):

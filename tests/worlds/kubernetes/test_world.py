@@ -402,8 +402,8 @@ async def test_what_a_quota_refused_is_tried_at_once_where_an_ended_worker_made_
     assert [(event.reason, event.message) for event in told] == [
         (
             "QuotaExceeded",
-            "the ended worker digits-0-1 was deleted with its logs: another worker is refused by a "
-            "quota on count/pods, which counts ended pods, too",
+            "the ended worker digits-0-1 was deleted with its logs: a quota on count/pods, "
+            "which includes ended pods, refuses another worker",
         )
     ]
 

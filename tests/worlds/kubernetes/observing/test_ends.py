@@ -158,7 +158,7 @@ def test_a_worker_on_a_deleted_node_is_lost_once_its_agent_does_not_answer() -> 
 def test_what_ran_on_a_node_that_is_switched_off_is_lost_at_once(key: str) -> None:
     taint = a_taint(key, "nodeshutdown", "NoExecute", timeAdded=before(6))
     found = fact(running(), a_node(taint, ready="Unknown"), heard())
-    message = f"node n1 is switched off, says its taint {key}=nodeshutdown:NoExecute"
+    message = f"node n1 is switched off (taint {key}=nodeshutdown:NoExecute)"
     assert lost(found) == (Cause.NODE_LOST, message)
     assert found.loss is not None
     assert (found.loss.age, found.loss.unreachable) == (timedelta(seconds=6), True)
@@ -259,8 +259,8 @@ def test_an_agent_that_was_never_heard_leaves_its_last_words() -> None:
     text = f"worker digits-0-1 ended with exit code 2: {message}"
     assert lost(found) == (Cause.UNKNOWN, text)
     text = (
-        "worker digits-0-1 ended with exit code 1: it left no message, and this operator has not "
-        "heard its agent"
+        "worker digits-0-1 ended with exit code 1: it left no message, and its agent sent no "
+        "heartbeat"
     )
     assert lost(fact(ended(), a_node())) == (Cause.UNKNOWN, text)
 
@@ -321,7 +321,7 @@ def test_a_worker_that_got_sigterm_while_nobody_took_it_away_did_that_to_itself(
     pod = ended(exitCode=143)
     pod["spec"]["containers"][0] |= {key: {"tcpSocket": {"port": 1}} for key in probes}
     pod["spec"]["containers"][0]["env"] = [{"name": variables.AGENT_CONFIG, "value": "{}"}]
-    text = f"worker digits-0-1 got SIGTERM and nobody took it away: most likely {likely}, "
+    text = f"worker digits-0-1 got SIGTERM and was not taken away: most likely {likely}, "
     expected = (Cause.TERMINATED, f"{text}see kubectl describe pod digits-0-1")
     assert lost(fact(pod, a_node(), agent)) == expected
 
@@ -329,8 +329,8 @@ def test_a_worker_that_got_sigterm_while_nobody_took_it_away_did_that_to_itself(
 def test_a_worker_that_got_sigterm_after_its_node_was_announced_to_go_was_preempted() -> None:
     taint = a_taint("aws-node-termination-handler/spot-itn")
     text = (
-        "worker digits-0-1 got SIGTERM: node n1 is a spot instance that is being reclaimed, says "
-        "its taint aws-node-termination-handler/spot-itn:NoSchedule"
+        "worker digits-0-1 got SIGTERM: node n1 is a spot instance that is being reclaimed "
+        "(taint aws-node-termination-handler/spot-itn:NoSchedule)"
     )
     found = fact(ended(exitCode=143), a_node(taint), TOLD)
     assert lost(found) == (Cause.PREEMPTED, text)

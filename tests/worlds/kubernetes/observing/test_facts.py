@@ -224,7 +224,7 @@ def test_volumes_that_do_not_come_are_a_configuration_error_after_a_minute() -> 
     found = fact(pod, a_node(), passed=91, sightings=sightings)
     assert waiting(found) == (
         "ConfigError",
-        "volumes or network of the pod are not there on node n1; often a secret, a config map or a "
+        "volumes or network of the pod are not ready on node n1; often a secret, a config map or a "
         "volume is missing: see kubectl describe pod digits-0-1",
         30.0,
     )

@@ -26,8 +26,8 @@ from trainrun_operator.worlds.kubernetes.observing.worker_observation import Las
 
 SPOT = a_taint("aws-node-termination-handler/spot-itn", "1777632000")
 SPOT_TEXT = (
-    "node n1 is a spot instance that is being reclaimed, says its taint "
-    "aws-node-termination-handler/spot-itn=1777632000:NoSchedule"
+    "node n1 is a spot instance that is being reclaimed (taint "
+    "aws-node-termination-handler/spot-itn=1777632000:NoSchedule)"
 )
 EVERYTHING = {"operator": "Exists"}
 
@@ -123,7 +123,7 @@ def test_a_taint_that_comes_back_is_a_new_notice() -> None:
 def test_a_node_whose_end_has_no_known_time_leaves_the_time_open() -> None:
     node = a_node(a_taint("karpenter.sh/disrupted"))
     assert noticed(fact(running(), node, heard())) == (
-        "node n1 is being replaced by Karpenter, says its taint karpenter.sh/disrupted:NoSchedule",
+        "node n1 is being replaced by Karpenter (taint karpenter.sh/disrupted:NoSchedule)",
         0.0,
         None,
     )
@@ -133,7 +133,7 @@ def test_a_taint_that_an_operator_was_told_of_is_a_notice() -> None:
     node = a_node(a_taint("example.com/reclaim"))
     assert fact(running(), node, heard()).notice is None
     found = fact(running(), node, heard(), notices=notice_taints(["example.com/reclaim@9s"]))
-    text = "node n1 is going away, says its taint example.com/reclaim:NoSchedule"
+    text = "node n1 is going away (taint example.com/reclaim:NoSchedule)"
     assert noticed(found) == (text, 0.0, 9.0)
 
 

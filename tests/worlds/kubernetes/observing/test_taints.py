@@ -76,7 +76,7 @@ def test_a_default_taint_can_be_left_out_or_replaced() -> None:
 def test_what_is_no_taint_is_refused_with_an_example(entry: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         notice_taints([entry])
-    assert str(refused.value).startswith(f"{entry!r} is no taint; write key, key=value,")
+    assert str(refused.value).startswith(f"{entry!r} is not a taint; write key, key=value,")
 
 
 def test_a_taint_is_written_as_kubectl_writes_it() -> None:

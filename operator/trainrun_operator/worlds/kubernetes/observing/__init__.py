@@ -1,3 +1,3 @@
-"""From pods, nodes and leases to the facts that the core decides by."""
+"""Facts about workers, derived from pods, nodes and Leases."""
 
 from __future__ import annotations

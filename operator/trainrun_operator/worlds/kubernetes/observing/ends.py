@@ -1,12 +1,12 @@
-"""Notices and losses: why a worker is going to end, has ended, or will never be heard again.
+"""Notices and losses: why a worker will end, has ended, or will send no heartbeat again.
 
-Layer: worlds/kubernetes; pure. Of notices the most certain one is told: what was decided about the
-pod comes before what is announced about its node. Of losses only what the API server knows is told:
-the agent's own account of its processes is not looked at here; what the cluster knows of pod and
-node explains more, and the core lets it go first. Where the cluster knows nothing but an exit code,
-there is no loss: the agent knew better. Of a container beside the training only its failure is
-told, and nothing is decided by it: the training may do without a log shipper. But a program that
-somebody took for the training must not die without a word.
+Layer: worlds/kubernetes; pure. Of several notices the most certain one counts: a decision about the
+pod comes before an announcement about its node. Losses contain only what the API server knows, not
+what the agent reports about its processes: the cluster's knowledge of pod and node explains more,
+and the core gives it precedence. Where the cluster knows only an exit code, there is no loss: the
+agent knows better. The failure of a container next to the training is reported, but decides
+nothing: the training may work without a log shipper. But if a user takes such a program for the
+training, its death must not go unnoticed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trainrun_operator.worlds.kubernetes.observing.worker_observation import (
 )
 
 GARBAGE_COLLECTION = timedelta(seconds=40)
-"""From the deletion of a node's object to that of its pods, by the pod garbage collector."""
+"""Time from the deletion of a node's object until the pod garbage collector deletes its pods."""
 
 DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by the scheduler",
@@ -48,20 +48,20 @@ DISRUPTIONS = {
 }
 """Reasons of the condition DisruptionTarget, in words."""
 SETTLING = timedelta(seconds=15)
-"""A pod that was just placed on a node that is off is left there for so long: a template that
-tolerates every taint is placed there again and again, and must not be replaced in a tight loop."""
+"""How long a pod is left on a switched-off node where it was just placed: a template that tolerates
+every taint is repeatedly placed there, and must not be replaced in a tight loop."""
 NODE_CAME_BACK = 255
-"""Exit code of containers that a kubelet finds dead after its node was started again."""
+"""Exit code of containers that a kubelet finds dead after its node was restarted."""
 OWN_LIMITS = (
     "exceeds the total limit of containers",
     "exceeded its local ephemeral storage limit",
     "exceeds the limit",
 )
-"""What the kubelet says when it evicts a pod for the pod's own use of disk."""
+"""Texts of the kubelet when it evicts a pod for the pod's own use of disk."""
 
 
 def disruption_text(scene: WorkerObservation) -> str:
-    """What the pod's DisruptionTarget condition says."""
+    """The pod's DisruptionTarget condition, in words."""
     disruption, reason = scene.pod.disruption, scene.disrupted_by
     detail = disruption.message if disruption is not None else ""
     text = DISRUPTIONS.get(reason, reason)
@@ -69,7 +69,7 @@ def disruption_text(scene: WorkerObservation) -> str:
 
 
 def notice_of(scene: WorkerObservation) -> Notice | None:
-    """The notice that the worker stands under."""
+    """The notice that the worker has; None: none."""
     return _of_pod(scene) or (of_node(scene) if scene.phase != "Ended" else None)
 
 
@@ -95,19 +95,19 @@ def _ending(scene: WorkerObservation, text: str, age: timedelta) -> Notice:
     if deletion > scene.now or not scene.answers or scene.phase != "Running":
         return _notice(text, age, deletion - scene.now)
     # Its kubelet was cut off and learns of the deletion late: the whole grace begins only then, and
-    # the agent hears of it by SIGTERM.
+    # the agent gets SIGTERM.
     own = scene.contact.state.notice if scene.contact.state is not None else None
     return Notice(reason=text) if own is None else replace(own, reason=text)
 
 
 def _only_unreachable(scene: WorkerObservation, reason: str) -> bool:
-    """The node does not answer, so nobody carries the eviction out: silence decides."""
+    """Whether the node does not answer, so no kubelet carries out the eviction: silence decides."""
     node = scene.node
     return reason == "DeletionByTaintManager" and node is not None and node.ready != "True"
 
 
 def of_node(scene: WorkerObservation) -> Notice | None:
-    """What is announced about its node; it explains a SIGTERM, also once the worker has ended."""
+    """The notice about its node; it explains a SIGTERM, also once the worker has ended."""
     node = scene.node
     if node is None:
         return None
@@ -122,20 +122,20 @@ def of_node(scene: WorkerObservation) -> Notice | None:
     if found is not None:
         taint, notice = found
         age = _age(scene, taint)
-        text = f"node {node.name} {notice.means}, says its taint {taint}"
+        text = f"node {node.name} {notice.means} (taint {taint})"
         promised = None if notice.seconds is None else timedelta(seconds=notice.seconds) - age
         return _notice(text, age, promised)
     return _by_no_execute(scene, node)
 
 
 def _accepted(scene: WorkerObservation, taint: Taint) -> bool:
-    """The pod tolerates the taint and was placed there in spite of it: it is no news."""
+    """Whether the pod tolerates the taint and was placed in spite of it: then it is no notice."""
     tolerated = any(toleration.tolerates(taint) for toleration in scene.pod.tolerations)
     return tolerated and scene.seen_for(str(taint)) >= scene.seen_for(PLACED)
 
 
 def _by_no_execute(scene: WorkerObservation, node: NodeFact) -> Notice | None:
-    """Another taint that the taint manager will evict the pod for, with the pod's own grace."""
+    """The notice for another taint, for which the taint manager evicts with the pod's own grace."""
     grace = timedelta(seconds=scene.pod.usual_grace)
     ends = []
     for taint in node.taints:
@@ -161,7 +161,7 @@ def _notice(reason: str, age: timedelta, left: timedelta | None) -> Notice:
 
 
 def loss_of(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None:
-    """What the worker was lost to; `noticed`: it stood under a notice."""
+    """Why the worker was lost, None if it was not; `noticed`: it had a notice."""
     if scene.phase != "Ended":
         return _node_lost(scene)
     return (
@@ -179,14 +179,14 @@ def loss_of(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None:
 def _node_lost(scene: WorkerObservation) -> WorkerLoss | None:
     node, container = scene.node, scene.container
     if container is not None and container.state == "Terminated":
-        return None  # it ended before, for a reason of its own
+        return None  # it had ended before, for another reason
     if scene.disrupted_by == "DeletionByPodGC":
         return _gone(scene, scene.ago(scene.disruption_since))
     if node is None or (scene.phase == "Pending" and scene.seen_for(PLACED) < SETTLING):
         return None
     off = next((taint for taint in node.taints if taint.key in SWITCHED_OFF), None)
     if off is not None:
-        message = f"{scene.node_text} is switched off, says its taint {off}"
+        message = f"{scene.node_text} is switched off (taint {off})"
         return WorkerLoss(
             cause=Cause.NODE_LOST, message=message, age=_age(scene, off), unreachable=True
         )
@@ -196,7 +196,7 @@ def _node_lost(scene: WorkerObservation) -> WorkerLoss | None:
 
 
 def _gone(scene: WorkerObservation, age: timedelta) -> WorkerLoss:
-    """Its node has no object any more, so nobody is left to confirm the end of the pod."""
+    """The loss of a node without an object: no kubelet is left to confirm the end of the pod."""
     cause, message = Cause.NODE_LOST, f"{scene.node_text} is gone: its object was deleted"
     if scene.node is not None and scene.node.unschedulable:  # cordoned before: on purpose
         cause, message = Cause.PREEMPTED, f"{scene.node_text} was cordoned and removed"
@@ -211,7 +211,7 @@ def _disrupted(scene: WorkerObservation) -> WorkerLoss | None:
     if not reason and scene.pod.reason != "Evicted":
         return None
     if scene.ended_before(scene.disruption_since):
-        return None  # a drain or a taint takes ended pods away, too
+        return None  # a drain or a taint removes ended pods, too
     if reason == "DeletionByPodGC":
         return _gone(scene, scene.ago(scene.disruption_since))
     if reason in ("TerminationByKubelet", ""):
@@ -232,14 +232,14 @@ def _ended_by_kubelet(scene: WorkerObservation) -> WorkerLoss:
     else:
         why = detail or "no reason given"
         message = f"worker {pod.name} was evicted by {scene.node_text}: {why}"
-        # Its own use of disk repeats itself: charged like any other failure of the training.
+        # Its own use of disk will repeat: charged like any other failure of the training.
         own = any(text in detail for text in OWN_LIMITS)
         cause = Cause.TERMINATED if own else Cause.EVICTED
     return WorkerLoss(cause=cause, message=message, age=scene.ago(scene.disruption_since))
 
 
 def _refused(scene: WorkerObservation) -> WorkerLoss | None:
-    """The kubelet did not admit the pod (no device, no memory, wrong labels), or gave it up."""
+    """The loss if the kubelet refused the pod (device, memory, labels), or gave it up."""
     pod, container = scene.pod, scene.container
     if pod.phase != "Failed" or not pod.reason:
         return None
@@ -250,7 +250,7 @@ def _refused(scene: WorkerObservation) -> WorkerLoss | None:
     message = f"{scene.node_text} refused worker {pod.name} ({pod.reason}){detail}"
     if scene.contact.state is None and (container is None or container.state == "Waiting"):
         return WorkerLoss(cause=Cause.START_FAILED, message=message)
-    # It ran already: a node that was started again admits its pods anew, and may lack its GPUs.
+    # It ran already: a restarted node admits its pods again, and may lack its GPUs.
     return WorkerLoss(cause=Cause.NODE_LOST, message=message)
 
 
@@ -279,36 +279,36 @@ def _terminated(scene: WorkerObservation, *, noticed: bool) -> WorkerLoss | None
         return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age, container=ended.name)
     if not noticed and _got_sigterm(scene, ended.exit_code):
         node = of_node(scene)
-        why = _nobody_outside(pod) if node is None else f": {node.reason}"
+        why = _from_inside(pod) if node is None else f": {node.reason}"
         cause = Cause.TERMINATED if node is None else Cause.PREEMPTED
         return WorkerLoss(cause=cause, message=f"worker {pod.name} got SIGTERM{why}", age=age)
     if scene.contact.state is None and ended.exit_code and not noticed:
-        words = ended.message or "it left no message, and this operator has not heard its agent"
+        words = ended.message or "it left no message, and its agent sent no heartbeat"
         message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
         return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age, container=ended.name)
     return None
 
 
 def _got_sigterm(scene: WorkerObservation, exit_code: int | None) -> bool:
-    """Its agent has, which leaves with this exit code then, unless it is killed before."""
+    """Whether its agent got SIGTERM: it then exits with this code, unless it is killed before."""
     state = scene.contact.state
     return exit_code == SIGTERMED or (state is not None and state.notice is not None)
 
 
-def _nobody_outside(pod: PodFact) -> str:
+def _from_inside(pod: PodFact) -> str:
     likely = f"its {pod.probes} has failed" if pod.probes else "a process in it sent the signal"
-    return f" and nobody took it away: most likely {likely}, see kubectl describe pod {pod.name}"
+    return f" and was not taken away: most likely {likely}, see kubectl describe pod {pod.name}"
 
 
 def lost_with_node(reason: str, exit_code: int | None) -> bool:
-    """A container that ended so did not end by itself: its node did."""
+    """Whether a container that ended this way was lost with its node."""
     if reason == "ContainerStatusUnknown":
         return True
     return reason == "Unknown" and exit_code == NODE_CAME_BACK
 
 
 def _never_started(scene: WorkerObservation) -> WorkerLoss | None:
-    """An init container failed, so the one that trains never got its turn."""
+    """The loss if an init container failed, so the training container never started."""
     if scene.container is not None and scene.container.state != "Waiting":
         return None
     for init in scene.pod.containers:
@@ -332,12 +332,13 @@ def _never_started(scene: WorkerObservation) -> WorkerLoss | None:
 
 
 def container_failure(scene: WorkerObservation) -> str:
-    """The first container that has ended with another exit code than 0, and where to look; "" where
-    none has. Whoever takes the pod away ends all of its containers: that is no error of theirs."""
+    """The first other container that ended with a non-zero exit code, and where to look; "": none.
+
+    Containers that end because the pod is taken away do not count."""
     pod = scene.pod
     if pod.deletion is not None or pod.reason or scene.disrupted_by:
         return ""
-    # An init container that fails before it is a loss; after it the kubelet ends sidecars.
+    # A failing init container is a loss; after the training the kubelet ends sidecars.
     trains = phase_of(scene.pod, scene.training) == "Running"
     others = (c for c in pod.containers if c.name != scene.training and (trains or not c.init))
     return next(filter(None, (_failed(container, pod.name) for container in others)), "")

@@ -1,8 +1,8 @@
-"""From a pod, its node and what its agent said to what the core may know of a worker.
+"""The fact about a worker, from its pod, its node and the state of its agent.
 
-Layer: worlds/kubernetes; pure. Total: whatever mixture of states the API server shows, there is a
+Layer: worlds/kubernetes; pure. Total: every mixture of states that the API server shows gives a
 fact, and nothing here decides what follows from it. Why a pod has not started (no room, no image, a
-missing secret, or just on its way) is told in the words of scheduler and kubelet.
+missing secret, or still starting) is given in the words of scheduler and kubelet.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ CONFIG_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
-    "CrashLoopBackOff",  # of a sidecar: workers themselves are never restarted by the kubelet
+    "CrashLoopBackOff",  # of a sidecar: the kubelet never restarts workers themselves
 )
 
 MOUNT_PATIENCE = timedelta(seconds=60)
-"""A secret or config map that is missing as a volume is told in the pod's events only, which the
-operator does not read. Volumes and network that are not there after this time are taken for it."""
+"""A secret or config map that is missing as a volume shows only in the pod's events, which the
+operator does not read. If volumes and network are not ready after this time, it assumes that."""
 
 
 GATED: PendingKind = "SchedulingGated"
 KUEUE = "kueue.x-k8s.io/admission"
-"""The scheduling gate by which Kueue holds back what it does not know the owner of."""
+"""The scheduling gate by which Kueue holds back pods whose owner it does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,12 @@ class PodPending:
     kind: PendingKind
     message: str
     stage: str
-    """The sighting that its time is counted by: a slow pull that fails at last has not failed for
-    as long as it took, and a pod whose gates were lifted has not looked for room before."""
+    """The sighting from which its time counts: a slow pull that fails at last has not failed all
+    along, and a pod whose gates were removed has not looked for room before."""
 
 
 def pending_of(pod: PodFact, *, placed_for: timedelta) -> PodPending:
-    """Why it has not started; `placed_for` is since it was seen on its node."""
+    """Why it has not started; `placed_for`: the time since it was seen on its node."""
     if not pod.node:
         return _unplaced(pod)
     for container in pod.containers:
@@ -80,7 +80,7 @@ def pending_of(pod: PodFact, *, placed_for: timedelta) -> PodPending:
             return PodPending(kind=kind, message=message, stage=kind)
     if pod.sandbox is not None and pod.sandbox.status == "False" and placed_for > MOUNT_PATIENCE:
         message = (
-            f"volumes or network of the pod are not there on node {pod.node}; often a secret, a "
+            f"volumes or network of the pod are not ready on node {pod.node}; often a secret, a "
             f"config map or a volume is missing: see kubectl describe pod {pod.name}"
         )
         return PodPending(kind="ConfigError", message=message, stage="ConfigError")
@@ -88,7 +88,7 @@ def pending_of(pod: PodFact, *, placed_for: timedelta) -> PodPending:
 
 
 def held_back(pod: PodFact) -> str:
-    """By which scheduling gates, and what to do; empty: by none."""
+    """Which scheduling gates hold the pod back, and what to do; empty: none."""
     if KUEUE in pod.gates:
         return (
             f"the scheduling gate {KUEUE} holds it back: Kueue queues each pod by itself. Name "
@@ -143,12 +143,12 @@ def worker_fact(
 ) -> WorkerFact:
     """The fact about one worker.
 
-    `node` is None where the pod is not placed or nodes may not be looked at; `training_container`
-    is what the template calls it now, for a pod that does not say; `node_lease_age` is the age of
-    a node's Lease that has missed renewals, None while it is fresh; `sightings` remembers since
-    when things were seen that carry no time (without it, since now).
+    `node` is None where the pod is not placed, or the operator may not read nodes;
+    `training_container` is its name in the current template, for a pod that does not give it;
+    `node_lease_age` is the age of a node's Lease that missed renewals, None while it is fresh;
+    `sightings` keeps when things without a time of their own were first seen (default: now).
     """
-    # A template that is being changed may call it otherwise than the pods that still run.
+    # An edited template may use another name than the pods that still run.
     training = pod.training or training_container
     phase = phase_of(pod, training)
     memory = sightings if sightings is not None else LastSeenTimes()
@@ -192,8 +192,8 @@ def worker_fact(
 
 
 def _holds_room(pod: PodFact, training: str) -> bool:
-    """Another container runs on. The kubelet calls a pod Running a moment longer than its last
-    container, and ends native sidecars by itself."""
+    """Whether another container still runs. A pod stays Running slightly longer than its last
+    container, and the kubelet ends native sidecars by itself."""
     others = (
         container
         for container in pod.containers
@@ -205,7 +205,7 @@ def _holds_room(pod: PodFact, training: str) -> bool:
 def _visible(
     pod: PodFact, node: NodeFact | None, training: str, why: PodPending | None
 ) -> Iterator[str]:
-    """What carries no time of its own, or one of another machine's clock."""
+    """What can be seen now without a time, or with a time of another machine's clock."""
     if why is not None:
         yield why.stage
     ending = is_ending(pod, training)
@@ -226,7 +226,7 @@ def _pending(scene: WorkerObservation, why: PodPending) -> Pending:
 
 
 def _suspicion(scene: WorkerObservation, lease_age: timedelta | None) -> str:
-    """Why the node may be gone; whether it is, the silence of the agent decides."""
+    """Why the node may be lost; "": no sign. The silence of the agent decides whether it is."""
     node = scene.node
     if node is not None and node.deleted:
         return f"{scene.node_text} was deleted"

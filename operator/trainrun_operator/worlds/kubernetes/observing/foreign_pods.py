@@ -1,18 +1,17 @@
-"""Pods that are not what their labels say, or do not say what they are.
+"""Foreign pods, with the labels of a worker that they are not, and workers that lost their labels.
 
-Layer: worlds/kubernetes. Pods that bear the labels of a worker and were not created by this
-operator are no workers and change nothing; their user is told of them, once each and of so many at
-most, since most are copies that somebody has made by accident, and such a pod may hold GPUs.
+Layer: worlds/kubernetes. A pod with the labels of a worker that this operator did not create is not
+a worker and changes nothing. The user gets one event for each, up to a limit: most are accidental
+copies, and such a pod may hold GPUs.
 
-Those that another holder of the run had made before we took it over do not know whom to call, and
-would train and hold their GPUs for ever: they are deleted. Invariant: only pods that the run owns,
-in its own namespace, and that are older than the taking over; whoever has copied a worker since
-then keeps it.
+Pods that another holder of the run created before the takeover do not know this operator, and would
+train and hold their GPUs without end: they are deleted. Invariant: only pods that the run owns, in
+its own namespace, and that are older than the takeover; later copies of a worker are kept.
 
-Workers that lost a label, the seal or their owner while nobody led are found by their names: nobody
-watches such a pod any more, and it would train on, unseen. Invariants: names are unique, so a pod
-that is older than the start of an attempt and has the name of one of its workers is that worker,
-whatever it bears; one that is still marked is left alone.
+Workers that lost a label, the signature or their owner while no operator led are found by their
+names: the watch no longer shows such a pod, and it would keep training. Invariants: names are
+unique, so a pod that is older than the start of an attempt and has the name of one of its workers
+is that worker, whatever its labels; one that still has its marks is left alone.
 """
 
 from __future__ import annotations
@@ -32,42 +31,42 @@ from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.run_object import ManagedVersion
 
 MOST_REPORTED = 10
-"""Of one run, while one operator leads."""
+"""Most events about foreign pods of one run, while one operator leads."""
 LOOK_AGAIN = 10.0
-"""Seconds until they are looked at again, where that was refused."""
+"""Seconds until the next try after the API server refused one."""
 MOST_ASKED = 16
-"""Names that are asked for in one pass: between two attempts none of a thousand may be there."""
+"""Names requested in one pass: between two attempts none of a thousand may exist."""
 ASK_ON = 1.0
-"""Seconds until the next ones."""
+"""Seconds until the next names are requested."""
 
 _log = logging.getLogger(__name__)
 
 
 class ForeignPods:
-    """Those of one run."""
+    """The foreign pods of one run."""
 
     def __init__(self, run: str, wake: Callable[[float], None]) -> None:
-        """`run` is its name, for messages; `wake` asks for a pass within so many seconds."""
+        """`run` is its name, for messages; `wake` requests a pass within the given seconds."""
         self._run = run
         self._wake = wake
         self._look_at = 0.0
         self._reported: set[str] = set()
-        """uids of pods."""
+        """Uids of pods that have an event."""
         self._logged: set[str] = set()
-        """What the API server has refused, since it last did what was asked."""
+        """Errors logged since the API server last accepted a request."""
 
     @property
     def rest(self) -> bool:
-        """Whether the API server has refused something about them a moment ago."""
+        """Whether the API server refused a request about them less than LOOK_AGAIN ago."""
         return time.monotonic() < self._look_at
 
     async def trying(self, look: Awaitable[None]) -> None:
-        """Do what is asked of the API server; no pass fails by pods that are no workers."""
+        """Do what `look` asks of the API server; foreign pods must not make a pass fail."""
         try:
             await look
         except KubeError as error:
-            if str(error) not in self._logged:  # once, not with every try
-                _log.warning("%s: a pod that is no worker stays: %s", self._run, error)
+            if str(error) not in self._logged:  # once, not on every try
+                _log.warning("%s: a pod that is not a worker stays: %s", self._run, error)
                 self._logged.add(str(error))
             self._look_at = time.monotonic() + LOOK_AGAIN
             self._wake(LOOK_AGAIN)
@@ -75,29 +74,29 @@ class ForeignPods:
             self._logged.clear()
 
     def news(self, pods: Iterable[PodFact]) -> Iterator[Event]:
-        """Events about those of these pods that were not told yet."""
+        """Events about those of these pods that have none yet."""
         for pod in pods:
             if pod.uid in self._reported or len(self._reported) >= MOST_REPORTED:
                 continue
             self._reported.add(pod.uid)
             message = (
-                f"pod {pod.namespace}/{pod.name} has the labels of a worker of run {self._run} but "
-                "was not created by this operator: it is ignored"
+                f"pod {pod.namespace}/{pod.name} has the labels of a worker of run {self._run}, "
+                "but this operator did not create it: it is ignored"
             )
             yield Event(type="Warning", reason="PodIgnored", message=message)
 
     def disowned(self, pod: PodFact) -> Event:
-        """The event that a worker has lost what makes it one; it is no stranger after that."""
+        """The event that a worker lost what marks it as one; it gets no event as a foreign pod."""
         self._reported.add(pod.uid)
         message = (
-            f"somebody has removed a label, the seal or the ownerReference of worker {pod.name}: "
-            "it cannot take part in the run any more, and is deleted. See who changes pods here"
+            f"a label, the signature or the ownerReference of worker {pod.name} was removed from "
+            "outside, so it can no longer take part and is deleted. Find out what changes pods here"
         )
         return Event(type="Warning", reason="PodDisowned", message=message)
 
 
 def leftovers(run: ManagedVersion, foreign_pods: Iterable[PodFact]) -> tuple[PodFact, ...]:
-    """Those of the strangers that were workers of the run before its holder took it over."""
+    """The foreign pods that were workers of the run before its holder took it over."""
     since = run.status.taken_over
     if since is None:
         return ()
@@ -109,29 +108,29 @@ def leftovers(run: ManagedVersion, foreign_pods: Iterable[PodFact]) -> tuple[Pod
 
 
 def holds_something(pod: PodFact) -> bool:
-    """Nobody has deleted it yet, and it has not ended."""
+    """Whether it is neither deleted nor ended."""
     return pod.deletion is None and pod.phase not in ENDED
 
 
 class OrphanSearch:
-    """Looks for those of the attempt that was the newest when we began to lead this run."""
+    """Looks for unmarked workers of the newest attempt at the time when we began to lead."""
 
     def __init__(self, api: KubeApi, pods: PodIndex, wake: Callable[[float], None]) -> None:
-        """`wake` asks for a pass within so many seconds."""
+        """`wake` requests a pass within the given seconds."""
         self._api = api
         self._pods = pods
         self._wake = wake
         self._left: list[PodFact] | None = None
-        """Those that were not asked for yet; None: we have not begun."""
+        """Workers not requested yet; None: not begun."""
 
     @property
     def is_done(self) -> bool:
-        """Whether all were looked for."""
+        """Whether the search is complete."""
         return self._left == []
 
     async def look(self, run: ManagedVersion) -> None:
-        """Miss those of the next names that are there. Raises KubeError; what was answered until
-        then is not asked again."""
+        """Request the next names; each pod found counts as missed. Raises KubeError; names answered
+        before that are not requested again."""
         left = _newest(run) if self._left is None else self._left
         seen = self._seen(run)
         self._left = [worker for worker in left if worker.name not in seen]
@@ -157,8 +156,8 @@ class OrphanSearch:
 
 
 def _newest(run: ManagedVersion) -> list[PodFact]:
-    """The workers of the newest attempt. Of a run that has ended, or is suspended, none is looked
-    for: its workers had stopped."""
+    """The workers of the newest attempt; none for a run that has ended or is suspended, since its
+    workers had stopped."""
     record = run.status.start_record
     if record is None or run.status.finished or run.status.is_true("Suspended"):
         return []

@@ -1,15 +1,15 @@
-"""What is looked at of a node: whether it answers, and whether it is going away.
+"""Nodes: whether one answers, and whether its end is announced.
 
 Layer: worlds/kubernetes. A table of taints: clouds and autoscalers announce the end of a node by
 tainting it, minutes or seconds before pods notice anything. Static taints
 (`cloud.google.com/gke-spot`, `kubernetes.azure.com/scalesetpriority`) and mere intentions
 (`DeletionCandidateOfClusterAutoscaler`, `aws-node-termination-handler/rebalance-recommendation`)
-are no notices. docs/failure-model.md shows the table to users.
+are not notices. docs/failure-model.md shows the table to users.
 
-The earliest sign that a node is gone is a Lease that its kubelet has not renewed: the node
-controller waits 40 to 50 s before it calls a node NotReady; the kubelet renews its Lease every
-quarter of leaseDurationSeconds (10 s by default). Only asked for nodes with a silent worker. Ages
-are counted on our own clock, since we began to look: a node's clock may be wrong.
+The earliest sign of a lost node is a Lease that its kubelet has not renewed: the node controller
+waits 40 to 50 s before it marks a node NotReady; the kubelet renews its Lease every quarter of
+leaseDurationSeconds (10 s by default). Leases are read only for nodes with a silent worker. Ages
+count on our own clock, from our first look: a node's clock may be wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from trainrun_operator.kube.raw import mapping, moment, objects, text
 NO_EXECUTE = "NoExecute"
 
 LIFE_CYCLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""The node controller's own: they say what the Ready condition says."""
+"""The node controller's own taints: they repeat the Ready condition."""
 
 SWITCHED_OFF = (
     "node.kubernetes.io/out-of-service",
     "node.cloudprovider.kubernetes.io/shutdown",
 )
-"""Somebody vouches that the machine is off: what ran there is lost, and may be deleted by force."""
+"""They vouch that the machine is off: what ran there is lost, and may be deleted by force."""
 _ENTRY = re.compile(
     r"(?P<drop>-?)(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)(=(?P<value>[A-Za-z0-9._-]*))?"
     r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?(@(?P<seconds>\d{1,6})s)?"
@@ -43,7 +43,7 @@ _ENTRY = re.compile(
 LOOK_EVERY = 1.0
 """Seconds between two reads of one node's Lease."""
 MISSED = 10.0
-"""Seconds until a node is asked about again that had no Lease."""
+"""Seconds until the next look at a node that had no Lease."""
 DEFAULT_DURATION = 40
 """Seconds; the kubelet's nodeLeaseDurationSeconds."""
 
@@ -56,10 +56,10 @@ class Taint:
     value: str = ""
     effect: str = ""
     added: datetime | None = None
-    """Known for NoExecute taints alone."""
+    """Known only for NoExecute taints."""
 
     def __str__(self) -> str:
-        """As kubectl writes it."""
+        """The taint as kubectl writes it."""
         value = f"={self.value}" if self.value else ""
         return f"{self.key}{value}:{self.effect}"
 
@@ -72,12 +72,12 @@ class NoticeTaint:
     value: str = ""
     effect: str = ""
     means: str
-    """Completes "node n1 ...": what is going to happen, in words for people."""
+    """Completes "node n1 ...": what will happen, in words for users."""
     seconds: float | None = None
-    """From the taint to the end, where whoever sets it promises a time."""
+    """Seconds from the taint to the end of the node, where its source promises a time."""
 
     def matches(self, taint: Taint) -> bool:
-        """Whether this taint is meant."""
+        """Whether it is this taint."""
         return (
             self.key == taint.key
             and self.value in ("", taint.value)
@@ -122,7 +122,7 @@ DEFAULT_NOTICES = (
         means="was quarantined by NVSentinel",
     ),
 )
-"""The common ones; an operator may be told of more, or to leave one out."""
+"""The common ones; the operator's settings may add more, or leave one out."""
 
 
 def notice_taints(entries: Iterable[str] = ()) -> tuple[NoticeTaint, ...]:
@@ -137,9 +137,8 @@ def notice_taints(entries: Iterable[str] = ()) -> tuple[NoticeTaint, ...]:
         read = _ENTRY.fullmatch(entry)
         if read is None:
             raise InvalidSpec(
-                f"{entry!r} is no taint; write key, key=value, key=value:NoSchedule, with @120s "
-                "behind it if the time until the end of the node is known, or -key to leave out a "
-                "default one"
+                f"{entry!r} is not a taint; write key, key=value, key=value:NoSchedule (append "
+                "@120s if you know how long the node will live), or -key to leave out a default one"
             )
         if read["drop"]:
             table.pop(read["key"], None)
@@ -171,7 +170,7 @@ class Toleration:
     value: str = ""
     effect: str = ""
     seconds: int | None = None
-    """For so long after the taint was added; None: for ever."""
+    """Seconds after the taint was added for which it is tolerated; None: without limit."""
 
     def tolerates(self, taint: Taint) -> bool:
         """Whether this taint is tolerated, at least for a time."""
@@ -193,22 +192,22 @@ def patience(taint: Taint, tolerations: Iterable[Toleration]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFact:
-    """A node as its object says; what changes every few seconds (heartbeats) is left out."""
+    """A node by its object, without fields that change every few seconds (heartbeats)."""
 
     name: str
     ready: str = "Unknown"
     """True, False or Unknown; anything but True makes the node suspect."""
     ready_since: datetime | None = None
-    """When that changed last."""
+    """When that last changed."""
     ready_reason: str = ""
     ready_message: str = ""
     unschedulable: bool = False
-    """It was cordoned: whoever removes it then meant to."""
+    """Whether it is cordoned: then its removal is intended."""
     taints: tuple[Taint, ...] = ()
     deletion: datetime | None = None
     """Since when its object is being deleted; finalizers (Karpenter, Cluster API) drain it."""
     deleted: bool = False
-    """There is no such object any more: this is how it looked last."""
+    """Whether its object is gone: then this is its last state."""
 
     def as_gone(self) -> NodeFact:
         """The node after its object was deleted."""
@@ -216,7 +215,7 @@ class NodeFact:
 
 
 def node_fact(raw: Mapping[str, Any]) -> NodeFact:
-    """The node that the API server describes so."""
+    """The node for this object of the API server."""
     metadata, spec = mapping(raw, "metadata"), mapping(raw, "spec")
     conditions = objects(mapping(raw, "status"), "conditions")
     ready = next((c for c in conditions if c.get("type") == "Ready"), {})
@@ -251,24 +250,24 @@ class _Sight:
 
 
 class NodeLeases:
-    """What one run remembers of the Leases of nodes on which its workers are silent."""
+    """The Leases of nodes on which workers of one run are silent, as last seen."""
 
     def __init__(self, api: KubeApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
         self._sights: dict[str, _Sight] = {}
         self._missed: dict[str, float] = {}
-        """When a node had no Lease, of late."""
+        """When a node had no Lease, for the last MISSED seconds."""
 
     async def stale(self, silent: set[str]) -> dict[str, timedelta]:
-        """Of these nodes, the ages of Leases that two renewals have missed; forgets all others."""
+        """Ages of the Leases of these nodes that missed two renewals; forgets all other nodes."""
         for node in self._sights.keys() - silent:
             del self._sights[node]
         late = self._clock() - MISSED
         self._missed = {node: at for node, at in self._missed.items() if at > late}
         for node in sorted(silent - self._missed.keys()):
             await self._look(node)
-        # Until we looked last: while nobody can be asked, a Lease does not grow older.
+        # Up to our last look: while the API server does not answer, a Lease does not age.
         return {
             node: timedelta(seconds=sight.looked - sight.since)
             for node, sight in self._sights.items()

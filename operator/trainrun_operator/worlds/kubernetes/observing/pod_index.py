@@ -1,9 +1,9 @@
-"""Our pods and the nodes, as the informers last saw them: by run, and by node.
+"""An index of our pods and the nodes, as the informers last saw them: by run, and by node.
 
-Layer: worlds/kubernetes. One set of informers per watched namespace for pods, one for nodes. A
-change wakes the runs that it concerns, and only those. Invariant: seal before label. Anybody may
-give a pod the labels of a worker, so a pod without a valid seal belongs to no run and wakes none;
-it can only be asked for as a stranger.
+Layer: worlds/kubernetes. One informer for pods per watched namespace, one for nodes. A change wakes
+only the runs that it concerns. Invariant: the signature counts before the label. Any user may give
+a pod the labels of a worker, so a pod without a valid signature belongs to no run and wakes none;
+only `foreign_pods` returns it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_f
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, pod_fact
 
 MOST_VANISHED = 1_000
-"""Vanished pods that are remembered."""
+"""Most vanished pods that are kept."""
 
 _ByRun = defaultdict[str, dict[str, PodFact]]
 """By the uid in the label, then by namespace and name."""
@@ -38,14 +38,14 @@ class PodIndex:
         on_change: Callable[[str], None],
     ) -> None:
         """`namespaces`: those to watch, none for all; `signed` says whether an operator of this
-        installation has created a pod for the run of its label, asked when a pod is seen;
+        installation created a pod for the run of its label, called whenever a pod is seen;
         `on_change` gets the uid of a run."""
         self._signed = signed
         self._on_change = on_change
         self._by_run: _ByRun = defaultdict(dict)
         self._foreign_pods: _ByRun = defaultdict(dict)
         self._vanished: dict[str, PodFact] = {}
-        """By uid, pods of ours that nobody was seen to delete, as they were last."""
+        """By uid, pods of ours that disappeared without a known deletion, in their last state."""
         self._gone_nodes: dict[str, NodeFact] = {}
         self._pods = {
             namespace: Informer(
@@ -71,11 +71,11 @@ class PodIndex:
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """All of them, to be run and watched over; they list once before `follow`."""
+        """All of them, for the caller to run and supervise; they list once before `follow`."""
         return (*self._pods.values(), *((self._nodes,) if self._nodes is not None else ()))
 
     def follow(self) -> None:
-        """From now on see every change, after fresh lists."""
+        """List again, and then see every change."""
         for informer in self.informers:
             informer.follow()
 
@@ -87,66 +87,66 @@ class PodIndex:
         )
 
     async def settle(self) -> None:
-        """Wait until all is listed that can be. Without the right to nodes runs are led as where
-        the operator may not look at nodes."""
+        """Wait until everything is listed that can be. Without permission to read nodes, runs are
+        led without them."""
         await settled([informer.listing for informer in self._pods.values()])
         if self._nodes is not None:
             await self._nodes.listing.settled.wait()
 
     async def listed(self, namespace: str) -> None:
-        """Wait until the pods of this namespace are listed, however long: before that its runs
+        """Wait until the pods of this namespace are listed, without a limit: before that its runs
         seem to have none."""
         if (informer := self._informer_of(namespace)) is not None:
             await informer.synced.wait()
 
     def of(self, run_uid: str) -> tuple[PodFact, ...]:
-        """The pods of this run: those with its label that bear a valid seal."""
+        """The pods of this run: those with its label and a valid signature."""
         return tuple(self._by_run.get(run_uid, {}).values())
 
     def foreign_pods(self, run_uid: str) -> tuple[PodFact, ...]:
-        """The pods with this run's label that no operator of this installation has created."""
+        """The pods with this run's label that no operator of this installation created."""
         return tuple(self._foreign_pods.get(run_uid, {}).values())
 
     def vanished(self, run_uid: str) -> tuple[PodFact, ...]:
-        """Pods of this run that are not seen any more, though nobody was seen to delete them: gone
-        by force, or without what makes them workers. Each until it is `looked_after`."""
+        """Pods of this run that disappeared without a known deletion: deleted by force, or without
+        the marks of a worker. Each is kept until it is `looked_after`."""
         return tuple(pod for pod in self._vanished.values() if pod.run_uid == run_uid)
 
     def miss(self, pod: PodFact) -> None:
-        """It is one of the vanished."""
+        """Add it to the vanished pods."""
         self._vanished[pod.uid] = pod
-        if len(self._vanished) > MOST_VANISHED:  # those of runs that nobody leads any more
+        if len(self._vanished) > MOST_VANISHED:  # left by runs that no operator leads
             del self._vanished[next(iter(self._vanished))]
 
     def looked_after(self, pod: PodFact) -> None:
-        """What has become of a vanished pod is known."""
+        """Remove it from the vanished pods: its fate is known."""
         self._vanished.pop(pod.uid, None)
 
     def find(self, namespace: str, name: str) -> PodFact | None:
-        """The pod of this name, whoever has created it."""
+        """The pod of this name, whether we created it or not."""
         informer = self._informer_of(namespace)
         return informer.get(f"{namespace}/{name}") if informer is not None else None
 
     def node(self, name: str) -> NodeFact | None:
-        """The node as it is, or as it was when it was deleted."""
+        """The node as it is, or was when it was deleted; None: unknown."""
         if self._nodes is None or not name:
             return None
         return self._nodes.get(name) or self._gone_nodes.get(name)
 
     def learn(self, raw: dict[str, Any]) -> bool:
-        """Take what the API server answered to a write; False if it is no pod of a run of ours."""
+        """Store the API server's answer to a write; False if it is not a pod of a run of ours."""
         informer = self._informer_of(raw["metadata"]["namespace"])
         return informer is not None and informer.learn(raw)
 
     def forget(self, pod: PodFact) -> None:
-        """The API server says that it is gone."""
+        """Remove it: the API server reports that it is gone."""
         informer = self._informer_of(pod.namespace)
         if informer is not None:
             informer.forget(pod.uid)
             self.looked_after(pod)
 
     def _informer_of(self, namespace: str) -> Informer[PodFact] | None:
-        """None: nobody watches this namespace."""
+        """None: this namespace is not watched."""
         return self._pods.get(namespace) or self._pods.get(EVERYWHERE)
 
     def _looked_at(self, raw: dict[str, Any]) -> PodFact | None:
@@ -162,7 +162,7 @@ class PodIndex:
                 self._miss(before, after)
         if after is not None and self._signed(after):
             self._by_run[after.run_uid][_key(after)] = after
-            self.looked_after(after)  # it may have been unmarked for a while
+            self.looked_after(after)  # it may have lost its marks for a while
             woken.add(after.run_uid)
         elif after is not None:
             self._foreign_pods[after.run_uid][_key(after)] = after
@@ -172,7 +172,7 @@ class PodIndex:
             self._on_change(uid)
 
     def _miss(self, before: PodFact, after: PodFact | None) -> None:
-        """A pod of ours is no worker any more, or not of this run."""
+        """Keep a pod as vanished if it is no longer a worker of its run and was not deleted."""
         stays = after is not None and self._signed(after) and after.run_uid == before.run_uid
         if not stays and before.deletion is None:
             self.miss(before)
@@ -188,7 +188,7 @@ class PodIndex:
             self._on_change(uid)
 
     def _forget_node(self, name: str) -> None:
-        """A deleted node is remembered for its pods: without any, nobody asks for it again."""
+        """Drop a deleted node once none of its pods is left."""
         if name in self._gone_nodes and not self._runs_on(name):
             del self._gone_nodes[name]
 
@@ -202,7 +202,7 @@ class PodIndex:
 
 
 def _take(pods: _ByRun, pod: PodFact) -> bool:
-    """Take it out, and the run with its last pod; says whether it was there."""
+    """Remove it, and the run after its last pod; returns whether it was there."""
     of_run = pods.get(pod.run_uid, {})
     found = of_run.pop(_key(pod), None) is not None
     if found and not of_run:

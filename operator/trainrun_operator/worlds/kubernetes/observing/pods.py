@@ -1,10 +1,10 @@
-"""What is looked at of a worker's pod: a projection of some twenty fields of a few kilobytes.
+"""A worker's pod, reduced to some twenty fields of a few kilobytes.
 
-Layer: worlds/kubernetes; pure. A pod whose labels do not make it a worker is no PodFact at all.
-Labels alone prove nothing, since anybody who may create pods can write them: a seal proves that
-this installation of the operator has created the pod for its run. The key never leaves the
-operator's own Secret. A seal can be copied within its namespace, onto a pod of the same name: the
-trust boundary is the namespace.
+Layer: worlds/kubernetes; pure. A pod without the labels of a worker gives no PodFact. Labels alone
+prove nothing, since every user who may create pods can write them: a signature proves that this
+installation of the operator created the pod for its run. The key never leaves the operator's own
+Secret. A signature can be copied within its namespace, onto a pod of the same name: the trust
+boundary is the namespace.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from trainrun_operator.worlds.kubernetes.names import (
 from trainrun_operator.worlds.kubernetes.observing.nodes import Toleration
 
 MOST_ENTRIES = 256
-"""Containers and tolerations of a pod that are looked at: no pod that can be used has more."""
+"""Most containers and tolerations of a pod that are read: no usable pod has more."""
 
 LONGEST_CONFIG = 64 * 1024
-"""Characters of an agent's configuration: what is longer was written by nobody of ours."""
+"""Most characters of an agent's configuration: no operator writes a longer one."""
 
 MOST_GATES = 4
-"""Scheduling gates that are looked at."""
+"""Most scheduling gates that are read."""
 
 ContainerState = Literal["Waiting", "Running", "Terminated"]
 
@@ -58,7 +58,7 @@ _STATES: tuple[tuple[str, ContainerState], ...] = (
     ("running", "Running"),
 )
 ENDED = ("Succeeded", "Failed")
-"""Phases of pods that hold nothing: they are kept for their logs."""
+"""Phases of pods that hold no resources: they are kept for their logs."""
 _PURPOSE = "trainrun pod signature v1"
 
 
@@ -78,9 +78,9 @@ class ContainerFact:
     restarts: int = 0
     """By the kubelet, in this pod."""
     ended_before: str = ""
-    """Why the one before the newest of these ended: its reason."""
+    """Reason why the previous instance of the container ended."""
     code_before: int | None = None
-    """And its exit code."""
+    """Exit code of that instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class PodCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFact:
-    """A pod that says of itself, by its labels, that it is a worker; see `is_ours` for whether."""
+    """A pod that claims by its labels to be a worker; `is_ours` checks that."""
 
     namespace: str
     name: str
@@ -105,43 +105,43 @@ class PodFact:
     creation: int
     template_hash: str = ""
     storage: StorageConfig | None = None
-    """Where its agent was told to find the storage, if that can be read."""
+    """The storage in its agent's configuration; None if that cannot be read."""
     signature: str = ""
     owner_uid: str = ""
-    """Of its controller."""
+    """Uid of its controller."""
     training: str = ""
-    """Name of the container that trains: the one that an agent was put into."""
+    """Name of the training container: the one with an agent."""
     probes: str = ""
-    """Those of that container whose failure ends it: `livenessProbe or startupProbe`."""
+    """Probes of that container whose failure ends it: `livenessProbe or startupProbe`."""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
     """Why the kubelet ended or refused the pod as a whole."""
     node: str = ""
     avoids: tuple[str, ...] = ()
-    """Nodes that we keep it away from."""
+    """Nodes that it must avoid."""
     created: datetime
     deletion: datetime | None = None
     """When the grace of its deletion ends."""
     grace: int | None = None
     """Seconds of that grace."""
     usual_grace: int = DEFAULT_GRACE
-    """Seconds of grace that a deletion gives which names none."""
+    """Seconds of grace of a deletion that names none."""
     gates: tuple[str, ...] = ()
-    """Names of what keeps the scheduler from looking at it; nothing of ours is among them."""
+    """Names of its scheduling gates; TrainRun sets none."""
     scheduler: str = ""
-    """Name of the one that is to place it."""
+    """Name of the scheduler that must place it."""
     scheduled: PodCondition | None = None
     disruption: PodCondition | None = None
-    """DisruptionTarget: somebody is taking it away."""
+    """DisruptionTarget: it is being taken away."""
     sandbox: PodCondition | None = None
-    """PodReadyToStartContainers: volumes and network are there."""
+    """PodReadyToStartContainers: volumes and network are ready."""
     containers: tuple[ContainerFact, ...] = ()
     """Init containers first."""
     tolerations: tuple[Toleration, ...] = ()
 
     def as_foreign(self) -> PodFact:
-        """What is kept of a pod that none of ours has made: whoever made it chose the rest."""
+        """The pod without the fields that a foreign creator could choose freely."""
         return replace(
             self,
             storage=None,
@@ -158,18 +158,18 @@ class PodFact:
         )
 
     def container(self, name: str) -> ContainerFact | None:
-        """The (main) container of this name, once the kubelet has told of it."""
+        """The (main) container of this name; None until the kubelet reports it."""
         return next((c for c in self.containers if c.name == name and not c.init), None)
 
 
 def usual_grace(spec: Mapping[str, Any]) -> int:
-    """Seconds of grace of a pod, or of a template's pods, that are deleted without naming any."""
+    """Seconds of grace of a pod, or of a template's pods, for a deletion that names none."""
     found = number(spec, "terminationGracePeriodSeconds")
     return DEFAULT_GRACE if found is None else found
 
 
 def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
-    """The worker's pod that the API server describes so; None where it is no worker's."""
+    """The worker's pod for this object of the API server; None where it is not a worker's."""
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     labels, annotations = mapping(metadata, "labels"), mapping(metadata, "annotations")
     slot, creation = count(labels, SLOT_LABEL), count(labels, CREATION_LABEL)
@@ -215,7 +215,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
 
 
 def _training(spec: Mapping[str, Any]) -> tuple[str, object, str]:
-    """Name of the container that an agent was put into, what the agent was told, its probes."""
+    """Name of the container with an agent, the agent's raw configuration, and its probes."""
     for container in objects(spec, "containers"):
         for entry in objects(container, "env"):
             if entry.get("name") == variables.AGENT_CONFIG:
@@ -281,11 +281,11 @@ def _toleration(entry: Mapping[str, Any]) -> Toleration:
 
 
 def key_id(key: bytes) -> str:
-    """Tells one key from another (8 hexadecimal digits), and is no secret."""
+    """Distinguishes keys (8 hexadecimal digits); it is not a secret."""
     return hmac.new(key, b"trainrun key id", hashlib.sha256).hexdigest()[:8]
 
 
-@functools.lru_cache(maxsize=4096)  # each pass over a run looks at each of its pods
+@functools.lru_cache(maxsize=4096)  # each pass over a run checks each of its pods
 def signature_of(
     key: bytes,
     *,
@@ -296,14 +296,14 @@ def signature_of(
     creation: int,
     template_hash: str,
 ) -> str:
-    """The seal (64 hexadecimal digits) of the pod that is all of this."""
+    """The signature (64 hexadecimal digits) of the pod with these fields."""
     # JSON keeps the parts apart: no two different pods make the same text.
     signed = json.dumps([_PURPOSE, namespace, name, run_uid, slot, creation, template_hash])
     return hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()
 
 
 def is_ours(pod: PodFact, run_uid: str, signing_key: bytes) -> bool:
-    """Whether an operator of this installation has created the pod for this run."""
+    """Whether an operator of this installation created the pod for this run."""
     if not run_uid or pod.run_uid != run_uid or pod.owner_uid != run_uid:
         return False
     expected = signature_of(

@@ -1,8 +1,9 @@
-"""Everything that is known of one worker at one moment, for those who draw conclusions from it.
+"""Everything known about one worker at one moment, as input for `ends` and `facts`.
 
-Layer: worlds/kubernetes; pure, no clock of its own. What carries no time of its own (taints, failed
-pulls) is known since this operator has seen it. What goes away and comes back is new again. After a
-restart of the operator everything is new: timeouts that depend on it begin anew, none is shortened.
+Layer: worlds/kubernetes; pure, no clock of its own. Things without a time of their own (taints,
+failed pulls) count from when this operator first saw them. If one disappears and returns, it is new
+again. After a restart of the operator everything is new: timeouts that depend on it start again,
+and none becomes shorter.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, Notice
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact
 
 ANSWERS = timedelta(seconds=15)
-"""An agent heard so lately is alive, whatever the API server thinks of its node: agents call every
-10 s at least."""
+"""An agent whose last heartbeat is younger is alive, whatever the API server shows of its node:
+agents call at least every 10 s."""
 SKEW = timedelta(seconds=3)
-"""A node's clock may differ from the API server's by this much, seconds being cut off included."""
+"""Most by which a node's clock may differ from the API server's, with times cut to seconds."""
 PLACED = "placed"
 """The sighting that begins when the worker is first seen on its node."""
 RUNS = "runs"
-"""The sighting that begins when the container that trains is first seen running."""
+"""The sighting that begins when the training container is first seen running."""
 NODE_GONE = "node gone"
 """The sighting that begins when the node's object is first missed."""
 SIGKILLED, SIGTERMED = 137, 143
-"""Exit codes of a container that the kubelet has ended, or somebody else."""
+"""Exit codes of a container that the kubelet, or another process, ended by a signal."""
 ENDS = "ends"
-"""The sighting that begins when the container that trains is first seen to have ended so."""
+"""The sighting that begins when the training container is first seen to have ended that way."""
 SETTLING = timedelta(seconds=5)
-"""So long the kubelet may take to say why, at the end of the pod; others may run on in it."""
+"""Time for the kubelet to say why, at the end of the pod; other containers may still run in it."""
 
 
 class LastSeenTimes:
-    """Of the workers of one run, by the uid of their pods."""
+    """When things were first seen of the workers of one run, by the uid of their pods."""
 
     def __init__(self) -> None:
         self._first: dict[str, dict[str, datetime]] = {}
 
     def since(self, subject: str, what: str) -> datetime | None:
-        """Since when this could be seen at the last update; None if it could not."""
+        """Since when this is visible, as of the last update; None if it is not."""
         return self._first.get(subject, {}).get(what)
 
     def update(self, subject: str, present: Iterable[str], now: datetime) -> Mapping[str, datetime]:
-        """This is what can be seen of the subject now; returns since when each can be seen."""
+        """Record what is visible of the subject now; returns since when each thing is visible."""
         before = self._first.get(subject, {})
         seen = self._first[subject] = {what: before.get(what, now) for what in present}
         return seen
@@ -59,7 +60,7 @@ class LastSeenTimes:
 
 
 def is_ending(pod: PodFact, training: str) -> bool:
-    """Its container was ended by a signal, and the end of the pod, which tells why, is to come."""
+    """Whether a signal ended its container, and the end of the pod, which shows why, is pending."""
     container = pod.container(training)
     if container is None or pod.phase in ENDED or pod.deletion is not None:
         return False
@@ -68,7 +69,7 @@ def is_ending(pod: PodFact, training: str) -> bool:
 
 
 def phase_of(pod: PodFact, training: str) -> WorkerPhase:
-    """Judged by the container that trains: sidecars may run on after its end."""
+    """The phase by the training container: sidecars may run after its end."""
     if pod.phase in ENDED:
         return "Ended"
     match pod.container(training):
@@ -86,10 +87,10 @@ class WorkerObservation:
 
     pod: PodFact
     node: NodeFact | None
-    """None: not placed, or nodes may not be looked at."""
+    """None: the pod is not placed, or the operator may not read nodes."""
     contact: AgentContact
     training: str
-    """Name of the container that trains."""
+    """Name of the training container."""
     now: datetime
     since: Mapping[str, datetime]
     """Sightings: str(taint), PLACED, RUNS, NODE_GONE, stages of a Pending pod."""
@@ -97,19 +98,19 @@ class WorkerObservation:
 
     @cached_property
     def container(self) -> ContainerFact | None:
-        """The one that trains, once the kubelet has told of it."""
+        """The training container; None until the kubelet reports it."""
         return self.pod.container(self.training)
 
     @cached_property
     def phase(self) -> WorkerPhase:
-        """See phase_of; one that is ending has not ended."""
+        """See phase_of; a worker that is ending still counts as Running."""
         if is_ending(self.pod, self.training) and self.seen_for(ENDS) < SETTLING:
             return "Running"
         return phase_of(self.pod, self.training)
 
     @property
     def answers(self) -> bool:
-        """Its agent was heard a moment ago."""
+        """Whether its agent sent a heartbeat in the last ANSWERS."""
         return self.contact.state is not None and self.contact.silent_for < ANSWERS
 
     @property
@@ -131,12 +132,12 @@ class WorkerObservation:
         return max((time for time in failed if time is not None), default=None)
 
     def ended_before(self, time: datetime | None) -> bool:
-        """The worker had ended by itself before somebody took away what was left of it."""
+        """Whether the worker ended by itself before this time, when its pod was taken away."""
         return time is not None and self.finished is not None and self.finished < time - SKEW
 
     @property
     def disruption_since(self) -> datetime | None:
-        """Since when the pod's DisruptionTarget condition is as it is."""
+        """When the pod's DisruptionTarget condition last changed."""
         return self.pod.disruption.since if self.pod.disruption is not None else None
 
     @property
@@ -145,9 +146,9 @@ class WorkerObservation:
         return f"node {self.pod.node}" if self.pod.node else "its node"
 
     def ago(self, time: datetime | None) -> timedelta:
-        """How long ago that was; never negative, since clocks of machines differ."""
+        """How long ago that was; 0 for a time in the future (clock skew) or None."""
         return max(self.now - time, timedelta(0)) if time is not None else timedelta(0)
 
     def seen_for(self, what: str) -> timedelta:
-        """How long this can be seen already."""
+        """How long this has been visible."""
         return self.ago(self.since.get(what))
