@@ -257,7 +257,7 @@ def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothin
     assert "from nothing" not in told.replace("or a restart begins from nothing", "")
     assert "attempt 2, no checkpoint handed to it, 1 worker" in told
     assert "- no step was ever reported: a script that resumes from a folder of its own" in told
-    assert "- AppError ended 1 attempt: its own output cannot tell who sent SIGKILL" in told
+    assert "- AppError ended 1 attempt: its own output does not show who sent SIGKILL" in told
 
 
 def test_a_run_that_reports_steps_and_never_saved_is_told_how(tmp_path: Path) -> None:

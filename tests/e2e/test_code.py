@@ -49,9 +49,9 @@ def test_a_config_map_that_is_edited_under_a_gang_is_told(bed: Bed) -> None:
     before.one_incident("Unknown")
     new = run.pod(1)["metadata"]["name"]
     assert run.condition("CodeDiffers")["message"] == (
-        f"rank 1 (worker {new}) has another /scripts/counting.py than rank 0 (worker run-0-1): the "
-        "ranks of one attempt run different code. Give changed code another name in "
-        "workers.template (of the ConfigMap, of the image), so that all workers are made anew"
+        f"rank 1 (worker {new}) has a different /scripts/counting.py than rank 0 (worker run-0-1): "
+        "the ranks of one attempt run different code. Give changed code a new name in "
+        "workers.template (of the ConfigMap, of the image), so that all workers are replaced"
     )
     eventually(lambda: run.reasons().count("CodeDiffers") == 1, what="one event of it")
 

@@ -103,7 +103,7 @@ def test_the_node_of_rank_0_loses_power_and_comes_back(
     nodes.power_off(run.bed.cluster, node)
     incident = before.one_incident("NodeLost")
     assert (incident["slot"], incident["node"]) == (0, node)
-    assert f"worker {old} has not been heard for " in incident["message"]
+    assert f"worker {old} has sent no heartbeat for " in incident["message"]
     assert before.replaced() == {0}
     assert run.pod(0)["metadata"]["annotations"]["trainrun.dev/avoids"] == node
     assert node_of(run, 0) != node

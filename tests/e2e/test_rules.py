@@ -74,8 +74,8 @@ def test_rules_decide_by_exit_code_and_a_rank_that_hangs_costs_one_failure(
     assert (incident["cause"], incident["rank"], incident["counted"]) == ("Hung", 1, True)
     message, _, where = incident["message"].partition("; ")
     assert message == (
-        "no step for 5 s (spec.health.progressTimeout): rank 1 stands at step 6, 2 others at 7"
+        "no step for 5 s (spec.health.progressTimeout): rank 1 is at step 6, 2 others at 7"
     )
-    assert "rank 1 stands in `misbehave` (counting.py:" in where
+    assert "rank 1 is in `misbehave` (counting.py:" in where
     assert incident["resumedFrom"]["step"] == 5
     assert status["failures"]["text"] == "1/1"

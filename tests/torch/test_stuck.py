@@ -43,7 +43,7 @@ def stuck(gang: LocalRuns, how: str) -> dict[str, Any]:
 def test_the_rank_that_is_not_in_the_collective_is_named(gang: LocalRuns) -> None:
     incident = stuck(gang, "away")
     assert (incident["hang"], incident["rank"]) == ("OneRankAway", 2), incident
-    assert "rank 2 stands in `away` (stuck_ranks.py:" in incident["message"]
+    assert "rank 2 is in `away` (stuck_ranks.py:" in incident["message"]
     assert incident["message"].endswith("; 2 others in all_reduce")
 
 
@@ -52,12 +52,12 @@ def test_a_collective_that_does_not_fit_is_named(gang: LocalRuns) -> None:
     incident = stuck(gang, "mismatched")
     assert (incident["hang"], incident["rank"]) == ("OneRankAway", 2), incident
     assert "; 2 others in all_reduce" in incident["message"]
-    assert "one rank away: rank 2 stands in " in incident["message"]
+    assert "one rank away: rank 2 is in " in incident["message"]
 
 
 @pytest.mark.slow
 def test_where_all_are_in_one_collective_nobody_is_blamed(gang: LocalRuns) -> None:
     incident = stuck(gang, "together")
     assert incident["hang"] == "SameCollective", incident
-    assert "all 3 ranks stand in all_reduce; no rank is known to be behind" in incident["message"]
+    assert "all 3 ranks are in all_reduce; no rank is known to be behind" in incident["message"]
     assert ("rank" in incident, incident.get("node", "")) == (False, "")

@@ -121,14 +121,14 @@ def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
 
 def test_the_advice_for_a_hang_names_where_it_stood() -> None:
     message = (
-        "no step for 20 s (spec.health.progressTimeout): ranks 0, 1 stand at step 12; one rank "
-        "away: rank 0 stands in `load` (train.py:6); 1 other in all_reduce"
+        "no step for 20 s (spec.health.progressTimeout): ranks 0, 1 are at step 12; one rank "
+        "away: rank 0 is in `load` (train.py:6); 1 other in all_reduce"
     )
     (given,) = told(
         with_incidents(an_incident(cause="Hung", hang="OneRankAway", message=message)), "Cause"
     )
     assert given.text.startswith(
-        "Hung ended 1 attempt: rank 0 stands in `load` (train.py:6): look at what"
+        "Hung ended 1 attempt: rank 0 is in `load` (train.py:6): look at what"
     )
     (unknown,) = told(with_incidents(an_incident(cause="Hung", message=message)), "Cause")
     assert unknown.text.startswith("Hung ended 1 attempt: look at what the rank")

@@ -56,7 +56,7 @@ def test_an_open_silence_of_the_version_before_still_waits_for_its_node() -> Non
     assert "its node may explain it; waiting for news of the node" in plan.message
 
 
-NOT_ITS_OWN = "its own output cannot tell who sent"
+NOT_ITS_OWN = "its own output does not show who sent"
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def told(scene: WorkerObservation) -> Condition | None:
 
 
 REMEDY = (
-    ": the ranks of one attempt run different code. Give changed code another name in "
-    "workers.template (of the ConfigMap, of the image), so that all workers are made anew"
+    ": the ranks of one attempt run different code. Give changed code a new name in "
+    "workers.template (of the ConfigMap, of the image), so that all workers are replaced"
 )
 
 
@@ -35,7 +35,8 @@ def test_a_replaced_worker_has_the_edited_script_and_it_is_told_before_the_attem
     scene = scene.with_agent(2, code=code("new"))
     plan = scene.plan
     text = (
-        f"rank 2 (worker run-2-1) has another /code/train.py than rank 0 (worker run-0-1){REMEDY}"
+        "rank 2 (worker run-2-1) has a different /code/train.py than rank 0 (worker run-0-1)"
+        f"{REMEDY}"
     )
     assert [(e.type, e.reason, e.message) for e in plan.events if e.type == "Warning"] == [
         ("Warning", "CodeDiffers", text)
@@ -54,8 +55,8 @@ def test_the_larger_part_of_the_gang_is_what_others_differ_from() -> None:
     found = told(scene)
     assert found is not None
     assert found.message == (
-        "ranks 0, 1, 6, 7 (workers run-0-1, run-3-1) have another /code/model.py, /code/train.py "
-        f"than ranks 2, 3 (worker run-1-1){REMEDY}"
+        "ranks 0, 1, 6, 7 (workers run-0-1, run-3-1) have a different /code/model.py, "
+        f"/code/train.py than ranks 2, 3 (worker run-1-1){REMEDY}"
     )
 
 
@@ -66,7 +67,7 @@ def test_of_many_files_and_workers_the_first_ones_are_named() -> None:
         scene = scene.with_agent(slot, code=many)
     found = told(scene)
     assert found is not None
-    assert "(workers run-0-1, run-1-1, run-2-1, run-3-1, ...) have another /code/0.py, " in (
+    assert "(workers run-0-1, run-1-1, run-2-1, run-3-1, ...) have a different /code/0.py, " in (
         found.message
     )
     assert "/code/3.py, ... than rank 5 (worker run-5-1)" in found.message

@@ -14,7 +14,7 @@ def test_the_container_pytorch_died_and_its_user_is_told_while_the_run_goes_on()
     """The run succeeded: all 1 processes ended with exit code 0."""
     scene = a_run(replicas=3).running().with_worker(0, container_failure=DIED)
     told = scene.with_worker(2, container_failure="another").plan
-    text = f"{DIED}; likewise in 1 other worker"
+    text = f"{DIED}; the same in 1 other worker"
     assert [(e.type, e.reason, e.message) for e in told.events] == [
         ("Warning", "ContainerFailed", text)
     ]

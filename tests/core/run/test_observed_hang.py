@@ -36,9 +36,10 @@ def test_it_says_who_stands_where_what_is_usual_and_that_nothing_is_ended() -> N
     assert found is not None
     assert (found.status, found.reason) == ("True", "NoStep")
     assert found.message == (
-        "no step for 15 min or more, and one took 2 s at most: rank 1 stands at step 4, 1 other at "
+        "no step for 15 min or more (the slowest took 2 s): rank 1 is at step 4, 1 other at "
         "5 (worker run-1-1 on node node-1). Only observed: wrap what takes long without a step in "
-        "trainrun.long_section(); spec.health.progressTimeout, or hangPolicy: Restart, would end it"
+        "trainrun.long_section(); spec.health.progressTimeout, or hangPolicy: Restart, would end "
+        "the attempt"
     )
     assert [(e.type, e.reason) for e in plan.events] == [("Warning", "Hung")]
     assert (plan.status.phase, plan.status.incident) == ("Running", None)
@@ -89,7 +90,7 @@ def test_what_never_reports_has_a_reason_of_its_own() -> None:
     found = scene.plan.status.condition("Hung")
     assert found is not None
     assert found.reason == "NoWork"
-    assert found.message.startswith("the processes have used next to no CPU and I/O for 10 min or")
+    assert found.message.startswith("the processes have used almost no CPU and I/O for 10 min or")
 
 
 def test_a_section_that_takes_too_long_has_one_as_well() -> None:
@@ -98,7 +99,7 @@ def test_a_section_that_takes_too_long_has_one_as_well() -> None:
     found = scene.plan.status.condition("Hung")
     assert found is not None
     assert found.reason == "SectionTooLong"
-    assert '"evaluate" for 2 min or more, which may take 60 s' in found.message
+    assert '2 min or more in the long section "evaluate" (limit 60 s)' in found.message
 
 
 def test_what_it_is_judged_by_is_no_news_of_an_agent() -> None:
@@ -121,7 +122,7 @@ def where(scene: WorkerObservation, *names: str) -> WorkerObservation:
 
 
 def test_the_event_of_a_hang_without_a_timeout_names_the_culprit_and_where_it_stands() -> None:
-    """It said "ranks 0, 1 stand at step 12", and nothing followed."""
+    """It said "ranks 0, 1 are at step 12", and nothing followed."""
     scene = standing(901.0).with_all(steps=(12,)).with_status(evidence_asked=None)
     asked = scene.plan
     assert (asked.events, asked.status.condition("Hung")) == ((), None)
@@ -130,8 +131,8 @@ def test_the_event_of_a_hang_without_a_timeout_names_the_culprit_and_where_it_st
     (event,) = where(waits, "load", "all_reduce").plan.events
     assert (event.type, event.reason) == ("Warning", "Hung")
     assert event.message.startswith(
-        "no step for 15 min or more, and one took 2 s at most: ranks 0, 1 stand at step 12; one "
-        "rank away: rank 0 stands in `load` (train.py:9); 1 other in all_reduce (worker run-0-1 "
+        "no step for 15 min or more (the slowest took 2 s): ranks 0, 1 are at step 12; one "
+        "rank away: rank 0 is in `load` (train.py:9); 1 other in all_reduce (worker run-0-1 "
         "on node node-0). Only observed: "
     )
 

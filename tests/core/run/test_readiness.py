@@ -31,8 +31,8 @@ def test_a_script_that_asks_too_seldom_is_told_what_a_notice_would_cost() -> Non
     assert found is not None
     assert (found.status, found.reason) == ("True", "AsksTooSeldom")
     assert found.message == (
-        "a notice of 30 s would lose 210 steps: the script has not asked should_save() for 68 s or "
-        "more (worker run-1-1); ask in evaluation loops and before long work, too, or raise "
+        "a notice of 30 s would lose 210 steps: the script has not called should_save() for 68 s "
+        "or more (worker run-1-1); ask in evaluation loops and before long work, too, or raise "
         "terminationGracePeriodSeconds"
     )
     assert [event.reason for event in scene.plan.events] == ["SaveTooLate"]
@@ -93,8 +93,8 @@ def test_ranks_that_stop_asking_while_others_go_on_are_told_once() -> None:
     """As with uneven inputs under DDP's Join: a save was lost, and nobody had said why."""
     scene = shown(uneven(0.0)).with_agent(1, fewest_calls=97, ask_pause=11.0)
     assert told(scene) == (
-        "a notice would lose 210 steps: the script has not asked should_save() for 10 s or more "
-        "(worker run-1-1) while other ranks did: let all ranks ask equally often, also without "
+        "a notice would lose 210 steps: the script has not called should_save() for 10 s or more "
+        "(worker run-1-1) while other ranks did: let all ranks call it equally often, also without "
         "data (DDP's Join)"
     )
     assert [event.reason for event in scene.plan.events] == ["SaveTooLate"]

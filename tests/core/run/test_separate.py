@@ -39,9 +39,9 @@ def test_two_launchers_in_one_gang_are_told_at_once_and_fail_the_run_at_its_end(
     scene = ranks(*lead(0, 1), spawned=2.0)
     message = (
         "2 of the 2 processes have a rank 0 of their own, started by torchrun: these are separate "
-        "trainings, which write the same files. Let the command itself begin with torchrun or "
-        "python, without a shell or script that starts a launcher, or set "
-        "workers.independentRanks: true if that is meant"
+        "trainings, which write the same files. Start the command with torchrun or python, "
+        "without a shell or script that starts a launcher, or set "
+        "workers.independentRanks: true if this is intended"
     )
     assert told(scene) == ("TwoLeaders", message)
     assert [(e.type, e.reason) for e in scene.plan.events] == [("Warning", "SeparateTrainings")]
@@ -69,8 +69,9 @@ def test_processes_that_never_meet_are_told_so_after_a_minute_and_do_not_just_su
     assert reason == "NeverMet"
     assert message == (
         "none of the 2 processes has opened MASTER_PORT (20000) or called trainrun, so each may "
-        "train alone and write the same files. Let the script make its group from the environment "
-        "(init_process_group with env://), or set workers.independentRanks: true if that is meant"
+        "train alone and write the same files. Let the script create its group from the "
+        "environment (init_process_group with env://), or set workers.independentRanks: true if "
+        "this is intended"
     )
     plan = scene.after(scene.plan).all_done().plan
     assert (plan.status.phase, plan.reason) == ("Succeeded", "NeverMet")

@@ -38,8 +38,8 @@ def test_a_rank_whose_steps_take_longer_is_named_with_its_node_and_factor() -> N
     assert (found.status, found.reason) == ("True", "SlowSteps")
     assert found.message == (
         "rank 3 (worker run-3-1 on node node-3) takes at least 2 times as long for a step as its "
-        "peers; look at its node (clocks, other load), and at what only this rank does. Nothing "
-        "is ended for it"
+        "peers; check its node (clocks, other load), and what only this rank does. Nothing is "
+        "restarted for this"
     )
     assert [(e.type, e.reason) for e in plan.events] == [("Warning", "Straggler")]
     assert (plan.status.phase, plan.status.incident) == ("Running", None)
@@ -52,7 +52,7 @@ def test_where_all_wait_for_each_other_the_one_that_works_longest_is_named() -> 
     assert found.reason == "WorksLonger"
     assert found.message.startswith(
         "rank 1 (worker run-1-1 on node node-1) computes, or waits for a CPU, at least 3 "
-        "times as long in each step as its peers, which seem to wait for it; look at"
+        "times as long in each step as its peers, which seem to wait for it; check"
     )
 
 

@@ -127,7 +127,7 @@ def test_a_worker_whose_node_misreads_is_replaced_and_its_node_remembered() -> N
         scene = scene.with_agent(slot, phase="Idle")
     ended = settled(scene.after(plan).without_backoff()).plan
     assert [(a.name, a.reason) for a in ended.actions if isinstance(a, DeleteWorker)] == [
-        ("run-0-1", "it reads a checkpoint wrongly that another node reads well")
+        ("run-0-1", "it misreads a checkpoint that another node reads correctly")
     ]
     [made] = [a for a in ended.actions if isinstance(a, CreateWorker)]
     assert (made.slot, made.avoid) == (0, ("node-0",))
@@ -268,7 +268,7 @@ def test_a_worker_that_misreads_a_manifest_is_replaced_and_nothing_is_counted() 
     assert plan.message.startswith("checkpoint step-000000030-attempt-1 reads wrongly on node")
     after = settled(scene).plan
     assert [(a.name, a.reason) for a in after.actions if isinstance(a, DeleteWorker)] == [
-        ("run-0-1", "it reads a checkpoint wrongly that another node reads well")
+        ("run-0-1", "it misreads a checkpoint that another node reads correctly")
     ]
     assert after.status.incident is None
 

@@ -75,7 +75,7 @@ def test_a_gang_whose_beat_moves_is_not_counted_and_the_new_worker_goes() -> Non
     assert [event.reason for event in scene.plan.events] == ["Unreachable"]
     reason, message = unreachable(scene)
     assert reason == "TrainsOn"
-    assert "shows that slot 0's agent is alive, and its ranks may train on, and nothing" in message
+    assert "shows that slot 0's agent is alive, and its ranks may still be training, and" in message
     told = scene.after(scene.plan)
     assert told.plan.actions == (DeleteWorker(name="run-0-2", reason="not part of attempt 1"),)
     gone = replace(told, workers=tuple(w for w in told.workers if w.created_for == 1))

@@ -10,7 +10,7 @@ import pytest
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
-from trainrun_operator.core.run.incidents.ledger import GOES_ON, KEPT
+from trainrun_operator.core.run.incidents.ledger import RESUMES, RESUMES_FROM_CHECKPOINT
 from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.core.sweep.config import displaced, in_sweep, trial_run, trials_uri
 
@@ -106,13 +106,13 @@ def test_arguments_and_variables_can_refer_to_parameters() -> None:
         ("mounts in workers.template", "mounts in run.workers.template"),
         ("spec.suspend is true", "spec.suspend is true"),
         (
-            KEPT,
-            ". Committed checkpoints are kept: the trial goes on from them with "
+            RESUMES_FROM_CHECKPOINT,
+            ". Committed checkpoints are kept: the trial resumes from them with "
             "resume.resumeErrored: true and 1 more in resume.token",
         ),
         (
-            GOES_ON,
-            "; the trial goes on with resume.resumeErrored: true and 1 more in resume.token",
+            RESUMES,
+            "; the trial resumes with resume.resumeErrored: true and 1 more in resume.token",
         ),
         ("loads a.spec.health, checkpoint.pt", "loads a.spec.health, checkpoint.pt"),
     ],

@@ -24,8 +24,8 @@ def test_a_rank_that_sleeps_in_a_step_is_named_and_the_run_goes_on(runs: LocalRu
     assert (incident["cause"], incident["rank"], incident["budget"]) == ("Hung", 1, "failures")
     message = incident["message"]
     assert message.startswith(
-        "no step for 5 s (spec.health.progressTimeout): rank 1 stands at step 3, 1 other at 4; "
-        "cause unknown: rank 1 stands in `<module>` (hanging.py:"
+        "no step for 5 s (spec.health.progressTimeout): rank 1 is at step 3, 1 other at 4; "
+        "cause unknown: rank 1 is in `<module>` (hanging.py:"
     )
     assert "; 1 other in `barrier` (hanging.py:" in message
     assert incident["detectSeconds"] < 30
@@ -50,9 +50,9 @@ def test_a_rank_that_stands_still_without_a_timeout_is_told_and_left_alone(runs:
     assert (ended.code, ended.incidents) == (0, [])
     assert told["type"] == "Warning"
     message = told["message"]
-    assert message.startswith('rank 1 has been in the long section "wait" for ')
-    where = "cause unknown: rank 1 stands in `<module>` (hanging.py:"
-    assert f", which may take 1 s; {where}" in message, message
+    assert message.startswith("rank 1 has spent ")
+    where = "cause unknown: rank 1 is in `<module>` (hanging.py:"
+    assert f' in the long section "wait" (limit 1 s); {where}' in message, message
     assert ") (worker tiny-1-1 on node tiny-1-1). Only observed: spec.health.hang" in message
     assert [e["reason"] for e in ended.history].count("Hung") == 1
     assert "Hung" not in [c["type"] for c in ended.status["conditions"]]

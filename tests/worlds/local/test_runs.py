@@ -320,7 +320,7 @@ def test_a_run_that_failed_without_a_checkpoint_is_promised_none(runs: LocalRuns
     runs.env = {"FAIL_AT": "1"}
     failed = runs.run()
     message = failed.condition("Failed")["message"]
-    assert message.endswith("; the run goes on once the limit is raised")
+    assert message.endswith("; the run resumes once the limit is raised")
     runs.env = {}
     again = runs.run()
     assert "(MaxFailuresExceeded); it continues with fresh budgets" in again.err

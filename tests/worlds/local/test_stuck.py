@@ -53,7 +53,7 @@ def test_a_sleep_inside_a_step(runs: LocalRuns) -> None:
     _, incident = stuck(runs, "sleeping")
     assert (incident["hang"], incident["rank"]) == ("Unknown", 1)
     found = story_of(incident)
-    assert found.startswith("cause unknown: rank 1 stands in `sleeping` (stuck.py:"), incident
+    assert found.startswith("cause unknown: rank 1 is in `sleeping` (stuck.py:"), incident
     assert OTHER in found
 
 
@@ -84,7 +84,7 @@ def test_a_pipe_that_nobody_writes_to(runs: LocalRuns) -> None:
     _, incident = stuck(runs, "no_writer")
     assert (incident["hang"], incident["rank"]) == ("WaitingForInput", 1)
     found = story_of(incident)
-    assert found.startswith("waiting for input or storage: rank 1 stands in `no_writer`"), incident
+    assert found.startswith("waiting for input or storage: rank 1 is in `no_writer`"), incident
     assert OTHER in found
 
 
@@ -93,9 +93,9 @@ def test_a_process_that_loads_data_has_died(runs: LocalRuns) -> None:
     _, incident = stuck(runs, "loader_died")
     assert (incident["hang"], incident["rank"]) == ("WaitingForInput", 1)
     found = story_of(incident)
-    place = "rank 1 stands in `DataLoader.__next__` (stuck.py:"
+    place = "rank 1 is in `DataLoader.__next__` (stuck.py:"
     assert found.startswith(f"waiting for input or storage: {place}"), incident
-    assert "1 of the processes that it has started is dead" in found
+    assert "1 of its child processes is dead" in found
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_rank_whose_output_nobody_reads(runs: LocalRuns) -> None:
     _, incident = stuck(runs, "output_full")
     assert (incident["hang"], incident["rank"]) == ("WaitingForInput", 1)
     found = story_of(incident)
-    assert "rank 1 waits until somebody reads its output in `output_full` (stuck.py:" in found
+    assert "rank 1 waits for its output to be read in `output_full` (stuck.py:" in found
     folder = Path(runs.storage, "tiny", incident["evidence"])
     assert sorted(path.name for path in folder.iterdir()) == [
         "worker-00000.json",

@@ -1,7 +1,7 @@
-"""What the core makes of causes and their budgets: one row says everything about each.
+"""Causes of incidents and their budgets: one row defines how the core treats each.
 
-Layer: core. Nothing else in the core treats one cause differently from another: what a module has
-to know of a cause it reads from its row. CONTRIBUTING says how to add one.
+Layer: core. Nothing else in the core distinguishes causes: modules read what they need from the
+row. CONTRIBUTING says how to add a cause.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainrun_operator.api.run.status_parts import BudgetName, Cause, Failures, 
 class Explains(IntEnum):
     """How well a loss explains the other losses of its attempt: lower is better.
 
-    Down to MEMORY the world announced or knows it, whatever the processes say; SAID was said by the
-    script itself, which knows better than a process that merely died.
+    Down to MEMORY the world announced or knows it, whatever the processes report; SCRIPT was
+    declared by the script itself, which knows better than a process that merely died.
     """
 
     TAKEOVER = auto()
@@ -30,13 +30,13 @@ class Explains(IntEnum):
     MEMORY = auto()
     SCRIPT = auto()
     SIGTERM = auto()
-    """The worker was told to end; by whom, the end of its pod tells."""
+    """The worker got SIGTERM; the end of its pod shows who sent it."""
     SIGNAL = auto()
     EXCEPTION = auto()
     LITTLE = auto()
-    """A worker is gone, silent, or behind in a gang that stands still: its node may explain it."""
+    """A worker is gone, silent, or behind in a gang that hangs: its node may explain it."""
     RENDEZVOUS = auto()
-    """Ranks did not find each other: perhaps since another worker was lost first."""
+    """Ranks did not find each other, perhaps because another worker was lost first."""
     CONSEQUENCE = auto()
     """Most likely another worker was lost first."""
 
@@ -46,29 +46,29 @@ AgainstNode = Literal["Never", "Repeated", "AtOnce"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseRow:
-    """How a cause is treated."""
+    """How the core treats a cause."""
 
     advice: str
     """What a user can do about it."""
     charge: BudgetName
-    """The budget that its incidents are charged to; none: they are free for ever."""
+    """The budget that its incidents are charged to; none: they are always free."""
     free_tries: int = 0
-    """So many fruitless attempts in a row may end for it, or for another free cause, without being
-    charged: trying again cures it, but not for ever."""
+    """Fruitless attempts in a row that may end for it, or for another free cause, uncharged: a
+    retry mostly cures it, but retries must not continue without limit."""
     explains: Explains = Explains.EXCEPTION
-    """A process's end may say more: a signal, or that it is the consequence of another loss."""
+    """The end of a process may refine it: a signal, or the consequence of another loss."""
     against_node: AgainstNode = "Never"
-    """Whether new workers are kept away from its node: at once, or where it is repeated there. Also
-    for a script's own error: a broken GPU or disk shows as nothing else."""
+    """Whether new workers avoid its node: at once, or when it repeats there. Errors of the script
+    count, too: a broken GPU or disk shows only as such an error."""
     fault_of_start: bool = False
-    """The template of a worker that ended for it before it took part may be to blame."""
+    """Whether the template may be to blame if a worker ended for it before it took part."""
     slows_down: bool = True
-    """The attempt counts as fruitless, and the backoff grows with it."""
+    """Whether the attempt counts as fruitless, so that the backoff grows."""
     stands_still: bool = False
-    """Again and again without progress it looks like an error of the script: it ends the run by
-    failurePolicy.noProgressLimit."""
+    """Whether repeating it without progress looks like an error of the script, so that
+    failurePolicy.noProgressLimit ends the run."""
     action: RuleAction = "Restart"
-    """What becomes of the run where no rule of its spec decides."""
+    """The action where no rule of the spec decides."""
 
 
 _LOOK = "look at the worker's output and its node"
@@ -93,8 +93,8 @@ CAUSES: dict[Cause, CauseRow] = {
         against_node="AtOnce",
     ),
     Cause.TERMINATED: CauseRow(
-        advice="mend the probe, or raise the limit of the pod that the message names; kubectl "
-        "describe pod shows what the kubelet says",
+        advice="fix the probe, or raise the limit of the pod that the message names; kubectl "
+        "describe pod shows what the kubelet reports",
         charge="failures",
         explains=Explains.SIGTERM,
         fault_of_start=True,
@@ -109,14 +109,13 @@ CAUSES: dict[Cause, CauseRow] = {
         stands_still=True,
     ),
     Cause.FATAL_ERROR: CauseRow(
-        advice="do what the message asks for; the script says that no restart makes sense",
+        advice="do what the message asks for; the script says that a restart does not help",
         charge="failures",
         explains=Explains.SCRIPT,
         action="FailRun",
     ),
     Cause.RETRY_ERROR: CauseRow(
-        advice="read the message: the script asks for a restart again and again, without a new "
-        "step",
+        advice="read the message: the script repeatedly asks for a restart without a new step",
         charge="failures",
         explains=Explains.SCRIPT,
         action="RestartUncounted",
@@ -129,7 +128,7 @@ CAUSES: dict[Cause, CauseRow] = {
         stands_still=True,
     ),
     Cause.ENDED_EARLY: CauseRow(
-        advice="read its last lines; if all is done by then, call trainrun.finish() or report a "
+        advice="read its last lines; if the training is done, call trainrun.finish() or report a "
         "checkpoint of the last step",
         charge="failures",
         stands_still=True,
@@ -141,9 +140,8 @@ CAUSES: dict[Cause, CauseRow] = {
         fault_of_start=True,
     ),
     Cause.RENDEZVOUS_FAILED: CauseRow(
-        advice="see what else listens on slot 0's node, and whether the other workers reach it (a "
-        "NetworkPolicy must let workers reach each other on all ports); each attempt uses another "
-        "port",
+        advice="check what else listens on slot 0's node, and whether the other workers reach it "
+        "(NetworkPolicies must allow all ports between workers); each attempt uses another port",
         charge="failures",
         free_tries=3,
         explains=Explains.RENDEZVOUS,
@@ -164,8 +162,8 @@ CAUSES: dict[Cause, CauseRow] = {
         free_tries=3,
     ),
     Cause.MISREAD: CauseRow(
-        advice="have memory and network of the node checked; a worker on another node takes the "
-        "place of this one",
+        advice="have memory and network of the node checked; a worker on another node replaces "
+        "this one",
         charge="failures",
         free_tries=3,
         against_node="AtOnce",
@@ -184,7 +182,7 @@ CAUSES: dict[Cause, CauseRow] = {
         fault_of_start=True,
     ),
     Cause.HUNG: CauseRow(
-        advice="look at what the rank that is behind does; wrap what takes long without a step in "
+        advice="check what the rank that is behind does; wrap what takes long without a step in "
         "trainrun.long_section(), or raise the timeout that the message names",
         charge="failures",
         explains=Explains.LITTLE,
@@ -205,26 +203,26 @@ _BY_NAME: dict[str, CauseRow] = {cause.value: row for cause, row in CAUSES.items
 
 
 def row_of(cause: str) -> CauseRow:
-    """The row of the cause that a status names; Unknown's for a word of another version."""
+    """The row of the cause that a status names; that of Unknown for a cause of another version."""
     return _BY_NAME.get(cause, CAUSES[Cause.UNKNOWN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How many incidents of some causes a run survives."""
+    """A limit of how many incidents of some causes a run survives."""
 
     field: str
-    """Name of its limit in spec.failurePolicy; -1 there is no limit."""
+    """Name of its limit in spec.failurePolicy, where -1 means no limit."""
     limit: Callable[[FailurePolicy], int | None]
     """Its limit in the spec."""
     falls_back_to: BudgetName = "failures"
-    """What is charged instead where the spec has no such limit."""
+    """The budget charged instead if the spec has no such limit."""
     one: str
-    """One of what it counts, in words."""
+    """One unit of what it counts, in words."""
     used: Callable[[Failures], int]
     """Settled incidents charged to it."""
     charged: Callable[[Failures], Failures]
-    """With one more of them."""
+    """The same with one more charged."""
 
 
 BUDGETS: dict[BudgetName, Budget] = {
@@ -250,21 +248,21 @@ BUDGETS: dict[BudgetName, Budget] = {
         charged=lambda failures: replace(failures, start_failures=failures.start_failures + 1),
     ),
 }
-"""Every budget but `none`, which counts nothing."""
+"""All budgets except `none`, which counts nothing."""
 
 Limits = Mapping[BudgetName, int]
-"""The limits that a spec has; `failures` is always there."""
+"""The limits that a spec sets; `failures` is always present."""
 
 
 def limits_of(policy: FailurePolicy) -> Limits:
-    """The limits that this policy has."""
+    """The limits that this policy sets."""
     found = {name: budget.limit(policy) for name, budget in BUDGETS.items()}
     return {name: limit for name, limit in found.items() if limit is not None}
 
 
 def budget_of(cause: str, limits: Limits, *, in_a_row: int) -> BudgetName:
-    """The budget that an incident is charged to where so many fruitless attempts in a row ended for
-    its cause, its own included."""
+    """The budget that an incident is charged to; `in_a_row`: fruitless attempts in a row that ended
+    for its cause, its own included."""
     row = row_of(cause)
     if row.charge == "none" or (row.free_tries and in_a_row <= row.free_tries):
         return "none"
@@ -274,28 +272,28 @@ def budget_of(cause: str, limits: Limits, *, in_a_row: int) -> BudgetName:
 SIGNAL_NAMES: dict[int, str] = dict(
     zip((*range(1, 16), 24, 25, 31), get_args(SignalName), strict=True)
 )
-"""By their numbers on Linux."""
+"""Names of signals by their numbers on Linux."""
 
 SENT = frozenset({"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM", "SIGUSR1", "SIGUSR2"})
-"""Signals that mostly come from elsewhere: what the process itself has printed tells nothing."""
+"""Signals that mostly come from outside: the output of the process does not explain them."""
 
 HIGHEST_SIGNAL = 64
-"""Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
+"""Linux has signals 1 to 64; exit code 128 + N means that signal N ended the process."""
 
 
 def signal_of(incident: Incident) -> int | None:
-    """The signal that ended the culprit, as far as its exit code tells."""
+    """The signal that ended the culprit, by its exit code; None: none known."""
     return _signal(incident.rank, incident.exit_code)
 
 
 def advice_on(cause: str, *, rank: object, exit_code: object) -> str:
-    """What a user can do about an incident: its cause's advice, or what fits the signal that ended
-    this rank; both are as an incident has them, or None."""
+    """What a user can do about an incident: the advice for its cause, or for the signal that ended
+    the rank. `rank` and `exit_code` are those of the incident, or None."""
     name = SIGNAL_NAMES.get(_signal(rank, exit_code) or 0, "")
     if cause == Cause.APP_ERROR and name in SENT:
         return (
-            f"its own output cannot tell who sent {name}: look for the OOM killer in the kernel's "
-            "log of its machine (dmesg), and for whoever ends processes there"
+            f"its own output does not show who sent {name}: look for the OOM killer in the kernel "
+            "log of its machine (dmesg), and for other programs that kill processes there"
         )
     return row_of(cause).advice
 

@@ -1,9 +1,9 @@
-"""Workers that are not heard while nothing else says that they are lost: what is told, and a look.
+"""Workers that send no heartbeat, without other signs of a loss: the warning, and a check.
 
-Layer: core. A node that is cut off from the operators alone holds a whole gang at times: it trains
-on and commits. So before a gang that nobody hears is given up, a new worker for slot 0, on another
-node, looks into the storage, where the owner beats; it claims nothing. That the owner was seen
-alive is remembered as the reason of the condition. Then the new worker goes; another looks later.
+Layer: core. A whole gang may be cut off from the operators alone: it still trains and commits. So
+before such a gang is given up, a new worker for slot 0, on another node, looks into the storage,
+where the owner renews its beat; it claims nothing. If the owner is alive, the reason of the
+condition records it. Then the new worker leaves; another one looks later.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from trainrun_operator.core.run.view import View, and_others
 UNREACHABLE = "Unreachable"
 """Type of the condition."""
 NOT_HEARD, TRAINS_ON = "NotHeard", "TrainsOn"
-"""Its reasons; the second one: the storage shows that slot 0's agent lives, which beats there."""
+"""Its reasons; TrainsOn: slot 0's agent renews its beat in the storage, so it is alive."""
 
 LOOK_AGAIN = timedelta(minutes=10)
-"""Until the storage is looked at again, if the gang is not heard before."""
+"""Time until the next look into the storage, unless the gang sends a heartbeat before."""
 
 
 def warning(view: View) -> tuple[str, str]:
-    """Reason and message while a worker of the attempt that runs is not heard: of the lowest slot,
-    and how many others."""
+    """Reason and message while workers of the running attempt send no heartbeat: the worker of the
+    lowest slot, and the number of others."""
     found = view.unheard
     if not found:
         return "", ""
     others = and_others(len(found))
     node = f" on node {found[0].node}" if found[0].node else ""
-    reason, what = NOT_HEARD, "it may train on"
+    reason, what = NOT_HEARD, "it may still be training"
     if trains_on(view):
         reason = TRAINS_ON
-        what = "the storage shows that slot 0's agent is alive, and its ranks may train on"
+        what = "the storage shows that slot 0's agent is alive, and its ranks may still be training"
     return reason, (
-        f"worker {found[0].name}{node}{others} is not heard by this operator; {what}, and nothing "
-        "is counted for that. See whether its node reaches the operator: is the name of the "
-        "operator's Service found there (hostNetwork needs dnsPolicy: ClusterFirstWithHostNet), "
-        "and is no NetworkPolicy in the way? If the worker is dead, delete it"
+        f"this operator gets no heartbeat from worker {found[0].name}{node}{others}; {what}, and "
+        "nothing is counted for that. Check that its node resolves the name of the operator's "
+        "Service (hostNetwork needs dnsPolicy: ClusterFirstWithHostNet) and that no NetworkPolicy "
+        "blocks the way; if the worker is dead, delete it"
     )
 
 
 def trains_on(view: View) -> bool:
-    """The owner of the storage was seen alive, now or a short while ago."""
+    """Whether the owner of the storage was seen alive, now or in the last LOOK_AGAIN."""
     if _seen(view) == "Moves":
         return True
     condition, now = view.status.condition(UNREACHABLE), view.observation.now
@@ -57,10 +57,11 @@ def trains_on(view: View) -> bool:
 
 
 def in_doubt(view: View) -> bool:
-    """Nobody of the gang is heard, no other fact speaks against it, and the storage may tell.
+    """Whether no agent of the gang sends a heartbeat, no other fact shows a loss, and the storage
+    may show more.
 
-    Not for ever, where the one that is to look finds no room or gets no answer: for
-    health.startTimeout. One that runs and is not heard either says that the gang is not at fault.
+    If the new worker finds no room or gets no answer, this ends after health.startTimeout. If it
+    runs and sends no heartbeat either, the gang is not at fault.
     """
     silent = all(
         w is not None and w.phase == "Running" and not w.suspect_node and view.is_silent(w)
@@ -77,18 +78,18 @@ def in_doubt(view: View) -> bool:
 
 
 def is_looked_for(view: View) -> bool:
-    """A new worker of slot 0 is to look into the storage."""
+    """Whether a new worker of slot 0 must look into the storage."""
     return view.running is not None and in_doubt(view) and not trains_on(view)
 
 
 def looker(view: View) -> WorkerFact | None:
-    """The worker that is to look now, once it is there."""
+    """The worker that must look now, once it exists."""
     return newcomer(view) if is_looked_for(view) else None
 
 
 def newcomer(view: View) -> WorkerFact | None:
-    """The newest worker of slot 0 that was made since the attempt was started; not one that looked
-    long ago, and does not go."""
+    """The newest worker of slot 0 that was created since the attempt started; not one that looked
+    long ago and has not left."""
     record = view.running
     newer = (w for w in reversed(view.workers) if w.slot == 0 and not _looked_long_ago(view, w))
     return next((w for w in newer if record and w.created_for > record.roster[0]), None)
@@ -102,7 +103,7 @@ def _looked_long_ago(view: View, worker: WorkerFact) -> bool:
 
 
 def looked(view: View, worker: WorkerFact) -> OwnerLife | None:
-    """What it has seen of the owner, if it was made to look while this attempt runs."""
+    """What it has seen of the owner; None: it has not looked."""
     found = told(view, worker)
     return found.owner if found is not None and found.outcome == "Looked" else None
 

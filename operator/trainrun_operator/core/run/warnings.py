@@ -1,12 +1,11 @@
-"""What is told of a gang that trains on: warnings that cost nothing and end nothing.
+"""Warnings about a gang that trains: they are conditions, cost nothing and end nothing.
 
 Layer: core; pure. Each gives a reason and a message, both empty where all is well. Unknown is not
-wrong: nothing is said where one agent does not tell, and what was said is taken back by nobody who
-cannot judge (a new leader, or one that waits for a silent agent). A gang that stands still is told
-of once, and anew where it lasts twice as long. That ranks run different code stays until all
-workers of an attempt have shown the same files. Several trainings instead of one are certain where
-two launchers have each made a rank 0, and where each process is alone in MPI; where nobody was seen
-to open the master port it may be meant.
+wrong: there is no new warning while an agent does not report, and an operator that cannot judge (a
+new leader, or one that waits for a silent agent) keeps the current one. A hang is reported once,
+and again when it has lasted twice as long. CodeDiffers stays until all workers of an attempt have
+shown the same files. Separate trainings are certain where two launchers have each made a rank 0, or
+each process is alone in MPI; where no process was seen to open the master port, it may be intended.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from trainrun_operator.core.run.view import View, counted, done
 
 REMEDIES = {
     "NoStep": "wrap what takes long without a step in trainrun.long_section(); "
-    "spec.health.progressTimeout, or hangPolicy: Restart, would end it",
-    "NoWork": "look at what its processes wait for; a script that calls trainrun.report() can be "
+    "spec.health.progressTimeout, or hangPolicy: Restart, would end the attempt",
+    "NoWork": "check what its processes wait for; a script that calls trainrun.report() can be "
     "watched by spec.health.progressTimeout and firstStepTimeout",
-    "SectionTooLong": "spec.health.hangPolicy: Restart, or progressTimeout, would end it",
+    "SectionTooLong": "spec.health.hangPolicy: Restart, or progressTimeout, would end the attempt",
 }
 """By the reason of the condition."""
 
 
 def standing_still(view: View) -> tuple[str, str]:
-    """The condition's reason and message; empty where there is nothing to tell."""
+    """Reason and message of the condition Hung; empty where there is nothing to report."""
     if view.running is None or view.all_done:
         return "", ""
     if hang_of(view) is not None or learned_hang(view) is not None:
-        return "", ""  # the incident tells
+        return "", ""  # the incident reports it
     loss = suspected_hang(view)
     if loss is not None and evidence.stage_of(view, loss) == "Act":
         reason, loss = _reason(view, loss), evidence.explained(view, loss)
@@ -60,7 +59,7 @@ def standing_still(view: View) -> tuple[str, str]:
 
 
 def _current(view: View, kind: str) -> tuple[str, str]:
-    """Reason and message of the condition, if it is there."""
+    """Reason and message of the condition in the status; empty where it is absent."""
     condition = view.status.condition(kind)
     return ("", "") if condition is None else (condition.reason, condition.message)
 
@@ -75,15 +74,15 @@ def _reason(view: View, loss: Loss) -> str:
 SEPARATE = "SeparateTrainings"
 """Type of the condition, and the reason of the verdict."""
 NEVER_MET: Literal["NeverMet"] = "NeverMet"
-"""Reason of a success that may be none."""
+"""Reason of a success that may be a failure."""
 Reason = Literal["", "TwoLeaders", "AloneInMpi", "NeverMet"]
 LATE = 60.0
-"""Seconds of an attempt after which a group should have been made; imports and data take time."""
-MEANT = "set workers.independentRanks: true if that is meant"
+"""Seconds after which ranks should have formed a group; imports and data take time."""
+MEANT = "set workers.independentRanks: true if this is intended"
 
 
 def have_met(view: View, status: TrainRunStatus) -> bool:
-    """Whether the ranks have met in this attempt or in one before."""
+    """Whether the ranks have connected to each other, in this attempt or an earlier one."""
     meetings = (agent.meeting for agent in view.heard)
     return status.met or any(
         meeting is not None and (meeting.known or meeting.elsewhere or meeting.placed)
@@ -92,7 +91,7 @@ def have_met(view: View, status: TrainRunStatus) -> bool:
 
 
 def separate(view: View) -> tuple[Reason, str]:
-    """Why the processes of the newest attempt are separate trainings; empty: nobody says so."""
+    """Why the processes of the newest attempt are separate trainings; empty: no evidence."""
     meetings = [agent.meeting for agent in view.heard if agent.meeting is not None]
     config = view.config
     if len(meetings) < config.replicas or config.independent_ranks:
@@ -107,30 +106,30 @@ def separate(view: View) -> tuple[Reason, str]:
         )
         return "TwoLeaders", (
             f"{leaders} of the {number} processes have a rank 0 of their own{by}: these "
-            "are separate trainings, which write the same files. Let the command itself begin with "
-            f"torchrun or python, without a shell or script that starts a launcher, or {MEANT}"
+            "are separate trainings, which write the same files. Start the command with torchrun "
+            f"or python, without a shell or script that starts a launcher, or {MEANT}"
         )
     if leaders or have_met(view, view.status):
         return "", ""
     if all(meeting.mpi for meeting in meetings):
         return "AloneInMpi", (
             f"each of the {number} processes has loaded MPI without mpirun, so each is rank 0 of 1 "
-            "and trains alone. Make the group by torch.distributed's env://, or run mpirun in one "
-            f"worker of one process (command: [bash, -c, mpirun -np {number} ...]), or {MEANT}"
+            "and trains alone. Create the group with torch.distributed's env://, or run mpirun in "
+            f"one worker of one process (command: [bash, -c, mpirun -np {number} ...]), or {MEANT}"
         )
     port = view.record.master_port if view.record is not None else 0
     return NEVER_MET, (
         f"none of the {number} processes has opened MASTER_PORT ({port}) or called trainrun, so "
-        "each may train alone and write the same files. Let the script make its group from the "
+        "each may train alone and write the same files. Let the script create its group from the "
         f"environment (init_process_group with env://), or {MEANT}"
     )
 
 
 def trains_apart(view: View) -> tuple[str, str]:
-    """The condition's reason and message; empty where there is nothing to tell."""
+    """Reason and message of the condition; empty where there is nothing to report."""
     current = _current(view, SEPARATE)
     if view.all_done or view.status.finished:
-        return current  # the verdict tells
+        return current  # the verdict reports it
     if view.running is None:
         return "", ""
     if None in view.agents:
@@ -145,16 +144,16 @@ CODE_DIFFERS = "CodeDiffers"
 """Type of the condition."""
 
 FEW = 4
-"""Files, and workers, that are named."""
+"""Most files, and workers, that a message names."""
 
 REMEDY = (
-    "Give changed code another name in workers.template (of the ConfigMap, of the image), so that "
-    "all workers are made anew"
+    "Give changed code a new name in workers.template (of the ConfigMap, of the image), so that "
+    "all workers are replaced"
 )
 
 
 def code_differs(view: View) -> tuple[str, str]:
-    """The condition's reason and message; empty where all that is known is the same."""
+    """Reason and message of the condition; empty where all known files are the same."""
     agents = _compared(view)
     reporting = [agent for agent in agents if agent is not None and agent.code]
     codes = Counter(agent.code for agent in reporting)
@@ -170,7 +169,7 @@ def code_differs(view: View) -> tuple[str, str]:
 
 
 def _compared(view: View) -> tuple[AgentState | None, ...]:
-    """By slot: of the attempt that runs, else those that wait for the next one."""
+    """By slot, the agents of the running attempt, else those that wait for the next one."""
     if view.running is not None:
         return view.agents
     chosen = roster.choose(view)
@@ -182,7 +181,7 @@ def _message(view: View, alike: AgentState, others: Sequence[AgentState]) -> str
     differing = {file.path for agent in others for file in usual ^ set(agent.code or ())}
     has = "has" if len(others) == view.config.processes_per_worker == 1 else "have"
     return (
-        f"{_who(view, others)} {has} another {_few(sorted(differing))} than "
+        f"{_who(view, others)} {has} a different {_few(sorted(differing))} than "
         f"{_who(view, [alike])}: the ranks of one attempt run different code. {REMEDY}"
     )
 
@@ -203,7 +202,8 @@ CONTAINER_FAILED = "ContainerFailed"
 
 
 def container_failure(view: View) -> tuple[str, str]:
-    """Reason and message where one has ended badly: of the lowest slot, and in how many others.
+    """Reason and message if a container next to the training failed: of the lowest slot, and in how
+    many others.
 
     Ignores the pods of replaced workers, which are kept for their logs.
     """
@@ -211,7 +211,7 @@ def container_failure(view: View) -> tuple[str, str]:
     found = [worker.container_failure for worker in kept if worker.container_failure]
     if not found:
         return "", ""
-    others = f"; likewise in {counted(len(found) - 1, 'other worker')}" if len(found) > 1 else ""
+    others = f"; the same in {counted(len(found) - 1, 'other worker')}" if len(found) > 1 else ""
     return "NonZeroExit", f"{found[0]}{others}"
 
 
@@ -219,17 +219,17 @@ STRAGGLER = "Straggler"
 """Type of the condition."""
 
 FACTOR, NO_MORE = 1.5, 1.25
-"""Times as much as usual that make a straggler, and below which one is none any more."""
+"""Factor at which a rank becomes a straggler, and below which it stops being one."""
 
 WORKS = 0.5
-"""Part of the time for which a rank is busy at least if others wait for it: with less it waits
-itself most of the time."""
+"""Least part of the time that a rank is busy if others wait for it: below it, the rank itself
+mostly waits."""
 
 SHOWN_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Factors that are told."""
+"""Factors that messages show."""
 
 NEARLY = 1.15
-"""A factor that has changed by less reads as before."""
+"""A factor that changed by less than this keeps its message."""
 
 SLOW = {
     "SlowSteps": "takes at least {factor:g} times as long for a step as its peers",
@@ -241,14 +241,14 @@ SLOW = {
 """By the reason of the condition."""
 
 ADVICE = (
-    "look at its node (clocks, other load), and at what only this rank does. Nothing is ended for "
-    "it"
+    "check its node (clocks, other load), and what only this rank does. Nothing is restarted for "
+    "this"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paced:
-    """One that reports, and how it works."""
+    """A rank that reports, and its pace."""
 
     rank: int
     worker: WorkerFact
@@ -256,7 +256,7 @@ class _Paced:
 
 
 def straggler(view: View) -> tuple[str, str]:
-    """The condition's reason and message; empty where no rank holds the others up."""
+    """Reason and message of the condition; empty where no rank slows the others down."""
     if view.running is None or view.all_done:
         return "", ""
     current = _current(view, STRAGGLER)
@@ -289,7 +289,7 @@ def _ranks(view: View) -> list[_Paced]:
 def _found(
     ranks: Sequence[_Paced], reason: str, value: Callable[[_Paced], float], current: tuple[str, str]
 ) -> tuple[str, str] | None:
-    """The reason and the message, if some rank has so much more than most of the others."""
+    """Reason and message if a rank's value is FACTOR times the usual one or more; else None."""
     usual = max(statistics.median_low(map(value, ranks)), 1e-3)
     for rank in ranks:
         factor = value(rank) / usual
@@ -305,7 +305,7 @@ def _found(
 
 
 def _readings(rank: _Paced, reason: str, factor: float) -> set[str]:
-    """What may have been said of it when its factor was nearly this one."""
+    """The messages that a factor close to this one may have produced."""
     nearly = (factor / NEARLY, factor, factor * NEARLY, max(factor, FACTOR))
     return {_slow(rank, reason, value) for value in nearly}
 
@@ -321,34 +321,34 @@ SAVE_TOO_LATE = "SaveTooLate"
 """Type of the condition."""
 
 PAUSE, AHEAD = 10.0, 3
-"""Seconds for which a rank has not asked, and calls that another one has made more by then: in step
-with each other they could not be so far apart."""
-APART = "while other ranks did: let all ranks ask equally often, also without data (DDP's Join)"
+"""Seconds without a call of one rank, and how many more calls another one has made by then: ranks
+in lockstep cannot be that far apart."""
+APART = "while other ranks did: let all ranks call it equally often, also without data (DDP's Join)"
 
 GAP_GROWTH = 1.5
-"""A gap is told anew when it has grown by this factor."""
+"""The message changes when the gap has grown by this factor."""
 
 
 def save_too_late(view: View, status: TrainRunStatus) -> str:
-    """What a notice would cost, "" where it would be heard in time."""
+    """What a notice would cost; "" where the script would learn of it in time."""
     if view.running is None or view.all_done or view.config.on_notice in ("Signal", "Stop"):
         return ""
     grace = view.config.grace.total_seconds()
     condition = status.condition(SAVE_TOO_LATE)
     if condition is not None and APART in condition.message:
-        return condition.message  # their calls do not fit together again in this attempt
+        return condition.message  # their calls cannot match again in this attempt
     if (late := _left_behind(view)) is not None:
-        text = f"has not asked should_save() for {PAUSE:.0f} s or more (worker {late.worker})"
+        text = f"has not called should_save() for {PAUSE:.0f} s or more (worker {late.worker})"
         return f"a notice would lose {_at_stake(status)}: the script {text} {APART}"
     gaps = {agent.worker: agent.ask_gap for agent in view.heard}
     worker = max(gaps, key=lambda name: gaps[name], default="")
     if not worker or gaps[worker] <= grace:
-        # A new leader has not heard everybody yet: that nobody says it any more is no news.
+        # A new leader may lack the agent that showed the gap: then the message stays.
         return condition.message if condition is not None and None in view.agents else ""
     gap = max(grace, 1.0)
     while gap * GAP_GROWTH <= gaps[worker]:
         gap *= GAP_GROWTH
-    text = f"has not asked should_save() for {gap:.0f} s or more (worker {worker})"
+    text = f"has not called should_save() for {gap:.0f} s or more (worker {worker})"
     if condition is not None and text in condition.message:
         return condition.message
     return (
@@ -357,10 +357,10 @@ def save_too_late(view: View, status: TrainRunStatus) -> str:
 
 
 def _left_behind(view: View) -> AgentState | None:
-    """A worker of which a rank has stopped asking, while others go on: all save at one call.
+    """A worker with a rank that stopped calling while others continue: all save at the same call.
 
-    What agents tell is up to ten seconds old. So nothing is said where the one that is ahead may
-    itself have paused for so long: before its first steps, or in an evaluation of all ranks.
+    Reports of agents are up to ten seconds old. So there is no warning where the leading rank may
+    itself have paused that long: before its first steps, or in an evaluation of all ranks.
     """
     agents = [agent for agent in view.heard if not done(agent)]
     lead = max(agents, key=lambda agent: agent.save.calls, default=None)
@@ -376,7 +376,7 @@ def _left_behind(view: View) -> AgentState | None:
 
 
 def _at_stake(status: TrainRunStatus) -> str:
-    """What was trained since the newest checkpoint, at the moment when it is told."""
+    """What was trained since the newest checkpoint, in words."""
     step, saved = status.progress.step, status.checkpoint
     done = (step or 0) - (saved.step if saved is not None else 0)
     return f"{done} steps" if done > 1 else "what was trained since the newest checkpoint"

@@ -229,7 +229,7 @@ def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
 def in_sweep(message: str) -> str:
     """The message of a trial's run, with the paths of the user's file: `spec.run.health` where the
     TrainRun has `spec.health`. Advice for a run becomes advice for the sweep."""
-    message = re.sub(f"the run (goes on(?: from them)?) {ONCE_RAISED}", REOPENED, message)
+    message = re.sub(f"the run (resumes(?: from them)?) {ONCE_RAISED}", REOPENED, message)
     return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message)
 
 

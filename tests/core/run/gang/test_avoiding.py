@@ -129,7 +129,7 @@ def test_a_worker_without_room_is_made_anew_once_its_node_may_be_used_again() ->
     assert avoid(replace(scene, now=begin.time + seconds(59))) == {}
     later = replace(scene, now=begin.time + seconds(61))
     assert avoid(later) == {"run-1-3": ()}
-    why = "it finds no room, and a node that it keeps away from may be used again"
+    why = "it finds no room, and a node that it avoids may be used again"
     assert DeleteWorker(name="run-1-2", reason=why) in later.plan.actions
 
 
@@ -201,7 +201,7 @@ def test_a_new_worker_is_better_not_put_where_other_runs_have_lost_theirs() -> N
         type="NodesAvoided",
         status="True",
         reason="RepeatedIncidents",
-        message="new workers are put elsewhere where there is room: n7 (2 incidents of 2 runs: "
+        message="new workers avoid these nodes if others have room: n7 (2 incidents of 2 runs: "
         "AppError; the last on 2026-01-01 at 00:00 UTC); have them checked",
         last_transition_time=scene.now,
         observed_generation=1,
@@ -286,7 +286,7 @@ def dismissed(scene: WorkerObservation) -> list[tuple[str, str]]:
     "decisions", "The same failure ends attempts at the same step", counted="its cause"
 )
 def test_a_worker_leaves_a_node_on_which_alone_the_same_failure_strikes_three_times() -> None:
-    why = "the same failure has struck 3 times, and on its node node-1 alone"
+    why = "the same failure has occurred 3 times, always on its node node-1"
     assert dismissed(always_there()) == [("run-1-1", why)]
 
 

@@ -16,7 +16,7 @@ QUOTA = (
     'pods "run-1-5" is forbidden: exceeded quota: small, requested: count/pods=1, '
     "used: count/pods=3, limited: count/pods=3"
 )
-WHY = "another worker is refused by a quota on count/pods, which counts ended pods, too"
+WHY = "a quota on count/pods, which includes ended pods, refuses another worker"
 
 
 def refused(

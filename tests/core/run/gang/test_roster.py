@@ -77,7 +77,7 @@ def test_the_name_of_a_worker_whose_object_is_gone_is_not_used_again() -> None:
             {"template_hash": "old", "agent": None, "age": seconds(9)},
             "workers.template has changed",
         ),
-        ({"slot": 7}, "its slot is gone"),
+        ({"slot": 7}, "its slot no longer exists"),
         ({"silent_for": seconds(400)}, "its agent does not answer"),
         ({"agent": None, "silent_for": seconds(400)}, "its agent does not answer"),
     ],
@@ -111,7 +111,7 @@ BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
     ("edit", "notice", "reason"),
     [
         ("t2", None, "workers.template has changed"),
-        ("t1", Notice(reason="spot"), "it will be taken away, and has nothing left to do (spot)"),
+        ("t1", Notice(reason="spot"), "it will be taken away, and has no work left (spot)"),
     ],
 )
 def test_a_worker_is_not_replaced_before_it_has_said_what_happened_to_it(
@@ -171,7 +171,7 @@ def test_a_worker_under_notice_is_replaced_and_makes_room_once_it_has_nothing_le
     assert deleted(unheard) == []
     (action,) = (a for a in scene.plan.actions if isinstance(a, DeleteWorker))
     assert action.name == "run-0-1"
-    assert action.reason == "it will be taken away, and has nothing left to do (spot)"
+    assert action.reason == "it will be taken away, and has no work left (spot)"
 
 
 def test_a_worker_under_notice_that_never_took_part_makes_room_at_once() -> None:
@@ -358,7 +358,7 @@ def test_a_worker_whose_agent_never_calls_is_an_incident_and_is_replaced() -> No
     ours = Installation(name="trainrun-system")
     assert scene.seen_by(ours, held_by=ours.holder).plan.message.endswith(
         "(300 s); its log says why. It must reach the Service trainrun-agents in namespace "
-        "trainrun-system, port 8443: a NetworkPolicy may forbid that"
+        "trainrun-system, port 8443: a NetworkPolicy may block that"
     )
     after = scene.after(plan, passed=1).with_worker(0, age=seconds(302))
     assert deleted(after) == [("run-0-1", "its agent does not answer")]
@@ -479,7 +479,7 @@ def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[s
     ]
 
 
-HOLDS = "its training has ended, and other containers of its pod hold the room"
+HOLDS = "its training has ended, but other containers of its pod still hold the room"
 
 
 @pytest.mark.case(
@@ -558,7 +558,7 @@ def test_without_force_a_lost_nodes_pod_is_deleted_once_and_a_condition_says_wha
     assert mark is not None
     assert (mark.status, mark.reason) == ("True", "NodeLost")
     assert mark.message.startswith(
-        "deleted, and not confirmed, since the node is lost and spec.health.forceDeletePods is "
+        "deleted, but not confirmed, because the node is lost and spec.health.forceDeletePods is "
         "false: run-1-1 on node node-1."
     )
     assert mark.message.endswith("kubectl delete pod run-1-1 --grace-period=0 --force")

@@ -353,7 +353,7 @@ def test_news_of_a_dead_node_that_come_after_its_silent_worker_was_named_explain
     scene = scene.after(scene.plan, passed=31).silent(1, 30.9)
     scene = scene.after(scene.plan, passed=4).silent(1, 34.9)
     assert scene.plan.message == (
-        "worker run-1-1 has not been heard for 31 s: its node may explain it; "
+        "worker run-1-1 has sent no heartbeat for 31 s: its node may explain it; "
         "waiting for news of the node"
     )
     lost = scene.with_worker(1, suspect_node="NotReady").plan
@@ -385,8 +385,8 @@ def test_a_failing_verdict_on_a_silent_worker_waits_for_its_node() -> None:
     scene = scene.after(scene.plan, passed=59).silent(1, 90)
     assert scene.plan.reason == "Attributing"
     assert scene.plan.message == (
-        "worker run-1-1 has not been heard for 31 s: its node may explain it; waiting for news of "
-        "the node"
+        "worker run-1-1 has sent no heartbeat for 31 s: its node may explain it; waiting for "
+        "news of the node"
     )
     known = scene.with_worker(1, suspect_node="NotReady")
     assert known.plan.reason == "NodeLost"

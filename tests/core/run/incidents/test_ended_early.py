@@ -45,7 +45,7 @@ def test_a_killed_run_whose_script_finds_its_old_folder_and_returns_has_not_succ
     assert (plan.reason, plan.status.phase) == ("EndedEarly", "Restarting")
     assert plan.message == (
         "attempt 2 ended: EndedEarly: all 2 processes ended with exit code 0 before a first step. "
-        "It started from the checkpoint of step 10, and an earlier attempt had reached step 20"
+        "The attempt started from the checkpoint of step 10, but an earlier one had reached step 20"
     )
     incident = plan.status.incident
     assert incident is not None
@@ -56,7 +56,8 @@ def test_a_killed_run_whose_script_finds_its_old_folder_and_returns_has_not_succ
 
 def test_an_attempt_that_began_from_nothing_says_so() -> None:
     scene = ended_without_a_step(second_attempt(reached=20))
-    assert "It started from nothing, and an earlier attempt had reached step 20" in told(scene)
+    text = "The attempt started without a checkpoint, but an earlier one had reached step 20"
+    assert text in told(scene)
 
 
 def test_its_budget_ends_the_run_with_what_to_do() -> None:
@@ -132,7 +133,7 @@ def test_a_much_shorter_attempt_of_a_script_that_reports_nothing_is_told_with_it
     None
 ):
     scene = ended_without_a_step(second_attempt(reached=None))
-    doubt = "This attempt reported no step and took 60 s, an earlier one 600 s"
+    doubt = "This attempt reported no step and took 60 s, but an earlier one took 600 s"
     assert scene.plan.reason == "Succeeded"
     assert told(scene) == (
         f"all 2 processes ended with exit code 0. {doubt}. No step was reported; the last line of "
@@ -166,7 +167,7 @@ def test_an_end_below_a_step_that_was_reached_before_is_told() -> None:
     scene = second_attempt(reached=20).with_all(steps=(12,)).all_done()
     assert scene.plan.reason == "Succeeded"
     assert warnings(scene)[0].startswith(
-        "This attempt ended at step 12, an earlier one had reached step 20"
+        "This attempt ended at step 12, but an earlier one reached step 20"
     )
 
 

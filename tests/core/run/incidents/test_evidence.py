@@ -50,7 +50,7 @@ def test_it_is_asked_first_and_a_status_says_so() -> None:
     plan = standing(5, 4).plan
     assert (plan.reason, plan.transition, plan.status.incident) == ("StandsStill", True, None)
     assert plan.message == (
-        "no step for 120 s (spec.health.progressTimeout): rank 1 stands at step 4, 1 other at 5; "
+        "no step for 120 s (spec.health.progressTimeout): rank 1 is at step 4, 1 other at 5; "
         "asking the agents where their ranks stand"
     )
     asked = plan.status.evidence_asked
@@ -75,20 +75,20 @@ def test_once_all_have_told_nobody_is_waited_for() -> None:
     assert scene.plan.reason == "Running"
     incident = ended(found(scene, 1, SLEEPS, last_lines=("step 4",)))
     assert incident.message == (
-        "no step for 120 s (spec.health.progressTimeout): rank 1 stands at step 4, 1 other at 5; "
-        "one rank away: rank 1 stands in `step` (train.py:9); 1 other in all_reduce"
+        "no step for 120 s (spec.health.progressTimeout): rank 1 is at step 4, 1 other at 5; "
+        "one rank away: rank 1 is in `step` (train.py:9); 1 other in all_reduce"
     )
     assert (incident.hang, incident.evidence) == ("OneRankAway", "hangs/000001-1/")
     assert (incident.slot, incident.rank, incident.node) == (1, 1, "node-1")
     assert incident.last_lines == ("step 4",)
-    assert incident.known_by.endswith("and where the ranks stood then")
+    assert incident.known_by.endswith("and where its ranks were then")
 
 
 def test_nobody_is_waited_for_longer_than_ten_seconds() -> None:
     scene = standing(5, 4).asked_for_evidence(ago=9.9)
     assert scene.plan.status.incident is None
     incident = ended(standing(5, 4).asked_for_evidence(ago=10.0))
-    assert incident.message.endswith("rank 1 stands at step 4, 1 other at 5")
+    assert incident.message.endswith("rank 1 is at step 4, 1 other at 5")
     assert (incident.hang, incident.evidence, incident.rank) == ("", "", 1)
 
 
@@ -104,7 +104,7 @@ def test_a_leader_whose_clock_was_ahead_makes_nobody_wait_for_hours() -> None:
 def test_what_some_have_told_is_better_than_nothing() -> None:
     incident = ended(found(standing(5, 4).asked_for_evidence(), 0, REDUCES))
     assert incident.message.endswith(
-        "; cause unknown: 1 rank stands in all_reduce; of 1 other nothing is known; "
+        "; cause unknown: 1 rank is in all_reduce; nothing is known about 1 other; "
         "no rank is known to be behind"
     )
     assert incident.rank == 1
@@ -142,7 +142,7 @@ def test_a_rank_that_has_ended_well_is_not_asked() -> None:
     end = ProcessExit(rank=0, code=0)
     scene = standing(9, 5).with_agent(0, phase="Idle", exits=(end,), owes=None)
     incident = ended(found(scene.asked_for_evidence(ago=1.0), 1, SLEEPS))
-    assert incident.message.endswith("cause unknown: rank 1 stands in `step` (train.py:9)")
+    assert incident.message.endswith("cause unknown: rank 1 is in `step` (train.py:9)")
 
 
 def test_a_gang_that_goes_on_is_asked_anew_when_it_stands_still_again() -> None:
@@ -199,7 +199,7 @@ def test_a_rank_that_was_late_for_a_barrier_is_named_and_not_only_the_one_that_t
     (event,) = found(waits, 0, SLEEPS).with_agent(1, evidence=told_nothing(waits)).plan.events
     assert event.message == (
         f"attempt 1 ended: AppError: rank 1 exited with code 1: {TIMED_OUT}; rank 1 waited for "
-        "rank 0, which stood in `step` (train.py:9)"
+        "rank 0, which was in `step` (train.py:9)"
     )
 
 
@@ -214,7 +214,7 @@ def test_of_several_that_were_late_the_place_of_the_first_is_told() -> None:
     incident = scene.plan.status.incident
     assert incident is not None
     assert incident.message.endswith(
-        "; rank 1 waited for ranks 2, 3, of which rank 2 stood in `step` (train.py:9)"
+        "; rank 1 waited for ranks 2, 3, of which rank 2 was in `step` (train.py:9)"
     )
     assert (incident.rank, incident.evidence) == (1, "hangs/000001-1/")
 
@@ -229,7 +229,7 @@ def test_a_rank_that_was_late_to_meet_the_others_is_named_as_well() -> None:
     incident = scene.plan.status.incident
     assert incident is not None
     assert incident.cause == "RendezvousFailed"
-    assert incident.message.endswith("waited for rank 0, which stood in `step` (train.py:9)")
+    assert incident.message.endswith("waited for rank 0, which was in `step` (train.py:9)")
 
 
 def test_without_an_answer_the_incident_comes_ten_seconds_later_and_names_nobody() -> None:
@@ -251,5 +251,5 @@ def test_nobody_is_asked_where_a_peer_has_gone_or_nobody_is_left() -> None:
 def test_where_it_stood_can_be_read_from_an_incident() -> None:
     scene = standing(5, 5).asked_for_evidence()
     incident = ended(found(found(scene, 0, SLEEPS), 1, REDUCES))
-    assert place_of(incident.hang, incident.message) == "rank 0 stands in `step` (train.py:9)"
+    assert place_of(incident.hang, incident.message) == "rank 0 is in `step` (train.py:9)"
     assert place_of("", incident.message) == ""

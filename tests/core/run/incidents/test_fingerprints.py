@@ -44,7 +44,7 @@ def test_always_on_one_node_it_is_the_node() -> None:
 
 def test_of_an_exception_the_script_is_looked_at_before_the_node() -> None:
     assert repeated(several("n1", "n1", "n1"))[1].endswith(
-        "always on node n1: see first whether the script is to blame, then have the node checked"
+        "always on node n1: first check whether the script is at fault, then have the node checked"
     )
 
 
@@ -54,8 +54,12 @@ KILLED = {"exception": (), "raised_at": "", "exit_code": 139}
 @pytest.mark.parametrize(
     ("end", "blamed"),
     [
-        ({}, "FloatingPointError in loss.py:88 at step 128: the code, which no restart mends"),
-        (KILLED, "SIGSEGV at step 128: the code, or node n1, the only one that ran it"),
+        (
+            {},
+            "FloatingPointError in loss.py:88 at step 128: the code is at fault, and restarts do "
+            "not help",
+        ),
+        (KILLED, "SIGSEGV at step 128: the code is at fault, or node n1, the only one that ran it"),
     ],
     ids=["exception", "signal"],
 )
@@ -68,7 +72,7 @@ def test_a_run_of_one_worker_was_told_to_have_its_node_checked(
 
 def test_the_folder_of_a_worker_on_this_machine_is_no_node() -> None:
     told = repeated(several("w1", "w1", "w1", worker="w1"))
-    assert told[1].endswith("at step 128: the code, which no restart mends")
+    assert told[1].endswith("at step 128: the code is at fault, and restarts do not help")
 
 
 def test_twice_may_be_chance() -> None:

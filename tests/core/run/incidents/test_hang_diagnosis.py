@@ -50,7 +50,7 @@ def test_the_one_that_is_not_in_the_collective_is_to_blame() -> None:
     ranks = [*together(0, 1, 2, 4, 5, 6, 7), at(3, loads)]
     assert said(diagnosis(ranks)) == (
         "OneRankAway",
-        "rank 3 stands in `DataLoader.__next__` (data.py:41); 7 others in all_reduce",
+        "rank 3 is in `DataLoader.__next__` (data.py:41); 7 others in all_reduce",
         3,
     )
 
@@ -80,8 +80,7 @@ def test_of_two_ranks_of_one_worker_that_are_away_the_worker_is_to_blame() -> No
     verdict = diagnosis(ranks)
     assert (verdict.kind, verdict.alone) == ("OneRankAway", False)
     assert verdict.message == (
-        "rank 2 stands in `train` (train.py:52); 2 others in all_reduce; "
-        "1 other in `load` (train.py:9)"
+        "rank 2 is in `train` (train.py:52); 2 others in all_reduce; 1 other in `load` (train.py:9)"
     )
 
 
@@ -89,7 +88,7 @@ def test_of_ranks_of_two_workers_that_are_away_nobody_is_to_blame() -> None:
     verdict = diagnosis([*together(0), at(1, own()), at(2, own())])
     assert said(verdict) == (
         "Unknown",
-        "rank 1 stands in `train` (train.py:52); 1 other in `train` (train.py:52); "
+        "rank 1 is in `train` (train.py:52); 1 other in `train` (train.py:52); "
         "1 other in all_reduce",
         None,
     )
@@ -100,23 +99,23 @@ def test_several_that_wait_for_storage_while_the_rest_is_in_a_collective() -> No
     verdict = diagnosis([*together(0), at(1, own(), **reading), at(2, own(), **reading)])
     assert verdict.kind == "WaitingForInput"
     assert verdict.message.startswith(
-        "rank 1 stands in `train` (train.py:52) (read of /data/shard-7; fuse_wait); 1 other in"
+        "rank 1 is in `train` (train.py:52) (read of /data/shard-7; fuse_wait); 1 other in"
     )
 
 
 def test_all_in_one_collective_blame_nobody() -> None:
     assert said(diagnosis(together(0, 1, 2))) == (
         "SameCollective",
-        "all 3 ranks stand in all_reduce; no rank is known to be behind",
+        "all 3 ranks are in all_reduce; no rank is known to be behind",
         None,
     )
-    assert diagnosis(together(4)).message.startswith("1 rank stands in all_reduce")
+    assert diagnosis(together(4)).message.startswith("1 rank is in all_reduce")
 
 
 def test_where_a_rank_is_missing_that_all_others_stand_together_proves_nothing() -> None:
     assert said(diagnosis(together(0, 1), missing=1)) == (
         "Unknown",
-        "2 ranks stand in all_reduce; of 1 other nothing is known; no rank is known to be behind",
+        "2 ranks are in all_reduce; nothing is known about 1 other; no rank is known to be behind",
         None,
     )
     assert diagnosis([*together(0), at(1, own())], missing=2).kind == "Unknown"
@@ -127,14 +126,13 @@ def test_collectives_that_do_not_fit_together() -> None:
     odd = together(2, name="broadcast")
     assert said(diagnosis([*together(0, 1), *odd])) == (
         "OneRankAway",
-        "rank 2 stands in broadcast; 2 others in all_reduce",
+        "rank 2 is in broadcast; 2 others in all_reduce",
         2,
     )
     verdict = diagnosis([*together(0), *odd])
     assert said(verdict) == (
         "Unknown",
-        "the ranks stand in different collectives: rank 2 stands in broadcast; "
-        "1 other in all_reduce",
+        "the ranks are in different collectives: rank 2 is in broadcast; 1 other in all_reduce",
         None,
     )
     assert diagnosis([*together(0, 1), *odd], missing=1).kind == "Unknown"
@@ -160,30 +158,30 @@ def test_without_a_collective_those_with_the_lowest_step_are_looked_at() -> None
     behind = at(1, own(), step=4)
     assert said(diagnosis([ahead, behind])) == (
         "Unknown",
-        "rank 1 stands in `train` (train.py:52); 1 other in `barrier` (train.py:9)",
+        "rank 1 is in `train` (train.py:52); 1 other in `barrier` (train.py:9)",
         None,
     )
     waits = at(1, own(), step=4, kernel="openat; wait_for_partner")
     assert diagnosis([ahead, waits]).kind == "WaitingForInput"
     never = at(1, own(), kernel="openat")
-    assert diagnosis([ahead, never]).message.startswith("rank 1 stands in `train`")
+    assert diagnosis([ahead, never]).message.startswith("rank 1 is in `train`")
 
 
 @pytest.mark.parametrize(
     ("stack", "fields", "text"),
     [
         ((), {"kernel": "read of /data/x"}, "waits (read of /data/x)"),
-        (in_("__next__", LOADER), {}, "stands in `__next__` (dataloader.py:7)"),
-        ((own(),), {"kernel": "pread64 of /d"}, "stands in `train` (train.py:52) (pread64 of /d)"),
+        (in_("__next__", LOADER), {}, "is in `__next__` (dataloader.py:7)"),
+        ((own(),), {"kernel": "pread64 of /d"}, "is in `train` (train.py:52) (pread64 of /d)"),
         (
             (own(),),
             {"kernel": "write of its output; pipe_write"},
-            "waits until somebody reads its output in `train` (train.py:52)",
+            "waits for its output to be read in `train` (train.py:52)",
         ),
         ((own(),), {"kernel": "futex; folio_wait_bit"},
-         "stands in `train` (train.py:52) (futex; folio_wait_bit)"),
+         "is in `train` (train.py:52) (futex; folio_wait_bit)"),
         ((own(),), {"kernel": "nfs_wait_on_request"},
-         "stands in `train` (train.py:52) (nfs_wait_on_request)"),
+         "is in `train` (train.py:52) (nfs_wait_on_request)"),
     ],
 )  # fmt: skip
 def test_what_waits_for_input_or_storage(
@@ -199,19 +197,19 @@ def test_what_waits_for_input_or_storage(
     [
         ((own(),), {"cpu": 1.0}, "computes (100 % of a core) in `train` (train.py:52)"),
         ((), {"cpu": 0.1, "state": "R"}, "computes (10 % of a core)"),
-        ((own(),), {"kernel": "clock_nanosleep"}, "stands in `train` (train.py:52)"),
+        ((own(),), {"kernel": "clock_nanosleep"}, "is in `train` (train.py:52)"),
         ((), {"kernel": "futex"}, "waits in the kernel (futex)"),
         ((), {"cpu": 2.0}, "computes (200 % of a core)"),
         ((), {"cpu": 1.0, "gpu": True}, "computes, or waits for its GPU (100 % of a core)"),
         (
             (Frame(name="f", file="/x/site-packages/y.py", line=1),),
             {"helpers_lost": 1},
-            "stands in `f` (y.py:1), and 1 of the processes that it has started is dead",
+            "is in `f` (y.py:1), and 1 of its child processes is dead",
         ),
         (
             (own(),),
             {"helpers_lost": 2},
-            "stands in `train` (train.py:52), and 2 of the processes that it has started are dead",
+            "is in `train` (train.py:52), and 2 of its child processes are dead",
         ),
     ],
 )
@@ -225,7 +223,7 @@ def test_what_says_nothing_of_why(
 def test_of_ranks_of_which_nothing_is_known_is_said_so() -> None:
     assert said(diagnosis([at(0), at(1)])) == (
         "Unknown",
-        "where the ranks stand is not known (2)",
+        "nothing is known about 2 ranks",
         None,
     )
 
@@ -233,6 +231,6 @@ def test_of_ranks_of_which_nothing_is_known_is_said_so() -> None:
 def test_a_list_of_places_is_short() -> None:
     ranks = [at(rank, own(line=rank)) for rank in range(6)]
     assert diagnosis(ranks).message == (
-        "rank 0 stands in `train` (train.py:0); 1 other in `train` (train.py:1); "
+        "rank 0 is in `train` (train.py:0); 1 other in `train` (train.py:1); "
         "1 other in `train` (train.py:2); 1 other in `train` (train.py:3); 2 others elsewhere"
     )

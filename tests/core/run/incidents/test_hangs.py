@@ -34,14 +34,13 @@ def said(scene: WorkerObservation) -> str:
 def test_the_rank_that_is_behind_is_named_and_its_node_blamed() -> None:
     scene = standing(128, 128, 128, 127, 128, 128, 128, 128)
     assert said(scene) == (
-        "no step for 120 s (spec.health.progressTimeout): "
-        "rank 3 stands at step 127, 7 others at 128"
+        "no step for 120 s (spec.health.progressTimeout): rank 3 is at step 127, 7 others at 128"
     )
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.slot, incident.rank, incident.worker) == (3, 3, "run-3-1")
     assert (incident.node, incident.detect_seconds) == ("node-3", 121.0)
-    assert incident.known_by == "how long ago each agent has seen its last step"
+    assert incident.known_by == "the time since each agent saw its last step"
     assert incident.step == 128
 
 
@@ -56,11 +55,11 @@ def test_it_is_charged_to_the_failures() -> None:
 @pytest.mark.parametrize(
     ("steps", "behind"),
     [
-        ((7,), "rank 0 stands at step 7"),
-        ((7, 7), "ranks 0, 1 stand at step 7"),
-        ((6, 7, 6), "ranks 0, 2 stand at step 6, 1 other at 7"),
-        ((6, 6, 7, 9), "ranks 0, 1 stand at step 6, 2 others at 7 to 9"),
-        ((4,) * 7, "7 ranks (0, 1, 2, 3, 4, ...) stand at step 4"),
+        ((7,), "rank 0 is at step 7"),
+        ((7, 7), "ranks 0, 1 are at step 7"),
+        ((6, 7, 6), "ranks 0, 2 are at step 6, 1 other at 7"),
+        ((6, 6, 7, 9), "ranks 0, 1 are at step 6, 2 others at 7 to 9"),
+        ((4,) * 7, "7 ranks (0, 1, 2, 3, 4, ...) are at step 4"),
     ],
 )
 def test_where_it_is_not_one_worker_nobody_is_blamed(steps: tuple[int, ...], behind: str) -> None:
@@ -74,7 +73,7 @@ def test_where_it_is_not_one_worker_nobody_is_blamed(steps: tuple[int, ...], beh
 def test_two_ranks_of_one_worker_that_are_behind_blame_its_node() -> None:
     scene = standing(8, 8, processes_per_worker=2)
     scene = scene.with_agent(0, steps=(9, 9)).with_agent(1, steps=(8, 8))
-    assert said(scene).endswith(": ranks 2, 3 stand at step 8, 2 others at 9")
+    assert said(scene).endswith(": ranks 2, 3 are at step 8, 2 others at 9")
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.slot, incident.rank, incident.node) == (1, None, "node-1")
@@ -121,7 +120,7 @@ def test_a_first_step_that_does_not_come() -> None:
 
 
 def test_ranks_that_never_report_are_not_judged_by_the_progress_timeout() -> None:
-    assert said(standing(5, None)).endswith(": rank 0 stands at step 5")
+    assert said(standing(5, None)).endswith(": rank 0 is at step 5")
     end = ProcessExit(rank=0, code=0)
     assert said(standing(5, None).with_agent(0, phase="Idle", exits=(end,))) == ""
 
@@ -129,9 +128,9 @@ def test_ranks_that_never_report_are_not_judged_by_the_progress_timeout() -> Non
 def test_ranks_that_ended_well_are_not_judged_and_those_that_stay_are() -> None:
     end = ProcessExit(rank=0, code=0)
     scene = standing(9, 5, 5).with_agent(0, phase="Idle", exits=(end,), owes=None)
-    assert said(scene).endswith(": ranks 1, 2 stand at step 5, 1 other ended with exit code 0")
+    assert said(scene).endswith(": ranks 1, 2 are at step 5, 1 other ended with exit code 0")
     scene = standing(9, 5).with_agent(0, phase="Idle", exits=(end,), owes=None)
-    assert said(scene).endswith(": rank 1 stands at step 5, 1 other ended with exit code 0")
+    assert said(scene).endswith(": rank 1 is at step 5, 1 other ended with exit code 0")
     assert scene.plan.status.incident is not None
     assert scene.plan.status.incident.node == "node-1"
 
@@ -170,9 +169,7 @@ def test_a_long_section_excuses_the_gang_until_its_own_timeout() -> None:
     scene = standing(5, 5, owes=1000.0)
     assert said(scene.with_agent(1, owes=None, section=section(1, lasts=60.0))) == ""
     scene = scene.with_agent(1, owes=None, section=section(1, lasts=61.0))
-    assert said(scene) == (
-        'rank 1 has been in the long section "evaluate" for 61 s, which may take 60 s'
-    )
+    assert said(scene) == ('rank 1 has spent 61 s in the long section "evaluate" (limit 60 s)')
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.rank, incident.node) == (1, "node-1")
@@ -181,7 +178,7 @@ def test_a_long_section_excuses_the_gang_until_its_own_timeout() -> None:
 def test_of_several_ranks_in_a_section_for_too_long_nobody_is_blamed() -> None:
     scene = standing(5, 5, owes=None).with_agent(0, section=section(0, lasts=70.0))
     scene = scene.with_agent(1, section=section(1, lasts=80.0))
-    assert said(scene).startswith("rank 1 has been in the long section")
+    assert said(scene).startswith("rank 1 has spent 80 s in the long section")
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.rank, incident.node) == (None, "")
@@ -198,7 +195,7 @@ def test_a_section_holds_at_any_time_where_one_of_the_two_timeouts_is_set() -> N
 
 def test_a_section_is_its_workers_whatever_the_spec_says_of_processes_now() -> None:
     scene = standing(5, 5, owes=None).with_agent(1, section=section(3, lasts=70.0))
-    assert said(scene).startswith("rank 3 has been in the long section")
+    assert said(scene).startswith("rank 3 has spent 70 s in the long section")
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.slot, incident.node) == (1, "node-1")
@@ -213,4 +210,4 @@ def test_hangs_at_the_same_step_end_the_run_for_want_of_progress() -> None:
     failed = scene.status.condition("Failed")
     assert failed is not None
     assert failed.reason == "NoProgress"
-    assert "ranks 0, 1 stand at step 7 (Hung); 1 incident in a row" in failed.message
+    assert "ranks 0, 1 are at step 7 (Hung); 1 incident in a row" in failed.message

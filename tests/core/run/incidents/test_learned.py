@@ -39,8 +39,7 @@ def test_the_rank_that_is_behind_is_named_with_what_is_usual() -> None:
     loss = suspected_hang(scene.view)
     assert loss is not None
     assert loss.message == (
-        "no step for 15 min or more, and one took 2 s at most: rank 1 stands at step 127, "
-        "2 others at 128"
+        "no step for 15 min or more (the slowest took 2 s): rank 1 is at step 127, 2 others at 128"
     )
     assert (loss.rank, loss.worker, loss.node) == (1, "run-1-1", "node-1")
 
@@ -84,7 +83,7 @@ def test_until_there_were_two_steps_what_is_usual_is_not_known() -> None:
         return said(standing(1, 1, owes=owes, **fields))
 
     assert first(900.0, 60.0) == ""
-    assert "and how long one takes is not known yet: ranks 0, 1 stand at step 1" in first(
+    assert "(the usual time of a step is not known yet): ranks 0, 1 are at step 1" in first(
         901.0, 60.0
     )
     assert first(1800.0, 600.0) == ""
@@ -116,7 +115,7 @@ def test_whoever_has_an_excuse_is_not_hung() -> None:
 def test_ranks_that_ended_well_are_not_judged() -> None:
     end = ProcessExit(rank=0, code=0)
     scene = standing(9, 5, owes=5000.0).with_agent(0, phase="Idle", exits=(end,), owes=None)
-    assert said(scene).endswith(": rank 1 stands at step 5, 1 other ended with exit code 0")
+    assert said(scene).endswith(": rank 1 is at step 5, 1 other ended with exit code 0")
     both = scene.with_agent(1, phase="Idle", exits=(replace(end, rank=1),), owes=None)
     assert said(both) == ""
 
@@ -130,7 +129,7 @@ def test_a_gang_that_never_reports_is_judged_by_its_cpu_and_io() -> None:
     loss = suspected_hang(scene.view)
     assert loss is not None
     assert loss.message == (
-        "the processes have used next to no CPU and I/O for 10 min or more, and report no step"
+        "the processes have used almost no CPU and I/O for 10 min or more and report no step"
     )
     assert loss.known_by.startswith("what the processes have used")
     waited = scene.with_config(first_step_timeout=scene.config.start_timeout)
@@ -150,8 +149,7 @@ def test_what_was_learned_ends_an_attempt_only_where_the_spec_says_so() -> None:
     incident = plan.status.incident
     assert incident is not None
     assert incident.message == (
-        "no step for 60 min or more, and one took 2 s at most: rank 1 stands at step 4, 1 other "
-        "at 5"
+        "no step for 60 min or more (the slowest took 2 s): rank 1 is at step 4, 1 other at 5"
     )
     assert (incident.budget, incident.node, incident.detect_seconds) == (
         "failures",
@@ -170,11 +168,13 @@ def test_a_long_section_that_takes_too_long_is_observed_or_ends_the_attempt() ->
     late = LongSection(rank=1, name="evaluate", timeout=60.0, lasts=300.0)
     scene = standing(5, 5, owes=None).with_agent(1, section=late)
     assert said(scene) == (
-        'rank 1 has been in the long section "evaluate" for 5 min or more, which may take 60 s'
+        'rank 1 has spent 5 min or more in the long section "evaluate" (limit 60 s)'
     )
     assert scene.plan.status.incident is None
     short = replace(late, timeout=30.0, lasts=31.0)
-    assert said(scene.with_agent(1, section=short)).endswith("for 31 s, which may take 30 s")
+    assert said(scene.with_agent(1, section=short)).endswith(
+        '31 s in the long section "evaluate" (limit 30 s)'
+    )
     ended = scene.with_config(hang_policy="Restart").asked_for_evidence()
     assert ended.plan.reason == "Hung"
 

@@ -74,7 +74,7 @@ def test_the_message_of_an_exceeded_budget_says_what_happened_and_what_to_do() -
     assert failed is not None
     assert failed.message == (
         "loss 2 (AppError); spec.failurePolicy.maxFailures is 1 and 1 was used before: read the "
-        "last lines of the rank named; the run goes on once the limit is raised"
+        "last lines of the rank named; the run resumes once the limit is raised"
     )
 
 
@@ -85,8 +85,8 @@ def test_committed_checkpoints_are_promised_only_to_a_run_that_has_one() -> None
         failed = ended.plan.status.condition("Failed")
         assert failed is not None
         assert failed.message.endswith(
-            "read the last lines of the rank named. Committed checkpoints are kept: the run goes "
-            "on from them once the limit is raised"
+            "read the last lines of the rank named. Committed checkpoints are kept: the run "
+            "resumes from them once the limit is raised"
         )
 
 
@@ -125,10 +125,9 @@ def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_n
     verdict = ledger.judge(status, an_incident(cause, message="x"), a_config())
     assert verdict is not None
     assert verdict.message == (
-        "x (RendezvousFailed); spec.failurePolicy.maxFailures is 0 and 0 were used before: see "
-        "what else listens on slot 0's node, and whether the other workers reach it (a "
-        "NetworkPolicy must let workers reach each other on all ports); each attempt uses another "
-        "port"
+        "x (RendezvousFailed); spec.failurePolicy.maxFailures is 0 and 0 were used before: "
+        "check what else listens on slot 0's node, and whether the other workers reach it "
+        "(NetworkPolicies must allow all ports between workers); each attempt uses another port"
     )
 
 
@@ -138,7 +137,7 @@ def test_the_verdict_over_a_worker_that_reads_wrongly_says_what_to_do() -> None:
     assert verdict is not None
     assert verdict.message == (
         "x (Misread); spec.failurePolicy.maxFailures is 0 and 0 were used before: have memory and "
-        "network of the node checked; a worker on another node takes the place of this one"
+        "network of the node checked; a worker on another node replaces this one"
     )
 
 
@@ -374,5 +373,5 @@ def test_the_message_of_exceeded_start_failures_names_their_own_budget() -> None
     assert failed.message == (
         "loss 2 (StartFailed); spec.failurePolicy.maxStartFailures is 1 and 1 was used before: "
         "do what the message says, or check command, image and mounts in workers.template; "
-        "the run goes on once the limit is raised"
+        "the run resumes once the limit is raised"
     )

@@ -147,7 +147,7 @@ def test_what_the_world_knows_of_a_container_is_kept() -> None:
 def test_a_worker_that_was_deleted_by_force_was_taken_away_like_any_other() -> None:
     loss = the_loss(a_run().running().without(1))
     assert loss.cause is Cause.PREEMPTED
-    assert loss.message == "worker run-1-1 was deleted or replaced by somebody"
+    assert loss.message == "worker run-1-1 was deleted or replaced from outside"
 
 
 @pytest.mark.case(
@@ -155,7 +155,7 @@ def test_a_worker_that_was_deleted_by_force_was_taken_away_like_any_other() -> N
 )
 def test_a_worker_that_somebody_recreated_under_its_name_is_a_loss() -> None:
     scene = a_run().running().with_agent(1, agent="another one", attempt=0)
-    assert the_loss(scene).message == "worker run-1-1 was deleted or replaced by somebody"
+    assert the_loss(scene).message == "worker run-1-1 was deleted or replaced from outside"
 
 
 def test_a_worker_that_ended_without_an_order_is_a_loss_with_its_exit_code() -> None:
@@ -260,7 +260,7 @@ def test_a_worker_that_was_never_heard_is_lost_with_a_node_that_is_not_heard_eit
     loss = the_loss(scene.with_worker(0, suspect_node="NotReady", age=seconds(900)))
     assert (loss.cause, loss.age) == (Cause.NODE_LOST, seconds(100))
     assert loss.message == (
-        "worker run-0-1 has not been heard for 100 s, and neither has its node node-0: NotReady"
+        "worker run-0-1 has sent no heartbeat for 100 s, and its node node-0 looks lost: NotReady"
     )
 
 

@@ -121,7 +121,8 @@ def test_the_second_death_while_opening_a_checkpoint_has_the_one_before_tried() 
     scene = again(starts(once, NEWEST))
     assert asked(scene) == NEWEST
     assert failing(scene) == (
-        f"SameCheckpoint: {TWO}: `trainrun checkpoints set-aside` gives it up for the one before"
+        f"SameCheckpoint: {TWO}: `trainrun checkpoints set-aside` makes the run use the one before "
+        "it"
     )
 
 
@@ -143,7 +144,7 @@ def test_a_trial_that_dies_in_the_same_way_is_the_last_one() -> None:
     assert scene.status.incident is not None
     assert (scene.status.incident.opened, scene.status.incident.trial_of) == (BEFORE, NEWEST)
     assert asked(scene) is None
-    text = f"{TWO}, and one with the checkpoint before it in the same way: it is the script"
+    text = f"{TWO}, and one died the same way at the one before: the script is at fault"
     assert failing(scene) == f"SameCheckpoint: {text}"
     scene = starts(scene, NEWEST)
     assert scene.status.tried == NEWEST
@@ -258,5 +259,5 @@ def test_a_run_that_fails_of_it_says_so_and_what_to_do() -> None:
     assert failed is not None
     assert failed.reason == "MaxFailuresExceeded"
     assert failed.message.endswith(
-        f". {TWO}: `trainrun checkpoints set-aside` gives it up for the one before"
+        f". {TWO}: `trainrun checkpoints set-aside` makes the run use the one before it"
     )

@@ -29,7 +29,7 @@ def the_loss(scene: WorkerObservation) -> Loss:
         ("RuntimeError: CUDA error: out of memory", "the memory of its GPU is full"),
         (
             "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",
-            "a DataLoader's worker was killed, most likely for want of memory",
+            "a DataLoader's worker was killed, most likely because memory ran out",
         ),
         (
             "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. ",
@@ -37,7 +37,7 @@ def the_loss(scene: WorkerObservation) -> Loss:
         ),
         (
             "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly",
-            "its own error stands further up",
+            "its own error is further up",
         ),
         (
             "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclUnhandledCudaError",
@@ -98,7 +98,7 @@ def test_the_rank_whose_gpu_is_full_is_the_culprit_and_not_the_peers_that_miss_i
         ({"exception": "ValueError: x"}, "the last traceback in the process's output"),
         (
             {"exception": "ValueError: x", "kinds": ("ValueError", "Exception")},
-            "the exception, which the process told its agent before it ended",
+            "the exception that the process reported to its agent before it ended",
         ),
     ],
 )
@@ -110,9 +110,9 @@ def test_an_incident_says_why_it_was_possible_to_know(end: dict[str, Any], known
 
 def test_a_silent_worker_is_known_by_the_heartbeats_that_do_not_come() -> None:
     loss = the_loss(a_run().running().silent(1, 40.0))
-    assert loss.known_by == "heartbeats, which have not come for too long"
+    assert loss.known_by == "missing heartbeats"
 
 
 def test_what_the_world_knows_is_known_by_its_own_account() -> None:
     loss = the_loss(a_run().running().lost(1, Cause.NODE_LOST))
-    assert loss.known_by == "what the cluster says of the worker and its node"
+    assert loss.known_by == "what the cluster reports about the worker and its node"

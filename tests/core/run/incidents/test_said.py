@@ -37,7 +37,7 @@ def test_a_fatal_error_fails_the_run_with_its_message_whatever_is_left_of_the_bu
     assert (reason, message) == (
         "FatalError",
         "rank 1 exited with code 1: trainrun.FatalError: the data set is empty: do what the "
-        "message asks for; the script says that no restart makes sense",
+        "message asks for; the script says that a restart does not help",
     )
     kept = ". Committed checkpoints are kept; a run on the same storage continues from them"
     assert failed(scene.committed(0, 30)) == (reason, f"{message}{kept}")
@@ -114,4 +114,4 @@ def test_a_restart_that_the_script_asks_for_is_not_counted_five_times_in_a_row()
     mark = scene.status.condition("Failed")
     assert mark is not None
     assert mark.reason == "MaxFailuresExceeded"
-    assert "the script asks for a restart again and again, without a new step" in mark.message
+    assert "the script repeatedly asks for a restart without a new step" in mark.message

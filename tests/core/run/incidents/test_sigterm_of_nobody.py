@@ -37,7 +37,7 @@ def test_a_sigterm_that_nobody_announced_is_no_preemption() -> None:
     incident = plan.status.incident
     assert incident is not None
     assert (incident.cause, incident.budget) == ("Terminated", "failures")
-    assert incident.known_by == "the signal, which its agent has got"
+    assert incident.known_by == "the signal that its agent received"
 
 
 def test_no_verdict_before_the_end_of_the_pod_tells_who_sent_it() -> None:

@@ -20,7 +20,7 @@ def trained(
 def test_a_silent_worker_is_lost_after_the_heartbeat_timeout() -> None:
     plan = a_run(replicas=3).running().silent(1, 31).plan
     assert plan.reason == "Silent"
-    assert plan.message == "attempt 1 ended: Silent: worker run-1-1 has not been heard for 31 s"
+    assert plan.message == "attempt 1 ended: Silent: worker run-1-1 has sent no heartbeat for 31 s"
     incident = plan.status.incident
     assert incident is not None
     assert (incident.slot, incident.detect_seconds) == (1, 31.0)
@@ -162,8 +162,8 @@ def suspected(scene: WorkerObservation, *slots: int) -> WorkerObservation:
 def test_a_silent_worker_on_a_suspect_node_is_lost_with_its_node() -> None:
     plan = suspected(a_run(replicas=3).running(), 1).silent(1, 31).plan
     assert plan.message == (
-        "attempt 1 ended: NodeLost: worker run-1-1 has not been heard for 31 s, and neither has "
-        f"its node node-1: {NOT_READY}"
+        "attempt 1 ended: NodeLost: worker run-1-1 has sent no heartbeat for 31 s, and its node "
+        f"node-1 looks lost: {NOT_READY}"
     )
     incident = plan.status.incident
     assert incident is not None
@@ -238,9 +238,9 @@ def test_a_healthy_run_that_cannot_reach_the_new_operators_is_not_charged_but_to
     plan = scene.plan
     assert plan.status.incident is None
     assert unreachable(scene).startswith(
-        "worker run-0-1 on node node-0 (and 2 other workers) is not heard by this operator; it may "
-        "train on, and nothing is counted for that. See whether its node reaches the operator: is "
-        "the name of the operator's Service found there (hostNetwork needs dnsPolicy: "
+        "this operator gets no heartbeat from worker run-0-1 on node node-0 (and 2 other workers); "
+        "it may still be training, and nothing is counted for that. Check that its node resolves "
+        "the name of the operator's Service (hostNetwork needs dnsPolicy: "
     )
     assert [event.reason for event in plan.events] == ["Unreachable"]
     (rest,) = {event.reason for event in scene.after(plan).plan.events} or {""}
@@ -251,7 +251,7 @@ def test_who_has_not_been_heard_after_a_take_over_has_the_heartbeat_timeout() ->
     scene = a_run(replicas=3).running()
     assert unreachable(scene.listening(30).unheard(1)) == ""
     told = unreachable(scene.listening(31).unheard(1))
-    assert told.startswith("worker run-1-1 on node node-1 is not heard by this operator; ")
+    assert told.startswith("this operator gets no heartbeat from worker run-1-1 on node node-1; ")
 
 
 def test_a_silent_worker_whose_peers_step_on_is_told_by_name() -> None:

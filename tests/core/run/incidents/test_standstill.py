@@ -64,7 +64,7 @@ def test_the_same_step_again_and_again_ends_the_run() -> None:
     assert failed.message == (
         "rank 0 exited with code 1: FloatingPointError: nan (AppError); 3 incidents in a row "
         "without a step above 128 or a newer checkpoint, and spec.failurePolicy.noProgressLimit is "
-        "3: read the last lines of the rank named; the run goes on once the limit is raised"
+        "3: read the last lines of the rank named; the run resumes once the limit is raised"
     )
     assert scene.status.failures.counted == 4
     assert warning(scene) is None

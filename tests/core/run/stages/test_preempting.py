@@ -68,7 +68,7 @@ def test_a_worker_that_vanishes_after_its_notice_was_preempted() -> None:
     )
     other = a_run().running().noticed(1)
     other = other.after(other.plan).without(0)
-    assert other.plan.message.endswith("worker run-0-1 was deleted or replaced by somebody")
+    assert other.plan.message.endswith("worker run-0-1 was deleted or replaced from outside")
 
 
 MISSED = (

@@ -1,3 +1,3 @@
-"""Who takes which slot, and what a gang that is not whole waits for."""
+"""Which worker takes which slot, and what an incomplete gang waits for."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Nodes that new workers are kept away from, or are better not put on.
+"""Nodes that new workers must avoid, or should avoid if others have room.
 
-Layer: core. The scheduler hears of a dead node from the node controller, 40 to 50 s late, and until
-then likes it best: it is the emptiest. A worker that was put there would be one more to replace.
-Of a node on which workers fail again and again, as on one with a broken GPU, it never hears: the
-statuses of the runs of the namespace tell, and nothing is stored besides, so what a deleted run has
-met is forgotten with it. A single loss may be anybody's fault, and weighs less from hour to hour. A
-run with a bug fails wherever it is: to others it speaks against a node only once, by its newest
+Layer: core. The scheduler learns of a dead node from the node controller, 40 to 50 s late, and
+until then prefers it as the emptiest. A worker placed there would have to be replaced, too. The
+scheduler never learns that workers repeatedly fail on a node, for example one with a broken GPU.
+The statuses of all runs of the namespace show it; nothing else is stored, so the incidents of a
+deleted run are forgotten. A single loss proves little, and its weight decays by the hour. A run
+with a bug fails on any node, so for other runs it counts only once against a node: by its newest
 incident there.
 """
 
@@ -25,28 +25,28 @@ from trainrun_operator.core.run.incidents.repeats import AGAIN, same_node
 from trainrun_operator.core.run.view import View, counted
 
 HALF_LIFE = timedelta(hours=6)
-"""After so long an incident weighs half as much."""
+"""Time in which the weight of an incident halves."""
 
 REMEMBERED = timedelta(days=1)
-"""After so long it is forgotten: by then somebody has looked at the node."""
+"""Age at which an incident is forgotten: by then the node has been checked."""
 
 ENOUGH = 1.25
-"""Weight from which on a node is better not used: a fresh incident weighs 1. Two are remembered for
-four hours; beside a fresh one counts what was less than twelve hours before."""
+"""Weight from which on a node should be avoided: a fresh incident weighs 1. Two incidents at once
+are enough for four hours; together with a fresh one, an incident up to twelve hours old counts."""
 
 TOGETHER = timedelta(minutes=5)
-"""What strikes several runs on one node within this time is one event: the node was lost, once."""
+"""Incidents of several runs on one node within this time are one event: the node was lost once."""
 
 AHEAD = timedelta(minutes=10)
-"""Clocks of operators may differ by so much; what lies further ahead is no time to go by."""
+"""How far clocks of operators may differ; times further ahead are ignored."""
 
 NAMED = 3
-"""Causes and runs that a text names."""
+"""Most causes that a text names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """A node that is better not used, and why."""
+    """A node that should be avoided, and why."""
 
     node: str
     weight: float
@@ -55,7 +55,7 @@ class Offender:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Names of the runs that speak against it."""
+        """Names of the runs with incidents against it."""
         return tuple(sorted({strike.run for strike in self.strikes}))
 
     @property
@@ -71,7 +71,7 @@ class Offender:
 
 
 def strikes_of(run: str, incidents: Iterable[Incident]) -> tuple[NodeStrike, ...]:
-    """Those of a run that speak against a node."""
+    """The incidents of a run that count against a node."""
     return tuple(
         NodeStrike(node=i.node, run=run, cause=i.cause, time=i.time)
         for i in incidents
@@ -82,12 +82,12 @@ def strikes_of(run: str, incidents: Iterable[Incident]) -> tuple[NodeStrike, ...
 def offenders(
     strikes: Iterable[NodeStrike], *, own: str = "", now: datetime
 ) -> tuple[Offender, ...]:
-    """Nodes that are better not used, the worst first; of the run `own` each incident counts."""
+    """Nodes that should be avoided, the worst first; of the run `own` every incident counts."""
     at: dict[str, list[NodeStrike]] = {}
     for strike in strikes:
         if -AHEAD <= now - strike.time < REMEMBERED:
             at.setdefault(strike.node, []).append(strike)
-    # Most nodes cannot weigh enough, which is soon seen: each pass of a fleet looks at all.
+    # Most nodes cannot reach the weight. Skip them early: each pass of a fleet looks at all.
     found = (
         _offender(node, tuple(sorted(here, key=lambda s: (s.time, s.run))), own, now)
         for node, here in at.items()
@@ -117,8 +117,8 @@ def _own(here: Sequence[NodeStrike], own: str) -> Iterator[NodeStrike]:
 
 
 def _others(here: Sequence[NodeStrike], own: str) -> tuple[NodeStrike, ...]:
-    """The newest of each other run, but one of those that came together, and none that came
-    together with one of our own."""
+    """The newest strike of each other run; only one of those close together in time, and none that
+    is close to one of our own."""
     newest = {strike.run: strike for strike in here if strike.run != own}
     ours = [strike.time for strike in _own(here, own)]
     left = sorted(newest.values(), key=lambda s: (s.time, s.run))
@@ -128,15 +128,15 @@ def _others(here: Sequence[NodeStrike], own: str) -> tuple[NodeStrike, ...]:
 
 
 RECENT = timedelta(minutes=1)
-"""A node is kept away from for so long after it was lost, unless it was seen to come back. Then the
-node controller has tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s) and
-nothing is placed there anyway."""
+"""How long new workers avoid a lost node, unless it comes back. After that the node controller has
+tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s), and nothing is placed
+there anyway."""
 
 MOST = 32
-"""Nodes at most: every one is a term that the scheduler looks at."""
+"""Most nodes to avoid: each one is a term that the scheduler evaluates."""
 
 NAMED_NODES = 3
-"""Nodes that a message names."""
+"""Most nodes that a message names."""
 
 
 def avoided(view: View) -> tuple[str, ...]:
@@ -151,11 +151,10 @@ def _lost_nodes(view: View) -> set[str]:
 
 
 def disfavored(view: View) -> tuple[str, ...]:
-    """Names of nodes that others are preferred to, in order.
+    """Names of nodes that new workers should avoid if others have room, in order.
 
-    Never more than that: the script may be at fault, and a run must not end up without a node. At
-    most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others, and of them
-    those of the newest incidents.
+    It is only a preference: the script may be at fault, and a run must not end up without a node.
+    At most failurePolicy.maxAvoidedNodes: first those that a rule asks for, newest incidents first.
     """
     now, incidents = view.observation.now, view.status.all_incidents
     newest_first = sorted(incidents, key=lambda incident: incident.time, reverse=True)
@@ -165,13 +164,13 @@ def disfavored(view: View) -> tuple[str, ...]:
 
 
 def offending(view: View) -> tuple[Offender, ...]:
-    """Nodes on which this run, or several of its namespace, have lost workers; the worst first."""
+    """Nodes on which this run, or several of its namespace, lost workers; the worst first."""
     strikes = (*_own_strikes(view), *_strikes_of_others(view))
     return _worst(view, strikes)
 
 
 def _own_offenders(view: View) -> tuple[Offender, ...]:
-    """Those that this run has met."""
+    """Those on which this run itself has had incidents."""
     own = _own_strikes(view)
     here = {strike.node for strike in own}
     return _worst(view, (*own, *(s for s in _strikes_of_others(view) if s.node in here)))
@@ -191,8 +190,8 @@ def _worst(view: View, strikes: Iterable[NodeStrike]) -> tuple[Offender, ...]:
 
 
 def offenders_text(view: View) -> str:
-    """What to say of them: of all while workers are gathered, then of those that this run has met;
-    "" where there are none."""
+    """The message about them; "" where there are none. While workers are gathered it covers all of
+    them, later those on which this run has had incidents."""
     if view.status.finished or view.config.suspend:
         return ""
     if view.running is not None and not view.status.all_incidents:
@@ -202,11 +201,11 @@ def offenders_text(view: View) -> str:
         return ""
     rest = f" and {len(found) - NAMED_NODES} more" if len(found) > NAMED_NODES else ""
     named = ", ".join(offender.text for offender in found[:NAMED_NODES])
-    return f"new workers are put elsewhere where there is room: {named}{rest}; have them checked"
+    return f"new workers avoid these nodes if others have room: {named}{rest}; have them checked"
 
 
 def must_leave(view: View, worker: WorkerFact) -> str:
-    """Why it gives its place up though it is well; "": it need not."""
+    """Why it must leave its node although it works; "": it need not."""
     if not worker.node:
         return ""
     incidents = view.status.incidents if may_be_another(view) else view.status.all_incidents
@@ -217,21 +216,21 @@ def must_leave(view: View, worker: WorkerFact) -> str:
     first = same_node(incidents)
     struck = first is not None and first.node == worker.node and _was_there(view, worker, first)
     if struck and view.config.max_avoided_nodes:
-        return f"the same failure has struck {AGAIN} times, and on its node {worker.node} alone"
+        return f"the same failure has occurred {AGAIN} times, always on its node {worker.node}"
     return ""
 
 
 def _was_there(view: View, worker: WorkerFact, incident: Incident) -> bool:
-    """In the incident's attempt. One that was made anew since the store refused the one before has
-    a number above that of the attempt it takes part in."""
+    """Whether it took part in the incident's attempt. A worker that replaced one that the store
+    refused has a number above that of its attempt."""
     took_part = incident.attempt == view.status.attempt and worker in view.roster
     return took_part or worker.created_for <= incident.attempt or worker.name == incident.worker
 
 
 def may_be_another(view: View) -> bool:
-    """A rule asks for another node than that of the open incident, which may find a better
-    explanation yet: of another node, or of a kind that the rule says nothing about. Workers that
-    are well are not replaced for a guess."""
+    """Whether a rule asks for another node than that of the open incident, but the incident may
+    still get a better explanation: on another node, or one that the rule does not match. Workers
+    that work are not replaced for a guess."""
     incident = view.status.incident
     return incident is not None and _asked_for(incident) and attribution_open(view, incident)
 
@@ -241,7 +240,7 @@ def _asked_for(incident: Incident) -> bool:
 
 
 def avoids_needlessly(view: View, worker: WorkerFact) -> bool:
-    """It finds no room, and keeps away from a node that may be used again by now."""
+    """Whether it finds no room, and avoids a node that may be used again by now."""
     return (
         bool(worker.avoids)
         and worker.pending is not None
@@ -260,17 +259,17 @@ def _is_still_lost(view: View, incident: Incident) -> bool:
 
 
 def _fell_silent(view: View, worker: WorkerFact) -> bool:
-    """Its agent is not heard any more, and nobody else is on its node."""
-    # What has ended is kept for its logs, and silent for ever.
+    """Whether its agent stopped sending heartbeats, and no other worker of its node sends any."""
+    # An ended worker is kept for its logs, and stays silent.
     recent = view.config.heartbeat_timeout + RECENT
     return (
         worker.phase == "Running"
         and view.is_silent(worker)
         and worker.silent_for < recent
-        and not any(other.node == worker.node and _is_heard(view, other) for other in view.workers)
+        and not any(other.node == worker.node and _answers(view, other) for other in view.workers)
     )
 
 
-def _is_heard(view: View, worker: WorkerFact) -> bool:
-    # Agents call three times in a heartbeat timeout: whoever missed one may be on the way out too.
+def _answers(view: View, worker: WorkerFact) -> bool:
+    # Agents call three times per heartbeat timeout: one that missed a call may be failing, too.
     return worker.agent is not None and 2 * worker.silent_for < view.config.heartbeat_timeout

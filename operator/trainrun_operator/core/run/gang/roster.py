@@ -1,4 +1,4 @@
-"""Which workers take the slots of the next attempt, which are missing and which must go.
+"""Which workers take the slots of the next attempt, which are missing, and which must be deleted.
 
 Layer: core. Workers that still answer keep their slot (their processes restart in place); a worker
 that left the roster never returns.
@@ -32,22 +32,22 @@ from trainrun_operator.core.run.unreachable import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
 COUNTED = "count/pods"
-"""The resource of a quota that counts pods which have ended, too."""
+"""The resource of a quota that also counts ended pods."""
 QUOTA_SETTLES = timedelta(seconds=3)
-"""A quota is behind by about a second; a place that is about to be free costs no logs."""
-MAKES_ROOM = "another worker is refused by a quota on count/pods, which counts ended pods, too"
-"""Why a worker is kept for its logs no longer."""
-UNHEARD = "its agent does not answer"
+"""A quota lags by about a second: no logs are deleted for room that is about to be free."""
+MAKES_ROOM = "a quota on count/pods, which includes ended pods, refuses another worker"
+"""Why an ended worker is deleted with its logs."""
+UNRESPONSIVE = "its agent does not answer"
 """Why a worker that is silent, or never called, is replaced."""
-HOLDS_ROOM = "its training has ended, and other containers of its pod hold the room"
-"""Why a worker is not kept for its logs."""
+HOLDS_ROOM = "its training has ended, but other containers of its pod still hold the room"
+"""Why an ended worker is not kept for its logs."""
 
 
 @once
 def choose(view: View) -> tuple[WorkerFact | None, ...]:
-    """For each slot the worker that will take it, None where one must be created."""
+    """For each slot the worker that will take it; None where one must be created."""
     chosen: list[WorkerFact | None] = [None] * view.config.replicas
-    for worker in view.workers:  # ascending creation: the newest usable one wins
+    for worker in view.workers:  # by ascending creation: the newest usable one wins
         if worker.slot < len(chosen) and usable(view, worker):
             chosen[worker.slot] = _better(view, chosen[worker.slot], worker)
     return tuple(chosen)
@@ -63,12 +63,12 @@ def lead(view: View) -> WorkerFact | None:
 
 
 def _better(view: View, older: WorkerFact | None, newer: WorkerFact) -> WorkerFact:
-    """Of two usable workers of a slot: the one that took part in the last attempt, or the newer."""
+    """The better of two usable workers of a slot: one of the last attempt, else the newer."""
     return next((w for w in view.roster if w is not None and w is older), newer)
 
 
 def usable(view: View, worker: WorkerFact) -> bool:
-    """The worker can take part in the next attempt, now or once it has started."""
+    """Whether the worker can take part in the next attempt, now or once it has started."""
     return (
         worker.phase != "Ended"
         and not worker.deleting
@@ -81,13 +81,13 @@ def usable(view: View, worker: WorkerFact) -> bool:
 
 
 def _failing(view: View, worker: WorkerFact) -> str | None:
-    """Why it cannot take part, whatever the spec asks for; None: it can."""
+    """Why it cannot take part, whatever the spec says; None: it can."""
     if worker.loss is not None:
         return worker.loss.message
     if view.is_cut_off(worker):
         return f"its node {worker.node} is lost: {worker.suspect_node}"
     if view.is_silent(worker) or never_called(view, worker):
-        return UNHEARD
+        return UNRESPONSIVE
     if cannot_start(view, worker) and worker.pending is not None:
         return worker.pending.message
     if _stuck(view, worker):
@@ -95,23 +95,23 @@ def _failing(view: View, worker: WorkerFact) -> str | None:
     if hangs(view, worker):
         return "its agent gets no answer from the store"
     if is_made_anew(view, worker):
-        return "the store refuses it, and only a new one has the keys that its Secret holds now"
+        return "the store refuses it, and only a new worker gets the current keys of its Secret"
     if avoids_needlessly(view, worker):
-        return "it finds no room, and a node that it keeps away from may be used again"
+        return "it finds no room, and a node that it avoids may be used again"
     if misreads(view, worker):
-        return "it reads a checkpoint wrongly that another node reads well"
+        return "it misreads a checkpoint that another node reads correctly"
     return None
 
 
 def _left_behind(view: View, worker: WorkerFact) -> bool:
-    """An older worker of a slot whose newest start record names another one."""
+    """Whether it is older than the worker of its slot in the newest start record."""
     if view.record is None or worker.slot >= len(view.record.roster):
         return False
     return worker.created_for < view.record.roster[worker.slot]
 
 
 def _stuck(view: View, worker: WorkerFact) -> bool:
-    """It was told long ago to stop its processes and has not done so (drivers and NFS can hang)."""
+    """Whether it should have stopped its processes long ago and has not (drivers and NFS hang)."""
     until = flush_until(view)
     if until is None or worker.agent is None or worker.agent.phase == "Idle":
         return False
@@ -128,8 +128,8 @@ def claimed(view: View) -> Resolution | None:
 
 
 def is_unproven(view: View, worker: WorkerFact) -> bool:
-    """It has still to read what slot 0's agent has claimed: each has credentials, and a way to the
-    store, of its own."""
+    """Whether it has not yet read what slot 0's agent claimed: each worker has credentials and a
+    path to the store of its own."""
     point, found = claimed(view), told(view, worker)
     if point is None or worker.slot == 0 or worker.agent is None:
         return False
@@ -140,7 +140,7 @@ def is_unproven(view: View, worker: WorkerFact) -> bool:
 
 @once
 def _unreached(view: View) -> tuple[WorkerFact, ...]:
-    """Workers that do not reach the store to read what slot 0's agent has claimed there."""
+    """Workers that cannot reach the store to read what slot 0's agent claimed there."""
     return tuple(
         worker
         for worker in view.workers
@@ -151,10 +151,10 @@ def _unreached(view: View) -> tuple[WorkerFact, ...]:
 
 
 def hangs(view: View, worker: WorkerFact) -> bool:
-    """Its agent answers, but what it was asked for the next attempt does not come back.
+    """Whether its agent answers, but does not finish what the next attempt needs.
 
-    A call of the store hangs, most likely, or it is the only one that does not reach the store;
-    another worker may be luckier, on another node.
+    Most likely a call of the store hangs, or this worker alone cannot reach the store; a worker on
+    another node may succeed.
     """
     if worker.slot != 0 and not is_unproven(view, worker):
         return False
@@ -177,13 +177,13 @@ def hangs(view: View, worker: WorkerFact) -> bool:
 
 
 def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact, ...]:
-    """The chosen workers whose agents answer, and have done what they were told."""
+    """The chosen workers whose agents answer and have carried out their orders."""
     return tuple(w for w in chosen if w is not None and is_ready(view, w))
 
 
 def is_ready(view: View, worker: WorkerFact) -> bool:
-    """Its agent has been heard lately, has done what this Hold says, and waits for an order; the
-    store does not refuse it."""
+    """Whether its agent answers, has carried out this Hold and waits for an order, and the store
+    does not refuse it."""
     return (
         worker.agent is not None
         and worker.agent.phase == "Idle"
@@ -196,7 +196,7 @@ def is_ready(view: View, worker: WorkerFact) -> bool:
 
 
 def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[CreateWorker, ...]:
-    """Workers to create for the slots that have none."""
+    """Workers to create for the slots without one."""
     avoid, disfavor = avoided(view), disfavored(view)
     return tuple(
         _creation(view, slot, avoid=avoid, disfavor=disfavor)
@@ -206,7 +206,7 @@ def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Create
 
 
 def looking(view: View) -> tuple[CreateWorker, ...]:
-    """Who is to look whether a gang that nobody hears trains on; made once, on another node."""
+    """A worker to create, once and on another node: it checks if a gang without contact trains."""
     if not is_looked_for(view) or newcomer(view) is not None:
         return ()
     silent = sorted({w.node for w in view.roster if w is not None and w.node})
@@ -239,11 +239,11 @@ def _highest_creation(view: View, slot: int) -> int:
 
 
 def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[DeleteWorker, ...]:
-    """Workers that hold room and cannot take part any more.
+    """Deletions of workers that hold room and can no longer take part.
 
-    Ended ones stay until the next attempt runs (their creation numbers must not be used again, and
-    their logs may be wanted), unless other containers of theirs hold the room; one under notice,
-    or with another template, still finishes its uploads.
+    Ended ones stay until the next attempt runs (their creation numbers must not be reused, and
+    their logs may be wanted), unless their other containers hold the room; one under notice, or
+    with another template, still finishes its uploads.
     """
     wanted = {w.name for w in chosen if w is not None}
     flushing = {w.name for w in still_flushing(view)}
@@ -256,7 +256,7 @@ def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Delet
 
 
 def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker, ...]:
-    """Delete it, where there is a reason: once, or by force where nobody there can confirm it."""
+    """Delete it if there is a reason: once, or by force where its node cannot confirm it."""
     force = view.is_unreachable(worker) and view.config.force_delete_pods
     if not reason or (worker.deleting and not force):
         return ()
@@ -264,63 +264,63 @@ def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker,
 
 
 def deletions(view: View, workers: Iterable[WorkerFact], reason: str) -> tuple[DeleteWorker, ...]:
-    """Delete these, all for one reason."""
+    """Delete all of these for one reason."""
     return tuple(action for worker in workers for action in deletion(view, worker, reason))
 
 
 def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
     if worker.phase == "Ended":
-        # One that was created for the attempt to come counts among those that cannot start.
+        # One created for the coming attempt counts among those that cannot start.
         holds = worker.holds_room and not created_now(view, worker)
         return HOLDS_ROOM if holds else ""
     if worker.slot >= view.config.replicas:
-        return "its slot is gone"
+        return "its slot no longer exists"
     if (why := _failing(view, worker)) is not None:
         incident = view.status.incident
         of_it = incident is not None and incident.worker == worker.name
         # Our own deletion would hide who sent it SIGTERM.
-        return "" if why == UNHEARD and of_it and sender_awaited(view, incident) else why
+        return "" if why == UNRESPONSIVE and of_it and sender_awaited(view, incident) else why
     if not flushing and not awaited(view, worker) and (reason := _is_not_wanted(view, worker)):
         return reason
-    kept = choose(view)[worker.slot]  # it was made to look, or while an older one was not heard
+    kept = choose(view)[worker.slot]  # `worker` was made to look, or while this one was silent
     if kept is not None and kept.created_for < worker.created_for and is_ready(view, kept):
         return f"worker {kept.name} keeps its slot"
     return "it was replaced" if _left_behind(view, worker) else ""
 
 
 def _is_not_wanted(view: View, worker: WorkerFact) -> str:
-    """Why another one takes its place though it is well; "": none does."""
+    """Why it is replaced although it works; "": it is not."""
     if leaves := must_leave(view, worker):
         return leaves
     if edited := outdated(worker, view.config):
         return f"{edited} has changed"
-    # After a SIGTERM alone its agent leaves by itself, and the end of its pod tells who sent it.
+    # After a mere SIGTERM its agent leaves by itself, and the end of its pod shows the sender.
     if worker.notice is not None and _has_left(view, worker):
-        return f"it will be taken away, and has nothing left to do ({worker.notice.reason})"
+        return f"it will be taken away, and has no work left ({worker.notice.reason})"
     return ""
 
 
 def _has_left(view: View, worker: WorkerFact) -> bool:
-    """It does nothing any more, or never took part; one that was never heard may have work."""
+    """Whether it is idle, or took no part. One that sent no heartbeat may have work."""
     return worker not in view.roster or (worker.agent is not None and worker.agent.phase == "Idle")
 
 
 def kept_on_lost_nodes(view: View) -> str:
-    """What to say of deleted workers that no node confirms, where none is deleted by force."""
+    """The message about deletions that no node confirms, unless they are forced; "": none."""
     kept = [w for w in view.workers if w.deleting and view.is_unreachable(w)]
     if not kept or view.config.force_delete_pods:
         return ""
     names = ", ".join(f"{w.name} on node {w.node}" for w in kept[:5])
     return (
-        f"deleted, and not confirmed, since the node is lost and spec.health.forceDeletePods is "
-        f"false: {names}. What they hold of quota and volumes they keep until the node is back, or "
-        f"until somebody deletes them: kubectl delete pod {kept[0].name} --grace-period=0 --force"
+        f"deleted, but not confirmed, because the node is lost and spec.health.forceDeletePods is "
+        f"false: {names}. They hold their quota and volumes until the node is back or you run "
+        f"kubectl delete pod {kept[0].name} --grace-period=0 --force"
     )
 
 
 @once
 def surplus(view: View) -> tuple[DeleteWorker, ...]:
-    """Ended workers of earlier attempts beyond those that are kept for their logs."""
+    """Deletions of ended workers of earlier attempts, beyond those kept for their logs."""
     kept, (ended, _) = view.config.retain_failed_workers, _ended(view)
     return tuple(
         action
@@ -331,8 +331,8 @@ def surplus(view: View) -> tuple[DeleteWorker, ...]:
 
 @once
 def making_room(view: View) -> tuple[DeleteWorker, ...]:
-    """Ended workers in whose place others are refused by a quota that counts them: the oldest
-    first, whoever wants their logs. What is being deleted makes room by itself."""
+    """Deletions of ended workers where a quota that counts them refuses new ones: the oldest first,
+    in spite of their logs. A worker already being deleted makes room by itself."""
     refused = [
         r
         for r in view.observation.refused
@@ -346,16 +346,16 @@ def making_room(view: View) -> tuple[DeleteWorker, ...]:
 
 
 def forgotten(view: View) -> int:
-    """The highest number of creation of this gathering's workers, where one that has ended makes
-    room: what is known of it is written first. 0: none does."""
+    """The highest creation number of this gathering's workers, if an ended one is deleted to make
+    room: the status must record it first. 0: none is."""
     gone = {action.name for action in making_room(view)}
     early = [w for w in ended_now(view) if w.name in gone]
     return max(w.created_for for w in view.workers) if early else 0
 
 
 def _ended(view: View) -> tuple[list[WorkerFact], list[WorkerFact]]:
-    """Those of earlier attempts, and of the last one: the newest last; without those that count
-    among what could not start."""
+    """Ended workers of earlier attempts, and of the last one, the newest last; without those that
+    count as failed starts."""
     names = {w.name for w in view.roster if w is not None}
     ended = [w for w in view.workers if w.phase == "Ended" and not created_now(view, w)]
     ended.sort(key=lambda w: (w.created_for, -w.slot))

@@ -1,9 +1,9 @@
-"""Workers that cannot take part: starts that fail, and pods of a spec that was edited since.
+"""Workers that cannot take part: failed starts, and pods of a spec that was edited since.
 
-Layer: core. A start has failed where workers end, stay mute, or lack image or configuration before
-they join; one that only waits for room has not. Each worker is looked at in one gathering only: the
-next incident needs new ones. Whether a pod is outdated is read from what it says itself; what is
-not known of a worker makes it no outdated one.
+Layer: core. A start has failed if workers end, stay silent, or lack image or configuration before
+they join; one that only waits for room has not failed. Each worker counts in one gathering only:
+the next incident needs new ones. A pod's own fields show whether it is outdated; where they are
+unknown, it is not.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from trainrun_operator.core.run.incidents.losses import Loss, loss_at
 from trainrun_operator.core.run.view import View
 
 START_TRIES = 3
-"""So many workers of a slot may end before they joined an attempt; then it is an incident."""
+"""Workers of a slot that may end before they join an attempt; then it is an incident."""
 
 BOUNDED = ("ImagePull", "ConfigError")
-"""What a worker may lack no longer than health.startTimeout; room it may lack for ever."""
+"""What a worker may lack for health.startTimeout at most; it may wait for room without limit."""
 
 
 def failed_start(view: View) -> Loss | None:
-    """The start that has failed in this gathering, of the lowest slot."""
+    """The failed start of this gathering, of the lowest slot; None: none."""
     counts = failed_starts(view)
     created: dict[int, list[WorkerFact]] = {}
     for worker in view.workers:  # in the order of slots
@@ -50,22 +50,22 @@ def failed_start(view: View) -> Loss | None:
 
 
 def _the_way(view: View) -> str:
-    """What an agent in a cluster must reach; the chart gives the Service this name and port."""
+    """Names what an agent in a cluster must reach: the chart's Service has this name and port."""
     operator = view.observation.installation.name
     return operator and (
         "; its log says why. It must reach the Service trainrun-agents in namespace "
-        f"{operator}, port 8443: a NetworkPolicy may forbid that"
+        f"{operator}, port 8443: a NetworkPolicy may block that"
     )
 
 
 def ended_now(view: View) -> list[WorkerFact]:
-    """Those created in this gathering that have ended."""
+    """Ended workers that were created in this gathering."""
     return [w for w in view.workers if w.phase == "Ended" and created_now(view, w)]
 
 
 def failed_starts(view: View) -> dict[str, int]:
-    """How many workers of a slot have ended by themselves before they took part; those that had to
-    make room are remembered."""
+    """By slot, how many workers ended by themselves before they took part, including those deleted
+    to make room."""
     ended = Counter(str(w.slot) for w in ended_now(view) if _own_fault(w))
     return dict(ended + Counter(view.status.failed_starts))
 
@@ -88,7 +88,7 @@ def _loss(worker: WorkerFact, what: str) -> Loss:
 
 
 def created_now(view: View, worker: WorkerFact) -> bool:
-    """Created in this gathering: not for an earlier attempt, nor for an incident told already."""
+    """Whether it was created in this gathering: not for an earlier attempt or incident."""
     ending = view.status.ending
     if ending is not None and worker.age > view.observation.now - ending.time:
         return False
@@ -97,12 +97,12 @@ def created_now(view: View, worker: WorkerFact) -> bool:
 
 def _own_fault(worker: WorkerFact) -> bool:
     explained = worker.loss is not None and not CAUSES[worker.loss.cause].fault_of_start
-    return not explained and worker.notice is None  # a SIGTERM alone may be its own doing
+    return not explained and worker.notice is None  # a mere SIGTERM may be its own fault
 
 
 def never_called(view: View, worker: WorkerFact) -> bool:
-    """Its containers run, and nothing has come of its agent for too long."""
-    # Not since its creation: it may have waited for room, or for its image, for longer than that.
+    """Whether its containers run, but its agent has not called for too long."""
+    # Not counted from its creation: it may have waited longer than that for room or its image.
     return (
         worker.phase == "Running"
         and worker.agent is None
@@ -112,7 +112,7 @@ def never_called(view: View, worker: WorkerFact) -> bool:
 
 
 def cannot_start(view: View, worker: WorkerFact) -> bool:
-    """Its image or its configuration has been missing for too long."""
+    """Whether its image or configuration has been missing for too long."""
     return (
         worker.phase == "Pending"
         and worker.pending is not None
@@ -122,7 +122,7 @@ def cannot_start(view: View, worker: WorkerFact) -> bool:
 
 
 def outdated(worker: WorkerFact, config: RunConfig) -> str:
-    """The field of the spec that has changed since the worker was made; "" where none has."""
+    """The field of the spec that has changed since the worker was created; "": none has."""
     if worker.template_hash != config.template_hash:
         return TEMPLATE
     made, now = worker.storage, config.storage

@@ -1,3 +1,3 @@
-"""Losses, the incident they make up, and the budget it is charged to."""
+"""Losses, the incident that they form, and the budget it is charged to."""
 
 from __future__ import annotations

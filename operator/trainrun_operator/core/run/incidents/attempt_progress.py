@@ -1,10 +1,10 @@
-"""How far the training is: what an attempt has gained, and what people are shown of it.
+"""Progress of the training: what an attempt gained, and what the status shows.
 
-Layer: core. A script that never calls `trainrun.report()` and goes on from a folder of its own
-shows nothing but that its processes were up. Once a step of the run is known, steps alone tell what
-was done. What an attempt has gained is noted in the write that ends it. People are shown what the
-training reports itself, else what its framework posts; what is posted decides nothing: it stands in
-a field of its own, which nothing in `core` reads but this module.
+Layer: core. Of a script that never calls `trainrun.report()` and resumes from a folder of its own,
+only the uptime of its processes is visible. Once a step of the run is known, only steps count as
+progress. The write that ends an attempt records what the attempt gained. The status shows what the
+training reports, else what its framework posts. Posted progress decides nothing: it has a field of
+its own, which only this module reads in `core`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from trainrun_operator.core.run.steps import committed_id
 from trainrun_operator.core.run.view import View, max_step
 
 TRAINED = timedelta(minutes=1)
-"""A process that has been up for so long, and reports nothing, has trained."""
+"""A process that reports nothing has trained once it has been up this long."""
 MAX_METRICS = 32
 """Metrics shown in the status."""
 METRIC_TEXT = 64
-"""Characters of the name of a metric, and of one that is a text."""
+"""Longest name of a metric, and longest text value, in characters."""
 
 
 def highest_step(view: View) -> int | None:
-    """The highest step that anybody reported in the newest attempt, those who are gone included."""
+    """The highest step that any agent of the newest attempt reported, lost agents included."""
     steps = [max_step(agent) for agent in view.ever_heard]
     progress, record = view.status.progress, view.record
     if progress.time is not None and record is not None and progress.time > record.time:
@@ -40,7 +40,7 @@ def highest_step(view: View) -> int | None:
 
 
 def furthest(view: View) -> int | None:
-    """The highest step that the run has ever reached, as far as was heard."""
+    """The highest step that the run has ever reached, as far as agents reported it."""
     record = view.record
     point = record.resume_point.step if record is not None and record.resume_point else None
     steps = (view.status.reached, point, highest_step(view))
@@ -48,10 +48,10 @@ def furthest(view: View) -> int | None:
 
 
 def advanced(view: View, point: CheckpointId | None = None) -> bool:
-    """Whether the newest attempt has committed a step beyond the one that it was handed, as far as
-    was heard; or the next one, which is handed `point`, shows that it has.
+    """Whether the newest attempt is known to have committed a step beyond its resume point.
 
-    Where ranks do not move in lockstep, one that once ran ahead says nothing of what is done.
+    The next attempt's resume point `point` may show it, too. Steps that ranks reported do not count
+    here: without lockstep, one rank may have run ahead of what is done.
     """
     record = view.record
     if record is None:
@@ -67,7 +67,7 @@ def advanced(view: View, point: CheckpointId | None = None) -> bool:
 
 
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
-    """`status`, which ends the newest attempt (as `hung`), with what that attempt has gained."""
+    """`status`, which ends the newest attempt (`hung`: as a hang), with what the attempt gained."""
     gain, ending = gain_of(view, hung=hung), status.ending
     return replace(
         status,
@@ -80,7 +80,7 @@ def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRun
 
 
 def stepped_from(view: View) -> str:
-    """Hash of the template of the newest attempt that has reported a step, this one included."""
+    """Template hash of the newest attempt that reported a step, the current one included."""
     record = view.record
     if record is None or highest_step(view) is None:
         return view.status.stepped_from
@@ -88,13 +88,13 @@ def stepped_from(view: View) -> str:
 
 
 def attempt_seconds(view: View) -> float:
-    """Seconds since the newest attempt was started; 0 where nobody knows when."""
+    """Seconds since the newest attempt was started; 0 where the time is unknown."""
     record = view.record
     return 0.0 if record is None else (view.observation.now - record.time).total_seconds()
 
 
 def gained(view: View) -> bool:
-    """Whether the newest attempt has gained something, as far as is known."""
+    """Whether the newest attempt is known to have gained something."""
     status, ending = view.status, view.status.ending
     if ending is None or ending.attempt != status.attempt:
         return gain_of(view) == "Some"
@@ -102,7 +102,7 @@ def gained(view: View) -> bool:
 
 
 def gain_of(view: View, *, hung: bool = False) -> Gain:
-    """What the newest attempt has gained, now that it ends."""
+    """What the newest attempt gained, now that it ends."""
     record, highest = view.record, highest_step(view)
     if record is None:
         return "Unknown"
@@ -114,26 +114,26 @@ def gain_of(view: View, *, hung: bool = False) -> Gain:
         return "Some" if highest > max(point, before) else "None"
     if reports(view):
         return "None" if view.ever_heard else "Unknown"
-    # Who waits for a first step that never comes has not trained, however long it was up.
+    # A gang that never reached its first step has not trained, however long it was up.
     return "Some" if gang_trained(view) and not hung else "None"
 
 
 def reported_late(view: View) -> bool:
-    """A step, or a checkpoint, that nobody had told when the attempt was given up."""
+    """Whether a step or a checkpoint was reported only after the attempt had been given up."""
     highest, before = highest_step(view), view.status.reached
     return advanced(view) or (highest is not None and (before is None or highest > before))
 
 
 def process_trained(view: View, agent: AgentState, *, ended: float) -> bool:
-    """Whether a process of this agent had trained when it ended, so many seconds ago."""
+    """Whether a process of this agent had trained when it ended, `ended` seconds ago."""
     up = (agent.spawned or 0.0) - ended
     return timedelta(seconds=up) >= TRAINED and not reports(view)
 
 
 def gang_trained(view: View) -> bool:
-    """Whether the newest attempt had trained when the first of its processes failed, or until now.
+    """Whether the newest attempt had trained when its first process failed, or has until now.
 
-    Where no agent of it is left, its start record tells when it began.
+    If none of its agents is left, the time since its start record counts.
     """
     record = view.record
     if record is None or reports(view):
@@ -143,13 +143,13 @@ def gang_trained(view: View) -> bool:
 
 
 def uptime(agent: AgentState) -> timedelta:
-    """How long the processes of its attempt were up when the first of them failed, or are now."""
+    """How long its processes had been up when the first of them failed; else until now."""
     failed = (end.age for end in agent.exits if end.failed)
     return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
 
 
 def has_steps(status: TrainRunStatus) -> bool:
-    """Whether the status tells of a step or a checkpoint that the run itself has reported."""
+    """Whether the status holds a step or a checkpoint that the run itself reported."""
     return (
         status.checkpoint is not None
         or status.progress.step is not None
@@ -159,7 +159,7 @@ def has_steps(status: TrainRunStatus) -> bool:
 
 
 def reports(view: View) -> bool:
-    """Somebody has heard of a step or a checkpoint of this run."""
+    """Whether a step or a checkpoint of this run is known."""
     record = view.record
     return (
         has_steps(view.status)
@@ -169,7 +169,7 @@ def reports(view: View) -> bool:
 
 
 def reported_progress(view: View, status: TrainRunStatus) -> Progress:
-    """What the script reports."""
+    """The progress that the script reports, for the status."""
     agent = view.speaker
     step = max_step(agent)
     if agent is None or step is None:
@@ -181,8 +181,7 @@ def reported_progress(view: View, status: TrainRunStatus) -> Progress:
 
 
 def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None:
-    """What its framework posts, as long as nobody knows of a step that was reported; `status` shows
-    what was."""
+    """The progress that its framework posts; None once `status` holds a reported step."""
     if has_steps(status):
         return None
     agent, before = next(iter(view.agents), None), status.posted
@@ -198,7 +197,7 @@ def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None
         remaining_seconds=None if posts.remaining is None else int(posts.remaining),
         time=view.observation.now,
     )
-    # Metrics may have been cut from what is known: they make no new time.
+    # The status may have lost its metrics to save room: a difference there changes no time.
     same = before is not None and replace(before, metrics=new.metrics, time=new.time) == new
     return replace(new, time=before.time) if before is not None and same else new
 
@@ -212,7 +211,7 @@ def _text(posts: Posted) -> str:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The first metrics by name, with long texts cut."""
+    """The first MAX_METRICS metrics by name, with long texts cut."""
     cut = {}
     for name in sorted(metrics)[:MAX_METRICS]:
         value = metrics[name]

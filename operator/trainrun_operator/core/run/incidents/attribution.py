@@ -1,12 +1,12 @@
-"""One incident out of all losses of an attempt: its best explanation, and how it is settled.
+"""Make one incident of all losses of an attempt: find its best explanation, and settle it.
 
 Layer: core. Order of explanations: what the world announced or knows (driver gone, notice, node),
-out of memory, what the script says itself, signal, exception, silence, a rendezvous that failed,
-exception that looks like a broken collective; among equals the one that happened first, then the
-lowest slot. Each names its culprit better than those after it, which often are its consequences. A
-later event does not explain an earlier one: at most what nobody knows the cause of, and then not
-for long. What follows from the incident says `ledger`. Every write that ends its provisional state
-contains `settled`, so it is counted once.
+out of memory, what the script itself declares, signal, exception, silence, a failed rendezvous, an
+exception that looks like a broken collective; among equals the first to happen, then the lowest
+slot. Each names its culprit better than the later ones, which are often its consequences. A later
+event does not explain an earlier one, except for a short time where the cause is unknown. `ledger`
+decides what follows from the incident. Every write that ends its provisional state contains
+`settled`, so it is counted once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from trainrun_operator.core.run.incidents.losses import (
 from trainrun_operator.core.run.view import View, notice_of
 
 LINES_TEXT = 2000
-"""Characters that the last lines of an incident take together, at most."""
+"""Most characters that the last lines of an incident take together."""
 
 
 LINGER = 2.0
-"""Seconds within which a process that has closed its connections is gone; our choice."""
+"""Seconds within which a process exits after it closed its connections; our choice."""
 NODE_EVIDENCE = timedelta(seconds=30)
-"""Besides the heartbeat timeout: a node that is dead is known to be so by then."""
+"""Added to the heartbeat timeout: by then a dead node is known to be dead."""
 
 
 def best(losses: Iterable[Loss]) -> Loss | None:
@@ -63,7 +63,7 @@ def _explains(evidence: Loss | Incident, *, signalled: bool) -> Explains:
 
 
 def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
-    """The provisional incident that this loss makes; its budget is not known yet."""
+    """The provisional incident for this loss; its budget is not known yet."""
     return Incident(
         attempt=attempt,
         cause=loss.cause.value,
@@ -87,12 +87,12 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
 
 
 def refined(view: View, incident: Incident) -> Incident:
-    """The open incident with a better explanation, where one has been seen since.
+    """The open incident, with a better explanation if one has been seen since.
 
-    The time it was first seen and the attempt never change. An explanation is replaced only by a
-    better one, so that workers we replaced meanwhile do not blur it.
+    Its attempt and the time it was first seen never change. Only a better explanation replaces
+    another one, so workers that were replaced meanwhile do not blur it.
     """
-    if view.record is None:  # a failed start, or the numbering has gone on: nobody can tell
+    if view.record is None:  # a failed start, or a newer attempt number
         return incident
     losses = [loss for loss in losses_of(view) if _may_explain(view, incident, loss)]
     loss = best([*losses, *_announced(view, incident)])
@@ -112,8 +112,9 @@ def refined(view: View, incident: Incident) -> Incident:
 
 
 def _announced(view: View, incident: Incident) -> Iterator[Loss]:
-    """Who sent the SIGTERM that the incident is, if the world has announced it since: whatever the
-    worker's processes die of meanwhile, that was first."""
+    """The loss by a notice, if the world has since announced who sent the incident's SIGTERM.
+
+    It came before whatever else the worker's processes die of."""
     worker = _worker_of(view, incident)
     if worker is not None and worker.notice is not None and _sender_unknown(incident):
         yield replace(taken_away(worker, worker.notice), known_by=SEEN_BY_WORLD)
@@ -124,7 +125,7 @@ def _worker_of(view: View, incident: Incident) -> WorkerFact | None:
 
 
 def _names_the_sender(incident: Incident, better: Incident) -> bool:
-    """Of a SIGTERM, in the words of the world."""
+    """Whether `better` says who sent the SIGTERM, as the world knows it."""
     return _sender_unknown(incident) and better.known_by == SEEN_BY_WORLD
 
 
@@ -133,10 +134,11 @@ def _sender_unknown(incident: Incident) -> bool:
 
 
 def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
-    """It began before the incident was seen; or nobody knows when, nor a cause of the incident.
+    """Whether the loss began before the incident was seen, or both its time and the cause of the
+    incident are unknown.
 
-    What is known of the incident's own worker may begin later: the last heartbeat of a node that
-    has died can be read after the failures of its peers.
+    A loss of the incident's own worker may begin later: the last heartbeat from a dead node can be
+    read after the failures of its peers.
     """
     own = loss.worker == incident.worker
     if own and (_sender_unknown(incident) or _explains_the_exit_code(incident, loss)):
@@ -147,23 +149,24 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
         late -= _began(worker, loss)
         if late <= timedelta(0):
             return True
-        if worker.agent is None:  # this operator has never heard it
+        if worker.agent is None:  # this operator never had a heartbeat from it
             return explains(incident) >= Explains.LITTLE
     weak = Explains.LITTLE if own else Explains.RENDEZVOUS
     return explains(incident) >= weak and late <= _patience(view)
 
 
 def _explains_the_exit_code(incident: Incident, loss: Loss) -> bool:
-    """The incident is a worker's end of which only the exit code is known, and the worker had got
-    SIGTERM: before its end, however late that is heard."""
+    """Whether the loss is the SIGTERM behind an incident of which only the exit code is known.
+
+    The SIGTERM came before the end of the worker, however late it is reported."""
     only_its_code = row_of(incident.cause).explains is Explains.LITTLE
     sigterm = row_of(loss.cause).explains is Explains.SIGTERM
     return only_its_code and incident.exit_code is not None and sigterm
 
 
 def _began(worker: WorkerFact, loss: Loss) -> timedelta:
-    """How long ago the loss began, as far as we know: what the world tells, it may tell late."""
-    if loss.rank is not None:  # of a process the agent says it exactly
+    """How long ago the loss began, as far as is known: the world may report it late."""
+    if loss.rank is not None:  # the agent knows exactly when a process ended
         return loss.age
     by_notice = loss.cause in (Cause.PREEMPTED, Cause.TERMINATED)
     notice = notice_of(worker) if by_notice else None
@@ -172,21 +175,21 @@ def _began(worker: WorkerFact, loss: Loss) -> timedelta:
 
 
 def _patience(view: View) -> timedelta:
-    """By then everything that belongs to one loss has been seen."""
+    """The longest time until everything that belongs to one loss has been seen."""
     return view.config.heartbeat_timeout + NODE_EVIDENCE
 
 
 def explains(incident: Incident) -> Explains:
-    """How well the incident explains what else was lost in its attempt."""
+    """How well the incident explains the other losses of its attempt."""
     return _explains(incident, signalled=signal_of(incident) is not None)
 
 
 def attribution_open(view: View, incident: Incident) -> bool:
-    """Whether a better explanation may still come, so that failing for this one must wait.
+    """Whether a better explanation may still come, so the run must not fail for this one yet.
 
-    Where only consequences are known: from a worker that has not yet said what happened to it.
-    Where a worker is silent: from its node, since a dead one is noticed later than a dead agent.
-    Where it got SIGTERM: from the end of its pod.
+    Where only consequences are known: from a worker that has not yet reported what happened to it.
+    Where a worker is silent: from its node, since a dead node is noticed later than a dead agent.
+    Where a worker got SIGTERM: from the end of its pod.
     """
     match explains(incident):
         case Explains.SIGTERM:
@@ -201,10 +204,10 @@ def attribution_open(view: View, incident: Incident) -> bool:
 
 
 def awaited(view: View, worker: WorkerFact) -> bool:
-    """Whether the open incident may yet be explained by what this worker of the attempt says: it
-    has not answered the order to stop.
+    """Whether this worker may still explain the open incident: it has not answered the order to
+    stop.
 
-    It is not replaced for an edit or a notice before: what had happened to it would never be known.
+    An edit or a notice does not replace it before that, or its explanation would be lost.
     """
     incident = view.status.incident
     if incident is None or worker not in view.roster or not attribution_open(view, incident):
@@ -217,10 +220,10 @@ def awaited(view: View, worker: WorkerFact) -> bool:
 
 
 def linger(view: View) -> float:
-    """Seconds that processes may still end by themselves: where only consequences are known.
+    """Seconds to let processes end by themselves; 0 unless only consequences are known.
 
-    A process closes its connections before it is gone, with CUDA by a second or two. Who is killed
-    in that time can never be blamed, and one who lost its peer would be.
+    A process closes its connections before it exits, with CUDA by a second or two. A culprit killed
+    in that time could not be blamed any longer, and a peer that lost it would be.
     """
     incident = view.status.incident
     if incident is None or view.observation.now - incident.time >= timedelta(seconds=LINGER):
@@ -239,7 +242,7 @@ def _node_may_explain(view: View, incident: Incident) -> bool:
 
 
 def sender_awaited(view: View, incident: Incident | None) -> bool:
-    """The worker that got SIGTERM has not ended: it does within its grace, or its node is lost."""
+    """Whether the worker that got SIGTERM may still end within its grace, or turn out lost."""
     if incident is None or not _sender_unknown(incident):
         return False
     worker = _worker_of(view, incident)
@@ -255,19 +258,19 @@ def _may_still_answer(view: View, incident: Incident, slot: int) -> bool:
         return False
     since = view.observation.now - incident.time
     timeout = view.config.heartbeat_timeout
-    if agent is None:  # never heard by this operator, or not in this attempt
+    if agent is None:  # no heartbeat reached this operator, or none in this attempt
         patience = timeout if worker.phase == "Ended" else _patience(view)
         return min(since, view.observation.listening_for) <= patience
     if agent.phase != "Running":
         return False
-    # One that should have called is judged as silent soon, or calls.
+    # An overdue agent soon counts as silent, or calls.
     return since < timeout or view.is_overdue(worker)
 
 
 def made_progress(view: View) -> bool:
-    """The newest attempt got beyond any step reached before, or has committed a newer checkpoint.
+    """Whether the newest attempt passed every step reached before, or committed a newer checkpoint.
 
-    A run that fails before that makes no progress, however many steps it does again.
+    A run that fails before that makes no progress, however many steps it repeats.
     """
     reported = attempt_progress.highest_step(view) is not None or attempt_progress.advanced(view)
     return reported and attempt_progress.gained(view)
@@ -276,7 +279,8 @@ def made_progress(view: View) -> bool:
 def fruitless_after(view: View, incident: Incident) -> int:
     """Attempts in a row without a new step, the one that this incident ends included.
 
-    What is free at first is no training, however long it took: it would be free for ever.
+    An end that is free at first does not count as training, however long the attempt took;
+    otherwise it would always stay free.
     """
     row = row_of(incident.cause)
     trained = (
@@ -288,13 +292,13 @@ def fruitless_after(view: View, incident: Incident) -> int:
 
 
 def fruitless_refined(view: View, incident: Incident) -> int:
-    """The same once the incident is explained so: before, it may have looked like training."""
+    """The same after a better explanation: before it, the attempt may have looked like training."""
     free = row_of(incident.cause).free_tries and not made_progress(view)
     return max(view.status.fruitless, 1) if free else view.status.fruitless
 
 
 def opened(view: View, status: TrainRunStatus, incident: Incident) -> TrainRunStatus:
-    """`status` with this open incident, and with budgets that show it."""
+    """`status` with this open incident, and with budgets that include it."""
     charged = ledger.charged(status, incident, view.config)
     failures = ledger.tally(status, view.config, pending=charged, at=view.observation.now)
     return replace(status, incident=charged, failures=failures)
@@ -326,7 +330,7 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
 
 
 def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> TrainRunStatus:
-    """`settled`, with what the incident cost, now that the next attempt starts from `point`."""
+    """`settled`, with the cost of the incident, now that the next attempt starts from `point`."""
     if status.incident is None:
         return status
     status = settled(view, status)
@@ -338,7 +342,7 @@ def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> 
         restart_seconds=round((view.observation.now - last.time).total_seconds(), 3),
     )
     priced = replace(priced, stages=times.until_start(view, priced))
-    # One recovery in all its parts is enough for a status.
+    # Only the newest recovery keeps its stages: the status must stay small.
     before = tuple(replace(incident, stages={}, cold="") for incident in status.incidents[:-1])
     return replace(status, incidents=(*before, priced))
 
@@ -350,6 +354,6 @@ def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> i
     resumed = point.step if point is not None else 0
     kept = reached if view.status.runs_tasks else resumed
     lost = max(reached - kept, 0)
-    # Nobody has heard what a gang did after its operator was gone: that is not nothing.
+    # What a gang did after its operator was gone is unknown, which is not zero.
     unknown = row_of(incident.cause).explains is Explains.TAKEOVER and not lost
     return None if unknown else lost

@@ -1,9 +1,9 @@
-"""Asking where the ranks stand before anything is done about a gang that does not move.
+"""Collect the stacks of all ranks before a gang that hangs is restarted or reported.
 
-Layer: core. For any loss of a hang, whoever has found it: `stage_of` says what comes next, and
-`explained` makes the loss say what was found. Status first: who has asked is in the status, agents
-are told by their answers, and they tell in their states. Nobody is waited for longer than
-`evidence.SECONDS`: agents that cannot answer only leave a gap.
+Layer: core. For every loss of a hang, explicit or learned: `stage_of` says what comes next, and
+`explained` adds to the loss what was found. Status first: the request is written into the status,
+agents receive it in their answers, and reply in their states. No agent is waited for longer than
+`evidence.SECONDS`: one that cannot answer only leaves a gap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainrun_operator.core.run.incidents.losses import Loss, blamed
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
-"""For which evidence is waited at most."""
+"""Longest wait for evidence."""
 
 NEVER = timedelta.max
 
@@ -34,19 +34,19 @@ CLASSES = {
     "WaitingForInput": "waiting for input or storage",
     "Unknown": "cause unknown",
 }
-"""The classes, in words."""
+"""The classes of a hang, in words."""
 
-KNOWN_BY = "how long ago each agent has seen its last step, and where the ranks stood then"
+KNOWN_BY = "the time since each agent saw its last step, and where its ranks were then"
 
 Stage = Literal[
-    "Ask",  # nobody has asked yet: `transitions.ask_for_evidence`
-    "Wait",  # agents are asked, and there is time
-    "Act",  # what is known now is all that will be: `explained`
+    "Ask",  # agents were not asked yet: `transitions.ask_for_evidence`
+    "Wait",  # agents were asked, and have time left to answer
+    "Act",  # no more evidence will come: `explained`
 ]
 
 
 def stage_of(view: View, hang: Loss) -> Stage:
-    """What comes next about a gang that stands still."""
+    """What to do next about a gang that hangs."""
     asked = _last_request(view)
     if asked is None or _is_of_another_hang(view, asked, hang) or _is_ahead(view, asked):
         return "Ask"
@@ -56,7 +56,7 @@ def stage_of(view: View, hang: Loss) -> Stage:
 
 
 def next_request(view: View) -> EvidenceAsked:
-    """To be written by `transitions.ask_for_evidence`."""
+    """The request that `transitions.ask_for_evidence` writes."""
     asked = _last_request(view)
     return EvidenceAsked(
         attempt=view.status.attempt,
@@ -66,7 +66,7 @@ def next_request(view: View) -> EvidenceAsked:
 
 
 def request(view: View) -> EvidenceRequest | None:
-    """What agents are asked now."""
+    """The request that agents get now; None: none."""
     asked = _last_request(view)
     if asked is None:
         return None
@@ -74,14 +74,16 @@ def request(view: View) -> EvidenceRequest | None:
 
 
 def time_left(view: View) -> timedelta:
-    """Until nobody is waited for any more: a pass is due then."""
+    """Time until the wait for agents ends and a pass is due; NEVER where there is no wait."""
     asked = _last_request(view)
     left = asked.time + PATIENCE - view.observation.now if asked is not None else NEVER
     return left if left > timedelta(0) else NEVER
 
 
 def is_over(view: View) -> bool:
-    """Whoever was asked trains again: somebody has reported since; often rank 0 alone ever does."""
+    """Whether a gang that was asked trains again.
+
+    One report since then is enough: often only rank 0 ever reports."""
     asked = _last_request(view)
     if asked is None:
         return False
@@ -91,7 +93,7 @@ def is_over(view: View) -> bool:
 
 
 def explained(view: View, hang: Loss) -> Loss:
-    """The loss with what was found; who is to blame follows from that, where it is conclusive."""
+    """The loss with what was found; where the evidence is conclusive, it also names the culprit."""
     found = {rank.rank: (rank, slot) for slot, rank in _ranks(view)}
     if not found:
         return hang
@@ -112,19 +114,19 @@ def explained(view: View, hang: Loss) -> Loss:
 
 
 def with_late_rank(view: View, loss: Loss) -> Loss:
-    """The loss, and which rank its own rank has waited for in vain, and where that one stood."""
+    """The loss, with the rank that its own rank waited for, and where that rank was."""
     found = (hang_state(rank, slot) for slot, rank in _ranks(view))
     behind = [state for state in found if state.at is not At.COLLECTIVE and state.place]
     if not behind:
         return loss
     ranks = [state.rank for state in behind]
     which = "which" if len(ranks) == 1 else f"of which rank {ranks[0]}"
-    text = f"rank {loss.rank} waited for {named(ranks)}, {which} stood in {behind[0].place}"
+    text = f"rank {loss.rank} waited for {named(ranks)}, {which} was in {behind[0].place}"
     return replace(loss, message=f"{loss.message}; {text}"[:1000], evidence=_folder(view))
 
 
 def place_of(kind: str, message: str) -> str:
-    """`rank 0 stands in `load` (train.py:6)`, from an incident's class and message; or empty."""
+    """`rank 0 is in `load` (train.py:6)`, from an incident's class and message; or empty."""
     return message.partition(f"; {CLASSES.get(kind, kind)}: ")[2].partition(";")[0]
 
 
@@ -134,13 +136,13 @@ def _last_request(view: View) -> EvidenceAsked | None:
 
 
 def _is_of_another_hang(view: View, asked: EvidenceAsked, hang: Loss) -> bool:
-    """The gang has moved since then. By less than a heartbeat nobody can tell."""
+    """Whether the gang has moved since then; less than half a heartbeat timeout is noise."""
     began = view.observation.now - hang.age
     return began > asked.time + view.config.heartbeat_timeout / 2
 
 
 def _is_ahead(view: View, asked: EvidenceAsked) -> bool:
-    """Written by a leader whose clock was ahead of ours: nobody would wait so long."""
+    """Whether a leader whose clock was ahead of ours wrote it: the wait would be too long."""
     return asked.time - view.observation.now > PATIENCE
 
 
@@ -149,7 +151,7 @@ def _living(view: View) -> Iterator[AgentState]:
 
 
 def _answer_of(view: View, agent: AgentState) -> Evidence | None:
-    """What the agent has told about this hang."""
+    """The evidence that the agent sent about this hang; None: none yet."""
     asked, found = _last_request(view), agent.evidence
     if asked is None or found is None:
         return None

@@ -1,8 +1,8 @@
-"""Where the ranks of a gang stand that does not move, and which of them is the one to look at.
+"""Diagnosis of a hang: where each rank is, and which rank is the culprit.
 
-Layer: core. A pure function over what agents have found (`trainrun.contract.evidence`). What counts
-is the stack first: a rank that waits for NCCL may burn a whole core, and one in a collective of
-gloo sleeps. Invariant: a rank is blamed only where all others are known to wait for it.
+Layer: core. A pure function over the evidence of agents (`trainrun.contract.evidence`). The stack
+counts first: a rank that waits for NCCL may use a whole core, and one in a gloo collective sleeps.
+Invariant: a rank is blamed only where all others are known to wait for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLLECTIVES = (
     "deepspeed/comm/",
     "jax/_src/array.py",  # block_until_ready and its like: of a program of all devices
 )
-"""Ends of paths of files in which a process waits for its peers."""
+"""Parts of paths of files in which a process waits for its peers."""
 INPUT = (
     "torch/utils/data/",
     "multiprocessing/queues.py",
@@ -63,23 +63,23 @@ STORAGE_CALLS = (
     "fsync of", "fdatasync of", "getdents64 of", "flock of", "open", "openat", "stat", "lstat",
     "newfstatat", "fstat of /", "statx", "read of pipe:", "read of socket:",
 )  # fmt: skip
-"""How calls of the kernel begin that wait for files, or for what another process brings."""
+"""Prefixes of system calls that wait for files, or for data of another process."""
 OUTPUT_CALLS = ("write of its output", "writev of its output")
 STORAGE_WAITS = (
     "fuse", "request_wait", "nfs", "rpc_wait", "cifs", "ceph", "lustre", "folio_wait",
     "io_schedule", "wait_on_page", "wait_for_partner", "pipe_read", "jbd2", "xfs_", "ext4_",
 )  # fmt: skip
-"""Functions of the kernel, as they begin, in which processes wait for storage."""
+"""Prefixes of kernel functions in which processes wait for storage."""
 
 BUSY = 0.5
-"""Cores above which a rank computes."""
+"""Cores from which on a rank counts as computing."""
 RUNS = "R"
-"""State of a rank that computes, however little of a busy machine it gets."""
+"""State of a rank that computes, however little CPU it gets on a busy machine."""
 STOPPED = ("T", "t")
 
 
 class At(Enum):
-    """What a rank does where it stands."""
+    """What a rank does at the place where it is."""
 
     STOPPED = auto()
     COLLECTIVE = auto()
@@ -95,36 +95,36 @@ WAITS_FOR_OTHERS_THAN_RANKS = (At.INPUT, At.OUTPUT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHangState:
-    """One rank."""
+    """One rank of a gang that hangs."""
 
     rank: int
     slot: int
     step: int | None
     at: At
     place: str
-    """`all_reduce`, or "`DataLoader.__next__` (data.py:41)"; "" where nothing is known."""
+    """`all_reduce`, or "`DataLoader.__next__` (data.py:41)"; "" where unknown."""
     text: str
-    """The same as the rest of a sentence that begins with the rank."""
+    """The same as a predicate: it completes a sentence that begins with the rank."""
     sure: bool
-    """It is known not to wait for the others, or known to; False: its stack could not be read, and
-    a rank that waits for a GPU, or in a futex, may well be in a collective."""
+    """Whether it is known if the rank waits for the others; False: its stack could not be read, and
+    a rank that waits for a GPU, or in a futex, may be in a collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangDiagnosis:
-    """What follows from where they stand."""
+    """What follows from the states of all ranks."""
 
     kind: HangClass
     message: str
-    """For people: who is behind, in which frame."""
+    """For users: which rank is behind, in which frame."""
     culprit: RankHangState | None = None
-    """OneRankAway: whose worker is to blame."""
+    """OneRankAway: the rank whose worker is to blame."""
     alone: bool = True
-    """It is the only rank that is away; False: others of its worker are, too."""
+    """Whether it is the only rank away; False: other ranks of its worker are, too."""
 
 
 def hang_state(found: RankEvidence, slot: int) -> RankHangState:
-    """What one rank does."""
+    """The state of one rank, from its evidence."""
     at = _at(found)
     place = _place(found, at)
     return RankHangState(
@@ -139,7 +139,7 @@ def hang_state(found: RankEvidence, slot: int) -> RankHangState:
 
 
 def diagnosis(ranks: Sequence[RankHangState], *, missing: int = 0) -> HangDiagnosis:
-    """Of all ranks that are known; of `missing` others that live nothing is known."""
+    """The diagnosis over all known ranks; nothing is known about `missing` other living ranks."""
     located = [rank for rank in ranks if rank.at is not At.UNKNOWN]
     missing += len(ranks) - len(located)
     together = [rank for rank in located if rank.at is At.COLLECTIVE]
@@ -165,13 +165,13 @@ def _some_apart(
 
 
 def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
-    """By name: what is called by different names cannot fit together."""
+    """Compares names: different collectives cannot complete each other."""
     names = Counter(rank.place for rank in together)
     (most, count), *others = names.most_common()
     if not others:
         every = "all " if not missing and len(together) > 1 else ""
-        stand = "stands" if len(together) == 1 else "stand"
-        who = f"{every}{counted(len(together), 'rank')} {stand}"
+        are = "is" if len(together) == 1 else "are"
+        who = f"{every}{counted(len(together), 'rank')} {are}"
         return HangDiagnosis(
             kind="Unknown" if missing else "SameCollective",
             message=f"{who} in {most}{_unknown(missing)}; no rank is known to be behind",
@@ -182,14 +182,14 @@ def _all_together(together: list[RankHangState], missing: int) -> HangDiagnosis:
         return _away(odd, rest)
     return HangDiagnosis(
         kind="Unknown",
-        message=f"the ranks stand in different collectives: {_listed(odd, rest, missing)}",
+        message=f"the ranks are in different collectives: {_listed(odd, rest, missing)}",
     )
 
 
 def _none_together(located: list[RankHangState], missing: int) -> HangDiagnosis:
     if not located:
         return HangDiagnosis(
-            kind="Unknown", message=f"where the ranks stand is not known ({missing})"
+            kind="Unknown", message=f"nothing is known about {counted(missing, 'rank')}"
         )
     lowest = min(_step(rank) for rank in located)
     behind = [rank for rank in located if _step(rank) == lowest]
@@ -212,7 +212,7 @@ def _away(apart: list[RankHangState], others: list[RankHangState]) -> HangDiagno
 
 
 def _listed(first: Sequence[RankHangState], others: Sequence[RankHangState], missing: int) -> str:
-    """`rank 3 stands in `load` (data.py:41); 7 others in all_reduce`."""
+    """`rank 3 is in `load` (data.py:41); 7 others in all_reduce`."""
     lead = min(first, key=lambda rank: rank.rank)
     more = [rank for rank in first if rank is not lead]
     parts = [f"rank {lead.rank} {lead.text}"]
@@ -224,7 +224,7 @@ def _listed(first: Sequence[RankHangState], others: Sequence[RankHangState], mis
 
 
 def _unknown(missing: int) -> str:
-    return f"; of {counted(missing, 'other')} nothing is known" if missing else ""
+    return f"; nothing is known about {counted(missing, 'other')}" if missing else ""
 
 
 def _step(rank: RankHangState) -> int:
@@ -261,12 +261,12 @@ def _place(found: RankEvidence, at: At) -> str:
     if at is At.INPUT:
         loaders = [f for f in frames if "torch/utils/data/" in f.file and f.name == "__next__"]
         if loaders:
-            return _shown(loaders[-1])
+            return _frame_text(loaders[-1])
     own = next((f for f in frames if f.own), frames[0] if frames else None)
-    return _shown(own) if own is not None else ""
+    return _frame_text(own) if own is not None else ""
 
 
-def _shown(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
     base = frame.file.replace("\\", "/").rpartition("/")[2]
     return f"`{frame.name}` ({base}:{frame.line})"
 
@@ -277,24 +277,22 @@ def _text(found: RankEvidence, at: At, place: str) -> str:
         case At.STOPPED:
             text = f"is stopped by a signal (state {found.state}){where}"
         case At.OUTPUT:
-            text = f"waits until somebody reads its output{where}"
+            text = f"waits for its output to be read{where}"
         case At.COMPUTING:
             or_waits = ", or waits for its GPU" if found.gpu else ""
             text = f"computes{or_waits} ({100 * found.cpu:.0f} % of a core){where}"
         case At.INPUT if found.kernel:
-            text = f"stands{where} ({found.kernel})" if place else f"waits ({found.kernel})"
+            text = f"is{where} ({found.kernel})" if place else f"waits ({found.kernel})"
         case _ if place:
-            text = f"stands{where}"
+            text = f"is{where}"
         case _:
-            text = f"waits in the kernel ({found.kernel})" if found.kernel else "has told no stack"
+            text = f"waits in the kernel ({found.kernel})" if found.kernel else "reported no stack"
     return text
 
 
 def _lost(found: RankEvidence) -> str:
-    """A helper that died may be what it waits for."""
+    """Names dead child processes: the rank may wait for one of them."""
     number = found.helpers_lost
     if not number:
         return ""
-    return (
-        f", and {number} of the processes that it has started {'is' if number == 1 else 'are'} dead"
-    )
+    return f", and {number} of its child processes {'is' if number == 1 else 'are'} dead"

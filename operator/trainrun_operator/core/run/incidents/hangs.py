@@ -1,19 +1,19 @@
-"""Whether a gang has hung: nobody is lost, and no rank has reported a step for too long.
+"""Hang detection: no worker is lost, but no rank has reported a step for too long.
 
-Layer: core; pure. Judged by what all agents have told of how long a step has been owed, and by
-nothing that an operator has measured: what an agent has not told counts for nothing. First by the
-timeouts of the spec, then by those that the run has taught by itself: these only observe, unless
-the spec says Restart, and ranks that never reported are only ever observed.
+Layer: core; pure. It relies only on how long a step has been owed, as all agents report it, and on
+no measurement of the operator: without a report there is no hang. The timeouts of the spec come
+first, then those learned from the run itself. Learned ones only observe, unless the spec says
+Restart; ranks that never reported are only ever observed.
 
-Invariants: no gang is judged before every agent of it was heard, while one of them is overdue,
-while any rank is excused (it waits for its agent, or is in a long section), while a save is asked
-for, and for ranks that have ended well or never reported. A learned timeout is at least PAUSE;
-while a gang stands still it does not change; what was learned outlives the attempt; whoever cannot
-be judged is not called hung, and one that was is not called well.
+Invariants: a gang is not judged before each of its agents has sent a heartbeat, while an agent is
+overdue, while a rank is excused (it waits for its agent, or is in a long section), while a save is
+requested, nor for ranks that ended well or never reported. A learned timeout is at least PAUSE; it
+does not change during a hang; what was learned outlives the attempt. A gang that cannot be judged
+keeps its state: it becomes neither hung nor well.
 
-A pause that comes seldom, such as an evaluation, is not known before it has come once, and the
-first may come in the first minutes. So a gang may always pause for PAUSE, and for a part of the
-time for which it has trained where its processes work.
+A rare pause, such as an evaluation, is unknown until it first happens, which may be in the first
+minutes. So a gang may always pause for PAUSE, and while its processes work for a part of the time
+for which it has trained.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_steppe
 from trainrun_operator.core.run.view import View, counted, done, once
 
 NAMED = 5
-"""Ranks that a message names."""
+"""Most ranks that a message names."""
 
-KNOWN_BY = "how long ago each agent has seen its last step"
+KNOWN_BY = "the time since each agent saw its last step"
 
 
 def _seconds(seconds: float) -> str:
@@ -39,7 +39,7 @@ def _seconds(seconds: float) -> str:
 
 
 def hang_of(view: View) -> Loss | None:
-    """What the newest attempt has lost by standing still; None while nothing says that it does."""
+    """The loss where the newest attempt hangs, by the timeouts of the spec; None: no sign of it."""
     living = living_agents(view)
     overdue, config = overdue_sections(living), view.config
     timeout = config.progress_timeout or config.first_step_timeout
@@ -60,7 +60,7 @@ def hang_of(view: View) -> Loss | None:
 
 @once
 def living_agents(view: View) -> tuple[AgentState, ...]:
-    """The agents of which processes live; none where they cannot be judged."""
+    """The agents with living processes; none where the gang cannot be judged."""
     if view.status.save_asked is not None:
         return ()
     living = []
@@ -76,18 +76,18 @@ def living_agents(view: View) -> tuple[AgentState, ...]:
 
 
 def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | None:
-    """The timeout that holds now, and its name."""
+    """The timeout that applies now, and its field."""
     if not has_stepped(view):
         limit, field = view.config.first_step_timeout, "spec.health.firstStepTimeout"
     elif _counts_steps(living):
         limit, field = view.config.progress_timeout, "spec.health.progressTimeout"
-    else:  # only ranks that never reported are left
+    else:  # all ranks that are left never reported
         return None
     return (limit, field) if limit is not None else None
 
 
 def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
-    """By slot, the long sections that have taken longer than they may."""
+    """By slot, the long sections that exceed their limit."""
     return {
         agent.slot: agent.section
         for agent in living
@@ -98,11 +98,11 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
 def in_section(
     view: View, overdue: Mapping[int, LongSection], *, duration: Callable[[float], str] = _seconds
 ) -> Loss:
-    """`overdue`: by slot; what a slot is now, the spec need not say. `told`: how long one lasts."""
+    """The loss by these long sections, by slot; `duration` formats how long one has lasted."""
     longest = max(overdue.values(), key=lambda section: section.lasts - section.timeout)
     message = (
-        f'rank {longest.rank} has been in the long section "{longest.name}" for '
-        f"{duration(longest.lasts)}, which may take {longest.timeout:g} s"
+        f"rank {longest.rank} has spent {duration(longest.lasts)} in the long section "
+        f'"{longest.name}" (limit {longest.timeout:g} s)'
     )
     loss = unattributed(message, timedelta(seconds=longest.lasts))
     ranks = {section.rank for section in overdue.values()}
@@ -110,14 +110,14 @@ def in_section(
 
 
 def behind(view: View, message: str, age: timedelta) -> Loss:
-    """The ranks with the lowest step are behind, where not all have the same."""
+    """The loss that blames the ranks with the lowest step, where not all have the same."""
     living = [agent for agent in view.heard if not done(agent)]
     steps = {rank: step for agent in living for rank, step in steps_of(agent).items()}
     lowest = min(steps.values())
     behind = {rank for rank, step in steps.items() if step == lowest}
     others = [step for step in steps.values() if step != lowest]
-    stand = "stands" if len(behind) == 1 else "stand"
-    message = f"{message}: {named(sorted(behind))} {stand} at step {lowest}"
+    are = "is" if len(behind) == 1 else "are"
+    message = f"{message}: {named(sorted(behind))} {are} at step {lowest}"
     ended = sum(end.well for agent in view.heard for end in agent.exits)
     if others:
         low, high = min(others), max(others)
@@ -133,14 +133,14 @@ def behind(view: View, message: str, age: timedelta) -> Loss:
 
 
 def steps_of(agent: AgentState) -> dict[int, int]:
-    """By rank, of those that live and have reported."""
+    """The steps of its living ranks that have reported, by rank."""
     left = {end.rank for end in agent.exits}
     ranks = enumerate(agent.steps, agent.slot * len(agent.steps))
     return {rank: step for rank, step in ranks if step is not None and rank not in left}
 
 
 def named(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 1, 3`; of many the first ones."""
+    """`rank 1`, `ranks 1, 3`; of many only the first ones."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) <= NAMED:
@@ -149,7 +149,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def unattributed(message: str, age: timedelta) -> Loss:
-    """Nobody is to blame, as far as is known."""
+    """A hang without a known culprit."""
     return Loss(
         slot=0,
         cause=Cause.HUNG,
@@ -161,7 +161,7 @@ def unattributed(message: str, age: timedelta) -> Loss:
 
 
 def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
-    """The only worker that is behind is to blame; of several nobody knows which one is."""
+    """Blames the worker that is behind, if it is the only one: else the culprit is unknown."""
     if len(slots) > 1:
         return loss
     return blamed(view, loss, min(slots), min(ranks) if len(ranks) == 1 else None)
@@ -171,33 +171,33 @@ HUNG = "Hung"
 """Type of the condition."""
 
 FACTOR = 3.0
-"""Times the slowest step that may pass without the next one."""
+"""How many times the slowest step may pass without the next one."""
 
 PAUSE = 300.0
-"""Seconds without a step that are never called a hang, however fast the steps before were."""
+"""Seconds without a step that never count as a hang, however fast earlier steps were."""
 
 PART, LONGEST_BUSY = 0.2, 900.0
-"""Of the time for which a run has trained, that it may pause where its processes use CPU or I/O, or
-nobody knows what they do: evaluations take no more of it; and seconds of such a pause at most."""
+"""Part of its training time that a run may pause while its processes use CPU or I/O, or their use
+is unknown (evaluations take no more than that); and the longest such pause, in seconds."""
 
 IDLE = 60.0
-"""Seconds with next to no CPU and I/O after which processes count as idle."""
+"""Seconds with almost no CPU and I/O after which processes count as idle."""
 
 WARM_UP = 1.5
-"""Times as long as up to its first step a gang may compile again later."""
+"""A later compilation may take this many times the time to the first step."""
 
 NOTHING_DONE = 600.0
-"""Seconds without CPU and I/O, of a gang that has reported nothing, that look like a hang."""
+"""Seconds without CPU and I/O after which a gang that has reported nothing seems to hang."""
 
 SHOWN_MINUTES = (1, 2, 3, 5, 10, 15, 30)
-"""Minutes that are told, and twice as many each time: a status is not written in between."""
+"""Minutes that messages show, then doubled each time: the status is not written in between."""
 
-KNOWN_BY_USE = "what the processes have used of CPU and I/O, as their agents measure it"
+KNOWN_BY_USE = "the CPU and I/O use of the processes, as their agents measure it"
 
 
 @once
 def suspected_hang(view: View) -> Loss | None:
-    """What the newest attempt would have lost by standing still, by what was learned."""
+    """The loss where the newest attempt seems to hang, by the learned timeouts."""
     living = living_agents(view)
     overdue = overdue_sections(living)
     if overdue:
@@ -211,7 +211,7 @@ def suspected_hang(view: View) -> Loss | None:
 
 
 def learned_hang(view: View) -> Loss | None:
-    """The same, where it ends the attempt."""
+    """The same, if it must end the attempt (hangPolicy: Restart)."""
     if view.config.hang_policy != "Restart":
         return None
     living = living_agents(view)
@@ -219,24 +219,24 @@ def learned_hang(view: View) -> Loss | None:
 
 
 def limit_of(view: View, living: Sequence[AgentState]) -> float:
-    """Seconds that may pass without a step."""
+    """The learned timeout: seconds that may pass without a step."""
     idle = all((agent.quiet or 0.0) > IDLE for agent in living)
     learned = with_learned(view, view.status).learned or Learned()
     first = max(_first_step(agent) for agent in view.ever_heard)
-    if not learned.slowest:  # there was one step, and nobody knows yet how long the next one takes
+    if not learned.slowest:  # after the first step, the usual time of a step is unknown
         return max(LONGEST_BUSY, FACTOR * first)
     usual = max(PAUSE, FACTOR * learned.slowest)
-    # Called hung once, a gang whose processes do something now and then is not called well for it.
+    # Once a hang is suspected, occasional activity of the processes does not clear it.
     if idle or view.status.evidence_asked is not None:
         return usual
     return max(usual, min(PART * learned.trained, LONGEST_BUSY), WARM_UP * first)
 
 
 def with_learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
-    """`status`, with what the newest attempt has taught up to now."""
+    """`status`, with what was learned from the newest attempt until now."""
     before, agents = view.status.learned or Learned(), view.ever_heard
-    # The gang has owed no step for longer than any worker: one whose peers were in a long section,
-    # or waited for the store, has owed one for just as long.
+    # The least of all workers is the gang's own: a worker whose peers were in a long section, or
+    # waited for the store, has owed its step for just as long.
     slowest = _least_slowest(living_agents(view)) or _least_slowest(agents)
     trained = max(map(_trained, agents), default=0.0)
     if not slowest and not trained:
@@ -249,14 +249,14 @@ def with_learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
 
 
 def can_judge(view: View) -> bool:
-    """Whether anybody could say now that the gang stands still, or that it does not."""
+    """Whether a hang could be detected or ruled out now."""
     joined = (view.joined(worker) is not None for worker in view.roster)
     overdue = (w is not None and view.is_overdue(w) for w in view.roster)
     return view.status.save_asked is None and all(joined) and not any(overdue)
 
 
 def at_least(seconds: float) -> str:
-    """How long something has taken at least, so that it reads the same for a while."""
+    """A lower bound of a duration, in words that stay the same for a while."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
@@ -267,12 +267,12 @@ def at_least(seconds: float) -> str:
 
 
 def _least_slowest(agents: Sequence[AgentState]) -> float:
-    """Seconds; 0 where nobody knows."""
+    """Seconds; 0 where unknown."""
     return min((agent.slowest for agent in agents if agent.slowest), default=0.0)
 
 
 def _stalled_for(living: Sequence[AgentState]) -> float:
-    """Seconds for which all of them have owed a step; 0 where one of them owes none."""
+    """Seconds for which all of them have owed a step; 0 if one of them owes none."""
     return min((agent.owes or 0.0 for agent in living), default=0.0)
 
 
@@ -281,16 +281,16 @@ def _counts_steps(living: Sequence[AgentState]) -> bool:
 
 
 def _without_step(view: View, living: Sequence[AgentState], stalled: float) -> Loss | None:
-    # Of tasks the longest may come last; each has a time limit of its own.
+    # Tasks have time limits of their own, and the longest may come last.
     not_ours = view.status.runs_tasks or view.config.progress_timeout is not None
     if not_ours or stalled <= limit_of(view, living):
         return None
     learned = with_learned(view, view.status).learned
-    usual = "how long one takes is not known yet"
+    usual = "the usual time of a step is not known yet"
     if learned is not None and learned.slowest:
-        usual = f"one took {learned.slowest:g} s at most"
+        usual = f"the slowest took {learned.slowest:g} s"
     age = timedelta(seconds=stalled)
-    return behind(view, f"no step for {at_least(stalled)}, and {usual}", age)
+    return behind(view, f"no step for {at_least(stalled)} ({usual})", age)
 
 
 def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:
@@ -300,7 +300,7 @@ def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:
     if quiet <= NOTHING_DONE:
         return None
     message = (
-        f"the processes have used next to no CPU and I/O for {at_least(quiet)}, and report no step"
+        f"the processes have used almost no CPU and I/O for {at_least(quiet)} and report no step"
     )
     return replace(unattributed(message, timedelta(seconds=quiet)), known_by=KNOWN_BY_USE)
 
@@ -313,5 +313,5 @@ def _first_step(agent: AgentState) -> float:
 
 
 def _trained(agent: AgentState) -> float:
-    """Seconds from its first to its newest step."""
+    """Seconds from its first step to its newest."""
     return max((agent.first_step or 0.0) - (agent.stepped or 0.0), 0.0)

@@ -1,22 +1,22 @@
-"""What follows from an incident: what it is charged to, and whether the run may go on.
+"""The consequences of an incident: the budget it is charged to, and whether the run may restart.
 
-Layer: core. Read after `attribution`, from top to bottom. Who wins, and why:
+Layer: core. Read after `attribution`, from top to bottom. In order of precedence:
 
-1. A rule of the failure policy, or the script's own word: they were written for this case. What the
-   status has cut of an incident may be what a rule went by: then its decision stays as it is.
-2. The budget of the cause: a limit that its user has set, of all incidents or of those in a window.
-3. Incidents in a row without progress: the budget has room, but the next try would end alike. Only
-   those count that look like the script's own (the row of a cause says which).
+1. A rule of the failure policy, or an exception by which the script decides: they were written for
+   this case. The status may have cut the text that a rule matched: then its decision is kept.
+2. The budget of the cause: a limit that the user has set, for all incidents or those in a window.
+3. Incidents in a row without progress: the budget has room, but the next attempt would end the same
+   way. Only incidents that look like the script's own count (the row of a cause says which).
 
-A verdict that comes from none of them lets the run go on. With failurePolicy.window the moments of
-the newest incidents of each budget stand beside the counters; they are bounded, and so is each
-limit then: more than are remembered could not be told from fewer.
+If none of them gives a verdict, the run restarts. With failurePolicy.window the times of the newest
+incidents of each budget are stored next to the counters. Their number is bounded, and so is each
+limit then: more incidents than are stored could not be counted.
 
 Invariants: counters never go down; an incident is charged once, when it is settled, in the write
-that ends its provisional state (start record, verdict, suspension). All goes by the times at which
-incidents were written, so that no pass decides otherwise for being late. The row without progress
-goes up by one where an incident is settled, or to nothing where an attempt has gained something;
-where nobody knows what an attempt has gained it stays.
+that ends its provisional state (start record, verdict, suspension). Only the times at which
+incidents were written count, so a late pass decides the same. The count without progress grows by
+one when an incident is settled, and is reset when an attempt gains something; it stays where the
+gain of an attempt is unknown.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ from trainrun_operator.core.run.incidents.attempt_progress import (
 from trainrun_operator.core.run.view import View, counted
 
 JITTER = 0.2
-"""A backoff is lengthened by up to this part, so that runs that failed together spread out."""
+"""Largest part added to a backoff, so that runs that failed together spread out."""
 
 LINES_FOR = 2
-"""Newest settled incidents that keep their last lines of output; a status must stay small."""
+"""How many of the newest settled incidents keep their last lines; the status must stay small."""
 
 UNCOUNTED = "RestartUncounted"
-"""What a rule, or the script, may ask for; all such ends make one row."""
+"""An action that a rule, or the script, may ask for; all such ends share one count."""
 
 SHORT_MESSAGE = 200
-"""Characters of the message that an older incident keeps."""
+"""Longest message of an older incident, in characters."""
 
 RESUMES_FROM_CHECKPOINT = (
-    f". Committed checkpoints are kept: the run goes on from them {ONCE_RAISED}"
+    f". Committed checkpoints are kept: the run resumes from them {ONCE_RAISED}"
 )
-RESUMES = f"; the run goes on {ONCE_RAISED}"
-"""The ends of a message about a limit that has ended a run: where it has a checkpoint, and where
-none is known."""
+RESUMES = f"; the run resumes {ONCE_RAISED}"
+"""The ends of a message about a limit that has ended a run: with a checkpoint, and without a known
+one."""
 KEPT_FOR_OTHERS = ". Committed checkpoints are kept; a run on the same storage continues from them"
 
 UNCOUNTED_TRIES = 5
-"""Restarts in a row without a new step that a rule, or the script, may keep from being counted."""
+"""Restarts in a row without a new step that a rule, or the script, may leave uncounted."""
 
 CUT = "…"
-"""Stands where the status has left something of an incident out."""
+"""Marks where the status has cut something of an incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +85,17 @@ class Verdict:
     reason: str
     message: str
     of_limit: bool = True
-    """A larger limit lets the run go on."""
+    """Whether a larger limit lets the run resume."""
 
     def full_message(self, *, saved: bool) -> str:
-        """The message, and what becomes of the run; `saved`: it is known to have a checkpoint."""
+        """The message, and what happens to the run; `saved`: it is known to have a checkpoint."""
         if self.of_limit:
             return self.message + (RESUMES_FROM_CHECKPOINT if saved else RESUMES)
         return self.message + (KEPT_FOR_OTHERS if saved else "")
 
 
 def decided(incident: Incident, rules: tuple[FailureRule, ...]) -> Incident:
-    """With what the first rule that matches says; where none does, what its cause says."""
+    """The incident with the action of the first rule that matches, else that of its cause."""
     if incident.rule and _is_cut(incident):
         return incident
     for number, rule in enumerate(rules):
@@ -113,7 +113,7 @@ def _is_cut(incident: Incident) -> bool:
 def _matches(rule: FailureRule, incident: Incident) -> bool:
     declared = row_of(incident.cause).explains is Explains.SCRIPT
     if declared and not (rule.causes or rule.exceptions):
-        return False  # what a script says of itself stands above rules not written for it
+        return False  # the decision of a script outranks rules that were not written for it
     return (
         (not rule.exit_codes or incident.exit_code in rule.exit_codes)
         and (not rule.signals or SIGNAL_NAMES.get(signal_of(incident) or 0) in rule.signals)
@@ -132,8 +132,8 @@ def _raised(rule: FailureRule, incident: Incident) -> bool:
 
 
 def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
-    """The incident with the budget it will be charged to, and the rule that decides about it, as
-    the failurePolicy reads now."""
+    """The incident with its budget, and the rule that decides about it, by the current
+    failurePolicy."""
     incident = decided(incident, config.rules)
     in_a_row = _in_a_row(status, _free_end(incident))
     budget = budget_of(incident.cause, config.limits, in_a_row=in_a_row)
@@ -143,14 +143,14 @@ def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> In
 
 
 def _free_end(incident: Incident) -> str:
-    """Under which name it is remembered how often in a row it was free."""
+    """The name under which its free ends in a row are counted."""
     return UNCOUNTED if incident.action == UNCOUNTED else incident.cause
 
 
 def _in_a_row(status: TrainRunStatus, cause: str) -> int:
-    """Fruitless attempts in a row that ended for a free cause, with the one that ends for it now.
+    """Fruitless attempts in a row that ended for this free cause, the current one included.
 
-    Ends for another free cause do not begin the row anew: two that take turns would never end.
+    An end for another free cause does not reset the count: two causes could alternate without end.
     """
     return status.fruitless and status.free_ends.get(cause, 0) + 1
 
@@ -158,7 +158,7 @@ def _in_a_row(status: TrainRunStatus, cause: str) -> int:
 def free_ends_after(
     status: TrainRunStatus, incident: Incident, config: RunConfig
 ) -> dict[str, int]:
-    """What is remembered of free ends once the incident is settled."""
+    """The counts of free ends once the incident is settled."""
     row, incident = row_of(incident.cause), decided(incident, config.rules)
     if (row.free_tries or incident.action == UNCOUNTED) and status.fruitless:
         name = _free_end(incident)
@@ -167,7 +167,7 @@ def free_ends_after(
 
 
 def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict | None:
-    """The verdict, where the incident does not fit into its budget, or a rule fails the run."""
+    """The verdict if the incident exceeds its budget, or a rule fails the run; else None."""
     incident = charged(status, incident, config)
     if incident.action == "FailRun":
         return _failing(incident)
@@ -195,7 +195,7 @@ def exceeded(budget: Budget) -> str:
 
 
 def has_room(status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime) -> bool:
-    """Whether one more incident of this moment fits into the budget."""
+    """Whether one more incident at this moment fits into the budget."""
     limit = config.limits[name]
     return limit == -1 or used_of(status, name, config, at=at) < limit
 
@@ -209,20 +209,20 @@ def admits(status: TrainRunStatus, name: BudgetName, config: RunConfig) -> bool:
 
 
 def used_of(status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime) -> int:
-    """Settled incidents that count towards the limit of the budget at this moment."""
+    """How many settled incidents count towards the limit of the budget at this moment."""
     found = recent(status, name, config, at=at)
     return BUDGETS[name].used(status.failures) if found is None else found
 
 
 def _within(config: RunConfig) -> str:
-    """Names the window, where there is one."""
+    """The words that name the window; "" where there is none."""
     if config.window is None:
         return ""
     return f" within {config.window.total_seconds():.0f} s (spec.failurePolicy.window)"
 
 
 def _failing(incident: Incident) -> Verdict:
-    """A rule says so, or the script itself."""
+    """The verdict of a rule, or of the script itself."""
     if not incident.rule:
         message = f"{incident.message}: {_advice(incident)}"
         return Verdict(reason=incident.cause, message=message, of_limit=False)
@@ -234,8 +234,8 @@ def _failing(incident: Incident) -> Verdict:
 def settle(
     status: TrainRunStatus, incident: Incident, config: RunConfig
 ) -> tuple[Failures, tuple[Incident, ...]]:
-    """Charge the incident: the new budgets, whose text is `tally`'s, and the list with it at the
-    end."""
+    """Charge the incident: returns the new budgets (`tally` makes their text), and the list of
+    incidents that ends with it."""
     incident = charged(status, incident, config)
     failures, counted = status.failures, incident.budget != "none"
     if counted:
@@ -245,7 +245,7 @@ def settle(
 
 
 def _newest(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
-    """The newest incidents; the older of them without what takes most room."""
+    """The newest incidents; the older of them without their largest fields."""
     newest = incidents[-MAX_INCIDENTS:]
     old, new = newest[:-LINES_FOR], newest[-LINES_FOR:]
     return (*(_short(incident) for incident in old), *new)
@@ -261,7 +261,7 @@ def _short(incident: Incident) -> Incident:
 def tally(
     status: TrainRunStatus, config: RunConfig, *, pending: Incident | None, at: datetime
 ) -> Failures:
-    """The budgets with their text: what counts at this moment, an incident that is not settled yet
+    """The budgets with their text: what counts at this moment, a `pending` (unsettled) incident
     included."""
     used = used_of(status, "failures", config, at=at)
     used += pending is not None and pending.budget == "failures"
@@ -271,7 +271,7 @@ def tally(
 
 
 def longest_backoff(config: RunConfig) -> timedelta:
-    """No backoff takes longer."""
+    """Upper bound of every backoff."""
     return config.backoff_max * (1 + JITTER)
 
 
@@ -279,7 +279,7 @@ def backoff(config: RunConfig, *, fruitless: int, attempt: int) -> timedelta:
     """How long to wait before the attempt after `attempt`: 0, 0, then initial * factor^k up to max.
 
     `fruitless` counts attempts in a row that ended without a new step, this one included: a run
-    that makes progress restarts at once. The jitter is a function of run and attempt, so that every
+    that makes progress restarts at once. The jitter depends only on run and attempt, so every
     operator decides the same.
     """
     if fruitless < 2:
@@ -293,15 +293,15 @@ def backoff(config: RunConfig, *, fruitless: int, attempt: int) -> timedelta:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 DIGITS = 13
-"""Hexadecimal digits of a moment, in microseconds since 1970: until the year 2112. No shorter than
-the times themselves: a moment cut to its second would leave the window before its incident does."""
+"""Hexadecimal digits of a moment, in microseconds since 1970: enough until the year 2112. Moments
+are as exact as the times of incidents: cut to a second, one would leave the window too early."""
 
 MOMENTS_KEPT = (MAX_IN_WINDOW + 1) * DIGITS
-"""Characters of the moments of a budget: of as many incidents as any limit allows, and one more."""
+"""Characters that a budget's moments take: one moment more than any limit allows."""
 
 
 def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]:
-    """The moments, with that of an incident which was charged to its budget."""
+    """The moments of all budgets, with that of an incident that was charged."""
     text = moments.get(incident.budget, "")
     now = f"{_microseconds(incident.time):0{DIGITS}x}"
     return {**moments, incident.budget: f"{text}{now}"[-MOMENTS_KEPT:]}
@@ -310,13 +310,13 @@ def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]
 def recent(
     status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime
 ) -> int | None:
-    """Incidents charged to the budget in the window before this moment; None: there is none."""
+    """Incidents charged to the budget in the window before this moment; None: no window is set."""
     if config.window is None:
         return None
     begin = _microseconds(at - config.window)
     text = status.moments.get(name, "")
     moments = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
-    return sum(begin < moment for moment in moments)  # also those of a leader whose clock was ahead
+    return sum(begin < moment for moment in moments)  # includes those of a clock that was ahead
 
 
 def _microseconds(time: datetime) -> int:
@@ -324,7 +324,7 @@ def _microseconds(time: datetime) -> int:
 
 
 WARN_FROM = 3
-"""So many incidents in a row without progress are worth a warning."""
+"""Incidents in a row without progress from which on there is a warning."""
 
 NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
 
@@ -332,14 +332,14 @@ NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
 def in_a_row(view: View, incident: Incident) -> int:
     """Incidents in a row without progress, this one of the newest attempt included."""
     status, ending = view.status, view.status.ending
-    if reported_late(view):  # what was told in time has begun the row anew as the attempt ended
+    if reported_late(view):  # a report in time has reset the count when the attempt ended
         return 0
     gained_nothing = ending is not None and ending.gain == "None"
     return status.without_progress + (gained_nothing and row_of(incident.cause).stands_still)
 
 
 def too_many(view: View, incident: Incident) -> Verdict | None:
-    """The verdict, where it is one incident too many."""
+    """The verdict if this is one incident too many; else None."""
     limit, number = view.config.no_progress_limit, in_a_row(view, incident)
     if not limit or number < limit or number == view.status.without_progress:
         return None
@@ -354,7 +354,7 @@ def too_many(view: View, incident: Incident) -> Verdict | None:
 
 
 def no_progress(view: View, incident: Incident | None) -> str:
-    """What to say about incidents in a row without progress; "" where that is not the matter.
+    """The warning about incidents in a row without progress; "" where there is none.
 
     `incident` is the one that is not settled yet.
     """
@@ -378,5 +378,5 @@ def _what(view: View) -> str:
 
 
 def admits_more(status: TrainRunStatus, config: RunConfig) -> bool:
-    """Whether a run that was ended for want of progress may go on."""
+    """Whether a run that ended for lack of progress may resume."""
     return not config.no_progress_limit or status.without_progress < config.no_progress_limit

@@ -1,8 +1,8 @@
-"""Which workers of the newest attempt are lost, and what each of them says about the cause.
+"""Which workers of the newest attempt are lost, and the evidence of each about the cause.
 
-Layer: core. A loss is a fact about one slot; `attribution` makes one incident of all losses
-of an attempt. Invariant: what becomes of a worker that we delete ourselves is no loss; which these
-are says the status (see `planner`), so every operator knows.
+Layer: core. A loss is a fact about one slot; `attribution` makes one incident of all losses of an
+attempt. Invariant: a worker that the operator itself deletes is not a loss. The status names these
+workers (see `planner`), so every operator knows them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainrun_operator.core.run.view import (
 
 SIGABRT, SIGTERM = 6, 15
 SIGTERMED = 128 + SIGTERM
-"""Exit code with which an agent leaves at SIGTERM; its last heartbeat may not have been heard."""
+"""Exit code of an agent after SIGTERM; its last heartbeat may not have arrived."""
 
 BROKEN_COLLECTIVE = (
     "connection reset",
@@ -48,10 +48,10 @@ BROKEN_COLLECTIVE = (
     "nccl communicator was aborted",
     "watchdog caught collective operation timeout",
 )
-"""Texts with which gloo, NCCL and c10d stores report that a peer went away."""
+"""Texts by which gloo, NCCL and c10d stores report that a peer is gone."""
 
 TIMED_OUT = ("timed out", "timeout", "waiting for clients")
-"""Those of the texts above and below that tell of a peer which may live, and be late."""
+"""Those of the texts above and below where the peer may be alive, but late."""
 
 RENDEZVOUS_ERRORS = (
     "address already in use",
@@ -63,19 +63,19 @@ RENDEZVOUS_ERRORS = (
     "client socket has failed to connect",
     "waiting for clients",
 )
-"""Texts of a c10d TCPStore, or of JAX's coordinator, that could not be hosted or reached."""
+"""Texts for a c10d TCPStore, or JAX's coordinator, that could not be hosted or reached."""
 
 STORE_ERRORS = ("disterror", "distnetworkerror", "diststoreerror")
-"""Exceptions of a c10d store: it was not reached, or has gone since."""
+"""Exceptions of a c10d store that was not reached, or was lost later."""
 
-SEEN_BY_WORLD = "what the cluster says of the worker and its node"
-"""Why it was possible to know what the world tells."""
+SEEN_BY_WORLD = "what the cluster reports about the worker and its node"
+"""`known_by` of losses that the world reports."""
 
 DECLARED_CAUSES = {
     "trainrun.FatalError": Cause.FATAL_ERROR,
     "trainrun.RetryError": Cause.RETRY_ERROR,
 }
-"""Exceptions with which a script says itself what becomes of the run."""
+"""Exceptions by which a script decides itself what happens to the run."""
 
 STORAGE_ERRORS = ("agentrefused", "stagingfailed")
 """Exceptions of the worker library: store not readable, or the worker's disk not writable."""
@@ -83,7 +83,7 @@ STORAGE_ERRORS = ("agentrefused", "stagingfailed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One slot's evidence."""
+    """The evidence of one slot that its worker is lost."""
 
     slot: int
     cause: Cause
@@ -94,26 +94,26 @@ class Loss:
     signalled: bool = False
     container: str = ""
     exception: tuple[str, ...] = ()
-    """Its class and the bases of it."""
+    """Its class, and the base classes of that."""
     raised_at: str = ""
     known_by: str = ""
-    """Why it was possible to know."""
+    """The source of this knowledge."""
     message: str
     last_lines: tuple[str, ...] = ()
     hang: str = ""
-    """Of a hang: in which of the four classes it is."""
+    """Of a hang: its class, one of four."""
     evidence: str = ""
     """Where the stacks of all ranks are stored."""
     collateral: bool = False
-    """It may only be the consequence of another worker's loss."""
+    """Whether it may only be the consequence of another worker's loss."""
     age: timedelta = timedelta(0)
     """How long ago it happened."""
     attributed: bool = True
-    """Its slot is to blame; False: nobody knows which one is."""
+    """Whether its slot is to blame; False: the culprit is unknown."""
 
     @property
     def waited(self) -> bool:
-        """Its rank has waited for a peer until its patience was over."""
+        """Whether its rank waited for a peer until a timeout."""
         for_others = self.collateral or self.cause is Cause.RENDEZVOUS_FAILED
         output = " ".join(self.last_lines) if self.signalled else self.message
         return for_others and _matches(output, TIMED_OUT)
@@ -127,7 +127,7 @@ def losses_of(view: View) -> tuple[Loss, ...]:
 
 
 def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
-    """What this slot's worker has lost; None while nothing says that it is lost."""
+    """The loss of this slot's worker; None without evidence of one."""
     ending = view.status.ending
     dismissed = ending is not None and ending.has_dismissed(slot)
     if worker is None:
@@ -147,13 +147,13 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 
 
 def _from_world(worker: WorkerFact, seen: WorkerLoss) -> Loss:
-    """What the world tells of it."""
+    """The loss that the world reports."""
     loss = loss_at(worker, seen.cause, seen.message, age=seen.age, known_by=SEEN_BY_WORLD)
     return replace(loss, container=seen.container, exit_code=seen.exit_code)
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
-    """The worker's process that explains its failure best; stops that we ordered say nothing."""
+    """The process that explains the worker's failure best; ordered stops explain nothing."""
     failed = [end for end in agent.exits if end.failed]
 
     def explains(end: ProcessExit) -> tuple[bool, bool, bool, bool, float]:
@@ -169,19 +169,19 @@ def _worst_exit(agent: AgentState) -> ProcessExit | None:
 
 
 def kinds_of(end: ProcessExit) -> tuple[str, ...]:
-    """The exception's class and its bases; the class alone where its process could not tell."""
+    """The exception's class and its bases; only the class where its process did not report them."""
     if end.kinds or not end.exception:
         return end.kinds
     return (end.exception.partition(":")[0][:120],)
 
 
 def declared_cause(end: ProcessExit) -> Cause | None:
-    """What its script says itself about its end."""
+    """The cause that its script declared itself; None: none."""
     return next((DECLARED_CAUSES[kind] for kind in kinds_of(end) if kind in DECLARED_CAUSES), None)
 
 
 def _is_broken_collective(end: ProcessExit) -> bool:
-    """It says that a peer went away: with an exception or, as NCCL's watchdog does, by SIGABRT."""
+    """Whether it blames a lost peer: by an exception or, as NCCL's watchdog does, by SIGABRT."""
     if end.signal == SIGABRT:
         return any(_matches(line, BROKEN_COLLECTIVE) for line in end.last_lines)
     return end.signal is None and _matches(end.exception, BROKEN_COLLECTIVE)
@@ -193,15 +193,15 @@ def _gone(view: View, slot: int) -> Loss:
     name = worker_name(view.config, slot=slot, created_for=record.roster[slot])
     asked = view.status.save_asked
     noticed = asked is not None and slot in asked.leaving
-    how = "taken away after a notice" if noticed else "deleted or replaced by somebody"
-    # An object does not go by itself: its training was not at fault.
+    how = "taken away after a notice" if noticed else "deleted or replaced from outside"
+    # An object does not vanish by itself: the training was not at fault.
     message = f"worker {name} was {how}"
-    seen = "the worker's object, which is gone while nobody of us has deleted it"
+    seen = "the worker's object is gone, and the operator did not delete it"
     return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message, known_by=seen)
 
 
 def _ended(worker: WorkerFact) -> Loss:
-    """No process of it has failed."""
+    """The loss of a worker that ended, of which no process failed."""
     if worker.notice is not None:
         return taken_away(worker, worker.notice)
     notice = notice_of(worker)
@@ -215,18 +215,18 @@ def _ended(worker: WorkerFact) -> Loss:
 
 
 def taken_away(worker: WorkerFact, notice: Notice) -> Loss:
-    """What a worker is lost to of whose notice the world knows."""
+    """The loss of a worker whose notice the world knows."""
     message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
     return loss_at(worker, Cause.PREEMPTED, message)
 
 
 def got_sigterm(worker: WorkerFact, notice: Notice) -> Loss:
-    """What a worker is lost to of whose notice its agent alone knows.
+    """The loss of a worker whose notice only its agent knows.
 
-    A SIGTERM does not say who sent it: a node that goes, a probe, a limit of the pod, a process.
+    A SIGTERM does not name its sender: a leaving node, a probe, a limit of the pod, a process.
     """
     message = f"worker {worker.name} got SIGTERM from an unknown sender"
-    age, seen = timedelta(seconds=notice.age), "the signal, which its agent has got"
+    age, seen = timedelta(seconds=notice.age), "the signal that its agent received"
     return loss_at(worker, Cause.TERMINATED, message, age=age, known_by=seen)
 
 
@@ -275,7 +275,7 @@ def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
 
 
 def _rendezvous_failed(end: ProcessExit, agent: AgentState, view: View) -> bool:
-    """Those that look for each other may do so for half an hour: then only the text tells."""
+    """Ranks may look for each other for half an hour: then only the text decides."""
     if _matches(end.exception, RENDEZVOUS_ERRORS):
         return True
     went_away = process_trained(view, agent, ended=end.age) and _is_broken_collective(end)
@@ -283,7 +283,7 @@ def _rendezvous_failed(end: ProcessExit, agent: AgentState, view: View) -> bool:
 
 
 def has_stepped(view: View) -> bool:
-    """Some process of the newest attempt has reported a step."""
+    """Whether a process of the newest attempt has reported a step."""
     return any(max_step(agent) is not None for agent in view.agents)
 
 
@@ -300,13 +300,13 @@ def _describe(end: ProcessExit) -> str:
         before = f" after {end.exception}" if end.exception else ""
         return f"rank {end.rank} was killed by {name}{before}"
     what = end.exception or "no exception was seen"
-    if not end.exception and end.last_lines:  # said by it last, which need not be why it ended
+    if not end.exception and end.last_lines:  # which need not be the reason
         what = f"{what}; the last line of its output: {end.last_lines[-1]}"
     return f"rank {end.rank} exited with code {end.code}: {what}"
 
 
 def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
-    """Who may have caused it; or what to do about an error that many scripts die of."""
+    """The end of the message: who may have caused it, or what to do about a common error."""
     if collateral:
         return _ended_before(view, end)
     error = end.exception or SIGNAL_NAMES.get(end.signal or 0, " ".join(end.last_lines))
@@ -315,7 +315,7 @@ def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
 
 
 def _known_by(end: ProcessExit, *, announced: bool) -> str:
-    """Why it was possible to know."""
+    """The source of this knowledge."""
     if end.oom:
         return "the OOM counter of the worker's memory cgroup, which rose when the process died"
     if announced:
@@ -323,14 +323,14 @@ def _known_by(end: ProcessExit, *, announced: bool) -> str:
     if end.signal is not None:
         return "the signal in the process's exit status, which its agent has read"
     if end.kinds:
-        return "the exception, which the process told its agent before it ended"
+        return "the exception that the process reported to its agent before it ended"
     if end.exception:
         return "the last traceback in the process's output"
     return "the process's exit code, which its agent has read"
 
 
 def _ended_before(view: View, end: ProcessExit) -> str:
-    """Names the rank that ended well before a collective broke: it may have been needed there."""
+    """Names a rank that ended well before a collective broke: it may have been needed there."""
     others = (other for agent in view.heard for other in agent.exits)
     left = [other for other in others if other.code == 0 and other.age > end.age]
     first = max(left, key=lambda other: other.age, default=None)
@@ -339,22 +339,22 @@ def _ended_before(view: View, end: ProcessExit) -> str:
 
 def _silent(worker: WorkerFact) -> Loss:
     silent = worker.silent_for
-    message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
+    message = f"worker {worker.name} has sent no heartbeat for {silent.total_seconds():.0f} s"
     if not worker.suspect_node:
-        seen = "heartbeats, which have not come for too long"
+        seen = "missing heartbeats"
         return loss_at(worker, Cause.SILENT, message, age=silent, known_by=seen)
-    message = f"{message}, and neither has its node {worker.node}: {worker.suspect_node}"
-    seen = "heartbeats that have not come, and the state of the node"
+    message = f"{message}, and its node {worker.node} looks lost: {worker.suspect_node}"
+    seen = "missing heartbeats, and the state of the node"
     return loss_at(worker, Cause.NODE_LOST, message, age=silent, known_by=seen)
 
 
 def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
-    """It stands in the start record and never started its processes."""
+    """The loss of a worker in the start record that never started its processes."""
     record = view.running
     if record is None or view.joined(worker) is not None or view.is_unreadable(worker):
-        return None  # who cannot be read may have started long ago
+        return None  # it may have started long ago: its agent cannot be read
     if view.is_unknown(worker):
-        return None  # so may who cannot reach this operator
+        return None  # so may one that cannot reach this operator
     waited = min(view.observation.now - record.time, view.observation.listening_for)
     if waited <= view.config.start_timeout:
         return None
@@ -374,7 +374,7 @@ def loss_at(
     exit_code: int | None = None,
     known_by: str = "",
 ) -> Loss:
-    """The loss of this worker."""
+    """A loss of this worker."""
     return Loss(
         slot=worker.slot,
         cause=cause,
@@ -388,9 +388,9 @@ def loss_at(
 
 
 def blamed(view: View, loss: Loss, slot: int, rank: int | None) -> Loss:
-    """The loss, for which the worker of this slot is to blame, or one rank of it."""
+    """The loss with this slot's worker to blame, or one rank of it."""
     worker = view.roster[slot]
-    assert worker is not None, "it has been heard"
+    assert worker is not None, "its agent has sent a heartbeat"
     return replace(
         loss, slot=slot, rank=rank, worker=worker.name, node=worker.node, attributed=True
     )
