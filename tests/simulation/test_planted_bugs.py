@@ -21,6 +21,7 @@ from tests.simulation.world.store import SimStore
 from trainrun.contract.agent_state import Resolution, SaveVote
 from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import Condition, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import planner, transitions
 from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker, Event, Plan, WorkerFact
@@ -174,7 +175,7 @@ def test_a_finished_script_that_is_stopped_is_noticed(monkeypatch: pytest.Monkey
 def test_a_script_that_yielded_and_is_not_continued_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def too_easily(view: View) -> Plan | None:
+    def too_easily(view: View, _: StartRecord) -> Plan | None:
         return transitions.succeed(view, "Succeeded", "a bug") if view.all_done else None
 
     monkeypatch.setattr(running, "STAGE", (too_easily, *running.STAGE))
@@ -266,8 +267,8 @@ GATHER = gathering._gather
 
 
 def test_a_run_that_is_written_after_its_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ticking(view: View) -> Plan:
-        plan = FINISHED(view)
+    def ticking(view: View, verdict: Condition) -> Plan:
+        plan = FINISHED(view, verdict)
         now = view.observation.now.second
         return replace(
             plan, status=replace(plan.status, observed_generation=now), requeue_after=A_SECOND

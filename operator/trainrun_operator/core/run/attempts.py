@@ -9,40 +9,35 @@ from __future__ import annotations
 from datetime import timedelta
 
 from trainrun.contract import environment
-from trainrun.contract.agent_state import Resolution
+from trainrun.contract.agent_state import Offer, Resolution
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import IDENTITY_LENGTH, StartRecord
 from trainrun_operator.api.run.status_parts import Incident
-from trainrun_operator.core.run.boundary import Event, WorkerFact
+from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.run.display import folder
 from trainrun_operator.core.run.drain import given_up, why_given_up
+from trainrun_operator.core.run.gang.roster import Ready
 from trainrun_operator.core.run.incidents.attempt_progress import furthest, reports
 from trainrun_operator.core.run.view import View, counted
 
 
-def record_of(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> StartRecord:
-    """The start record of the next attempt; `chosen` has a worker for each slot."""
-    lead = chosen[0].agent
-    assert lead is not None, "checked by the barrier"
-    assert lead.offer is not None, "checked by the barrier"
+def record_of(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> StartRecord:
+    """The start record of the next attempt; `ready` has a worker for each slot, `offer` is that of
+    slot 0's agent."""
+    identities = (agent.agent[:IDENTITY_LENGTH] for _, agent in ready)
     return StartRecord(
         attempt=view.next_attempt,
-        roster=tuple(worker.created_for for worker in chosen),
-        agents="".join(_identity(worker) for worker in chosen),
+        roster=tuple(worker.created_for for worker, _ in ready),
+        agents="".join(identity.ljust(IDENTITY_LENGTH) for identity in identities),
         world_size=view.config.world_size,
         resume_point=resolution.resume,
         trial_of=resolution.trial_of,
-        master_addr=lead.offer.address,
-        master_port=lead.offer.port,
+        master_addr=offer.address,
+        master_port=offer.port,
         template_hash=view.config.template_hash,
         run_id=environment.valid_run_id(resolution.run_id) or view.status.run_id,
         time=view.observation.now,
     )
-
-
-def _identity(worker: WorkerFact) -> str:
-    assert worker.agent is not None, "checked by the barrier"
-    return worker.agent.agent[:IDENTITY_LENGTH].ljust(IDENTITY_LENGTH)
 
 
 def beginnings(view: View, resolution: Resolution) -> tuple[Event, ...]:

@@ -19,7 +19,8 @@ from datetime import datetime, timedelta
 
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run.boundary import Plan, WorkerFact
+from trainrun_operator.api.run.status_parts import Ending, EndingKind
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.steps import committed_step, flushable
 from trainrun_operator.core.run.view import STORE_AWAY, View, done, notice_of, once
 
@@ -81,7 +82,7 @@ FOR_UPLOADS = 4
 flushTimeout is not shorter."""
 
 
-def grace(view: View) -> timedelta:
+def stop_grace(view: View) -> timedelta:
     """How long processes that get SIGTERM now may take to end.
 
     After a notice that is the time that the last worker has which is taken away. Otherwise nobody
@@ -92,16 +93,6 @@ def grace(view: View) -> timedelta:
     left = max(time_left(view))
     left -= min(view.config.flush_timeout, left / FOR_UPLOADS)
     return min(max(left, timedelta(0)), _longest(view))
-
-
-def granted(view: View, plan: Plan, time: timedelta) -> Plan:
-    """The plan that gives the attempt up, with so much time for its processes."""
-    ending = plan.status.ending
-    assert ending is not None, "its attempt is given up"
-    over = view.observation.now + time
-    flush_until = max(over + view.config.flush_timeout, ending.flush_until or over)
-    ending = replace(ending, grace_until=over, flush_until=flush_until)
-    return replace(plan, status=replace(plan.status, ending=ending))
 
 
 def grace_left(view: View) -> timedelta:
@@ -186,8 +177,8 @@ def flush_left(view: View) -> timedelta:
     return max(left, timedelta(0))
 
 
-def outlasting(view: View, *, grace: timedelta) -> datetime | None:
-    """When uploads are given up, later than was written, if the store is away; None: no change.
+def outlasting(view: View, *, grace: timedelta) -> Ending | None:
+    """The ending, with uploads given up later, if the store is away; None: no change.
 
     For at most `grace`, and before their time is over: after it what they store may be fenced.
     """
@@ -196,7 +187,7 @@ def outlasting(view: View, *, grace: timedelta) -> datetime | None:
     due = timedelta(0) < flush_left(view) <= LEFT_AWAY * timeout
     if ending is None or not due or now - ending.time > grace or not away_from(view):
         return None
-    return now + timeout
+    return replace(ending, flush_until=now + timeout)
 
 
 @once
@@ -216,17 +207,38 @@ def _problems(workers: Iterable[WorkerFact]) -> Iterator[Problem]:
     return (it for worker in workers if worker.agent for it in worker.agent.problems)
 
 
-def longer_grace(view: View) -> datetime | None:
-    """When the last worker under notice is taken away, where that is later than flushTimeout: it
-    has so long to bring what it has."""
+def new_ending(
+    view: View, kind: EndingKind, *, lost: frozenset[int], wait: timedelta, grace: timedelta
+) -> Ending:
+    """The ending of the attempt that is given up now; the next one starts after `wait` at the
+    earliest. `lost` and `grace`: see `transitions.open_incident`."""
+    now = view.observation.now
+    return Ending(
+        attempt=view.status.attempt,
+        kind=kind,
+        time=now,
+        grace_until=now + grace if grace else None,
+        flush=flushable(view, lost)[-MAX_FLUSH:],
+        flush_until=_longer_flush(view, grace),
+        not_before=now + wait if wait else None,
+    )
+
+
+def _longer_flush(view: View, grace: timedelta) -> datetime | None:
+    """When uploads of an attempt that ends now are given up, where that is later than flushTimeout.
+
+    Its processes may take this `grace` to end first. The last worker under notice uploads until it
+    is taken away.
+    """
     known = (
         notice_of(w)
         for w in view.roster
         if w is not None and view.joined(w) is not None and answers_still(view, w)
     )
     seconds = max((it.remaining or 0.0 for it in known if it is not None), default=0.0)
-    left = timedelta(seconds=seconds)
-    return view.observation.now + left if left > view.config.flush_timeout else None
+    left, timeout = timedelta(seconds=seconds), view.config.flush_timeout
+    limit = max(left, grace + timeout)
+    return view.observation.now + limit if limit > timeout else None
 
 
 @once

@@ -6,7 +6,7 @@ give the same plan, whatever the order of the workers. The steps of a decision:
 1. A run of another installation is left alone, by whatever way it came here; one that we take over
    is written down as ours first. Who takes a run over knows none of its workers, nor do they know
    whom to call: the gang is made anew, and nothing is counted.
-2. The stage of the run makes the plan: `gathering`, `running` or `resting`.
+2. The stage of the run's state makes the plan: `gathering`, `running` or `inactive`.
 3. Workers of an ended attempt that the plan deletes are named in the status first. A deletion looks
    like a preemption: SIGTERM, a notice, a worker that ends or is gone. So no operator takes it for
    a loss, one that has just taken over included.
@@ -26,6 +26,7 @@ from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import LASTING, news
 from trainrun_operator.core.run.health import with_health
 from trainrun_operator.core.run.stages import gathering, inactive, running
+from trainrun_operator.core.run.state import Finished, Gathering, New, Running, Suspended, state_of
 from trainrun_operator.core.run.status_size import fitted, with_history
 from trainrun_operator.core.run.storage import with_recheck
 from trainrun_operator.core.run.story import told
@@ -48,11 +49,16 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
 
 
 def _staged(view: View) -> Plan:
-    if view.status.finished:
-        return inactive.finished(view)
-    if view.running is None:
-        return gathering.decide(view)
-    return running.decide(view, view.running)
+    """The plan of the stage; mypy checks that each state has one."""
+    match state_of(view.status):
+        case Finished(verdict):
+            return inactive.finished(view, verdict)
+        case Running(record):
+            return running.decide(view, record)
+        case New():
+            return transitions.accept(view)
+        case Gathering() | Suspended() as state:
+            return gathering.decide(view, state)
 
 
 def _announced(view: View, plan: Plan) -> Plan:

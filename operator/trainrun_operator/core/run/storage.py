@@ -19,6 +19,7 @@ from datetime import timedelta
 from trainrun.contract.agent_state import Rechecked, Resolution, Suspect
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import StartRecord
 from trainrun_operator.api.run.status_parts import Cause, StoreWait
 from trainrun_operator.core.run.boundary import Plan, WorkerFact
 from trainrun_operator.core.run.view import View
@@ -37,16 +38,17 @@ def told(view: View, worker: WorkerFact) -> Resolution | None:
     return found if found is not None and found.attempt == view.next_attempt else None
 
 
-def is_refused(view: View, worker: WorkerFact) -> bool:
-    """The store does not take the credentials or settings that this worker has."""
+def refusal(view: View, worker: WorkerFact) -> Resolution | None:
+    """The answer of a store that does not take the credentials or settings of this worker."""
     found = told(view, worker)
-    return found is not None and found.outcome == "Misconfigured"
+    return found if found is not None and found.outcome == "Misconfigured" else None
 
 
 def is_made_anew(view: View, worker: WorkerFact) -> bool:
     """It is refused still, and another one is to take its place."""
     known = view.status.store_wait
-    return known is not None and worker.created_for <= known.renewed_to and is_refused(view, worker)
+    is_old = known is not None and worker.created_for <= known.renewed_to
+    return is_old and refusal(view, worker) is not None
 
 
 def remedy(view: View) -> str:
@@ -154,13 +156,11 @@ class Suspicion:
 
 def suspicion(view: View) -> Suspicion | None:
     """The checkpoint of the running attempt, or the one that the next attempt would start from."""
-    if view.running is not None:
-        return _of_attempt(view)
-    return _of_resolution(view)
+    record = view.running
+    return _of_resolution(view) if record is None else _of_attempt(view, record)
 
 
-def _of_attempt(view: View) -> Suspicion | None:
-    point = view.running.resume_point if view.running is not None else None
+def _of_attempt(view: View, record: StartRecord) -> Suspicion | None:
     # Whoever has not joined yet is another node all the same, and will be heard.
     there = tuple(w for w in view.roster if w is not None)
     suspects = [
@@ -168,7 +168,7 @@ def _of_attempt(view: View) -> Suspicion | None:
         for w in there
         if (agent := view.joined(w)) is not None
         and agent.suspect is not None
-        and agent.suspect.id == point
+        and agent.suspect.id == record.resume_point
     ]
     return _suspicion(view, suspects, there, attempt=view.status.attempt)
 

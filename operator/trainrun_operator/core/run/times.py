@@ -198,11 +198,12 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
     if not recovers or last.attempt >= record.attempt or not ages:
         return status.incidents
     took = (view.observation.now - last.time).total_seconds() - max(ages)
+    took = round(max(took, 0.0), 3)
     usual = status.learned.slowest if status.learned is not None else 0.0
-    recovered = replace(last, recovery_seconds=round(max(took, 0.0), 3))
     recovered = replace(
-        recovered,
-        stages=_with_start(recovered, agents, max(ages), usual=usual),
+        last,
+        recovery_seconds=took,
+        stages=_with_start(last, agents, max(ages), took=took, usual=usual),
         warm=sum(agent.warm for agent in agents),
         cold=next((agent.cold[:WHY_WIDTH] for agent in agents if agent.cold), ""),
     )
@@ -228,15 +229,14 @@ def advice(view: View, status: TrainRunStatus) -> str:
 
 
 def _with_start(
-    incident: Incident, agents: Sequence[AgentState], age: float, *, usual: float
+    incident: Incident, agents: Sequence[AgentState], age: float, *, took: float, usual: float
 ) -> dict[str, float]:
-    """With the parts after the start; `age`: of the first step, in seconds; `usual`: those that a
-    step of the attempts before took at most, 0: nobody knows."""
+    """With the parts after the start, in seconds; `age`: of the first step; `took`: the recovery;
+    `usual`: a step of the attempts before at most, 0: nobody knows."""
     if not incident.stages or incident.restart_seconds is None:
         return {}
-    assert incident.recovery_seconds is not None
     spawned = min((a.spawned for a in agents if a.spawned is not None), default=age)
-    left = max(incident.recovery_seconds - incident.restart_seconds, 0.0)
+    left = max(took - incident.restart_seconds, 0.0)
     prepared = min(max(spawned - age, 0.0), left)
     imports = min(max((a.imports for a in agents), default=0.0), prepared)
     met = min(max((a.rendezvous for a in agents), default=0.0), prepared)

@@ -10,13 +10,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from trainrun.contract.agent_state import Resolution
+from trainrun.contract.agent_state import Offer, Resolution
 from trainrun_operator.api.run.status import (
     MAX_DISTRUSTED,
     Condition,
     Distrusted,
     PhaseName,
     Placement,
+    StartRecord,
     TrainRunStatus,
 )
 from trainrun_operator.api.run.status_parts import (
@@ -27,8 +28,9 @@ from trainrun_operator.api.run.status_parts import (
     Incident,
     Progress,
     SaveAsked,
+    StoreWait,
 )
-from trainrun_operator.core.run import attempts, drain, steps
+from trainrun_operator.core.run import attempts, drain
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.display import (
@@ -42,7 +44,8 @@ from trainrun_operator.core.run.display import (
     whole,
     with_marks,
 )
-from trainrun_operator.core.run.drain import MAX_FLUSH, flush_until, longer_grace, to_flush
+from trainrun_operator.core.run.drain import flush_until, new_ending, to_flush
+from trainrun_operator.core.run.gang.roster import Ready
 from trainrun_operator.core.run.incidents import (
     attempt_progress,
     attribution,
@@ -53,6 +56,7 @@ from trainrun_operator.core.run.incidents import (
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.hangs import with_learned
 from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.storage import paused
 from trainrun_operator.core.run.view import View, counted
 
 EventType = Literal["Normal", "Warning"]
@@ -84,23 +88,33 @@ def accept(view: View) -> Plan:
     return replace(plan, status=replace(plan.status, start_time=view.observation.now))
 
 
-def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str = "") -> Plan:
+def open_incident(
+    view: View,
+    record: StartRecord,
+    loss: Loss,
+    *,
+    lost: frozenset[int] = frozenset(),
+    grace: timedelta = timedelta(0),
+    distrust: str = "",
+) -> Plan:
     """Give the attempt up because of a loss; the cause stays provisional until it is settled.
 
-    `distrust` is a node whose word about checkpoints is not enough from now on.
+    `lost`: slots whose workers can store nothing more. `grace`: what its processes get to end after
+    SIGTERM. `distrust`: a node whose word about checkpoints is not enough from now on.
     """
     if row_of(loss.cause).explains in (Explains.NOTICE, Explains.SIGTERM):
         loss = replace(loss, message=f"{loss.message}{drain.not_asked_since(view)}")
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
-    made_from = view.record.template_hash if view.record is not None else ""
-    incident = replace(incident, step=attempt_progress.highest_step(view), template=made_from)
-    incident = repeats.marked(view, incident)
+    incident = replace(
+        incident, step=attempt_progress.highest_step(view), template=record.template_hash
+    )
+    incident = repeats.marked(view, record, incident)
     fruitless = attribution.fruitless_after(view, incident)
     incident = ledger.charged(view.status, incident, view.config)
     wait = timedelta(0)
     if row_of(incident.cause).slows_down:
         wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
-    ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
+    ending = new_ending(view, "Incident", lost=lost, wait=wait, grace=grace)
     message = attempts.ended(incident, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
@@ -161,9 +175,11 @@ def ask_for_evidence(view: View, hang: Loss) -> Plan:
     return replace(plan, status=status, events=())
 
 
-def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
-    """Give the attempt up for a reason that is nobody's failure."""
-    ending = _ending(view, kind, flush=steps.flushable(view, frozenset()), wait=timedelta(0))
+def end_uncounted(
+    view: View, kind: EndingKind, reason: str, message: str, *, grace: timedelta = timedelta(0)
+) -> Plan:
+    """Give the attempt up for a reason that is nobody's failure; `grace`: see `open_incident`."""
+    ending = new_ending(view, kind, lost=frozenset(), wait=timedelta(0), grace=grace)
     plan = transition(view, reason, message, phase="Restarting")
     status = replace(
         plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}
@@ -185,18 +201,6 @@ def take_over(view: View, before: str) -> Plan:
     now = view.observation.now
     status = replace(plan.status, ending=ending, conditions=conditions, taken_over=now)
     return replace(plan, status=status)
-
-
-def _ending(view: View, kind: EndingKind, *, flush: tuple[int, ...], wait: timedelta) -> Ending:
-    now = view.observation.now
-    return Ending(
-        attempt=view.status.attempt,
-        kind=kind,
-        time=now,
-        flush=flush[-MAX_FLUSH:],
-        flush_until=longer_grace(view),
-        not_before=now + wait if wait else None,
-    )
 
 
 def ask_to_save(view: View, reason: str, *, writer_rank: int, leaving: tuple[int, ...]) -> Plan:
@@ -261,9 +265,9 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     return replace(plan, status=attribution.opened(view, status, incident))
 
 
-def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
+def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Plan:
     """The start record of the next attempt; settles the incident that ended the one before."""
-    point, record = resolution.resume, attempts.record_of(view, chosen, resolution)
+    point, record = resolution.resume, attempts.record_of(view, ready, resolution, offer)
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     progress, tasks = view.status.progress, view.status.runs_tasks
     plan = transition(view, "Started", attempts.started(view, record), phase="Starting")
@@ -295,19 +299,17 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     return replace(plan, events=(*plan.events, *attempts.beginnings(view, resolution)))
 
 
-def make_anew(view: View, refused: list[WorkerFact], message: str) -> Plan:
+def make_anew(view: View, wait: StoreWait, refused: list[WorkerFact], message: str) -> Plan:
     """Workers that the store refuses go: only new ones see a Secret that was changed."""
     text = f"{message}. What is refused is made anew: only new workers see a Secret as it is now"
     plan = transition(view, "RefusedMadeAnew", text, phase=gathering_phase(view), type_="Warning")
-    wait = plan.status.store_wait
-    assert wait is not None, "it was asked in vain before"
     wait = replace(
         wait,
         renewals=wait.renewals + 1,
         renewed=view.observation.now,
         renewed_to=max(worker.created_for for worker in refused),
     )
-    return replace(plan, status=replace(plan.status, store_wait=wait))
+    return replace(plan, status=replace(plan.status, store_wait=paused(view, wait)))
 
 
 def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:

@@ -78,16 +78,21 @@ class View:
         )
 
     @cached_property
+    def roster_names(self) -> tuple[str, ...]:
+        """The name of the newest attempt's worker of each slot."""
+        creations = self.record.roster if self.record is not None else ()
+        return tuple(
+            worker_name(self.config, slot=slot, created_for=creation)
+            for slot, creation in enumerate(creations)
+        )
+
+    @cached_property
     def roster(self) -> tuple[WorkerFact | None, ...]:
         """The newest attempt's worker of each slot; None where its object is gone."""
         if self.record is None:
             return ()
         by_name = {worker.name: worker for worker in self.workers}
-        names = (
-            worker_name(self.config, slot=slot, created_for=creation)
-            for slot, creation in enumerate(self.record.roster)
-        )
-        found = map(by_name.get, names)
+        found = map(by_name.get, self.roster_names)
         return tuple(
             worker if worker is not None and self._is_original(worker, self.record) else None
             for worker in found

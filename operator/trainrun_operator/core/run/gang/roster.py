@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from trainrun.contract.agent_state import Resolution
+from trainrun.contract.agent_state import AgentState, Resolution
 from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerFact
 from trainrun_operator.core.run.drain import acknowledged, flush_until, still_flushing
 from trainrun_operator.core.run.gang.avoiding import (
@@ -27,7 +27,7 @@ from trainrun_operator.core.run.gang.unusable import (
     outdated,
 )
 from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
-from trainrun_operator.core.run.storage import has_worked, is_made_anew, is_refused, misreads, told
+from trainrun_operator.core.run.storage import has_worked, is_made_anew, misreads, refusal, told
 from trainrun_operator.core.run.unreachable import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
@@ -176,9 +176,14 @@ def hangs(view: View, worker: WorkerFact) -> bool:
     return min(waited) > view.config.start_timeout
 
 
-def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact, ...]:
+Ready = tuple[tuple[WorkerFact, AgentState], ...]
+"""Workers that wait for an order, with the states of their agents, by slot."""
+
+
+def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> Ready:
     """The chosen workers whose agents answer and have carried out their orders."""
-    return tuple(w for w in chosen if w is not None and is_ready(view, w))
+    there = ((w, w.agent) for w in chosen if w is not None and is_ready(view, w))
+    return tuple((worker, agent) for worker, agent in there if agent is not None)
 
 
 def is_ready(view: View, worker: WorkerFact) -> bool:
@@ -191,7 +196,7 @@ def is_ready(view: View, worker: WorkerFact) -> bool:
         and acknowledged(view, worker.agent)
         and worker.silent_for <= view.config.heartbeat_timeout
         and not worker.unreadable
-        and not is_refused(view, worker)
+        and refusal(view, worker) is None
     )
 
 

@@ -92,7 +92,8 @@ def refined(view: View, incident: Incident) -> Incident:
     Its attempt and the time it was first seen never change. Only a better explanation replaces
     another one, so workers that were replaced meanwhile do not blur it.
     """
-    if view.record is None:  # a failed start, or a newer attempt number
+    record = view.record
+    if record is None:  # a failed start, or a newer attempt number
         return incident
     losses = [loss for loss in losses_of(view) if _may_explain(view, incident, loss)]
     loss = best([*losses, *_announced(view, incident)])
@@ -104,7 +105,7 @@ def refined(view: View, incident: Incident) -> Incident:
     _, mark, rest = incident.message.partition(NOT_ASKED)
     better = replace(better, message=f"{better.message}{mark}{rest}"[:1000])
     return replace(
-        repeats.marked(view, better),
+        repeats.marked(view, record, better),
         detect_seconds=incident.detect_seconds,
         step=incident.step,
         template=incident.template,

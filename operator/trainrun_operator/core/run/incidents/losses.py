@@ -22,7 +22,6 @@ from trainrun_operator.core.run.view import (
     max_step,
     notice_of,
     once,
-    worker_name,
 )
 
 SIGABRT, SIGTERM = 6, 15
@@ -188,10 +187,7 @@ def _is_broken_collective(end: ProcessExit) -> bool:
 
 
 def _gone(view: View, slot: int) -> Loss:
-    record = view.record
-    assert record is not None, "a roster comes from a start record"
-    name = worker_name(view.config, slot=slot, created_for=record.roster[slot])
-    asked = view.status.save_asked
+    name, asked = view.roster_names[slot], view.status.save_asked
     noticed = asked is not None and slot in asked.leaving
     how = "taken away after a notice" if noticed else "deleted or replaced from outside"
     # An object does not vanish by itself: the training was not at fault.
@@ -389,8 +385,6 @@ def loss_at(
 
 def blamed(view: View, loss: Loss, slot: int, rank: int | None) -> Loss:
     """The loss with this slot's worker to blame, or one rank of it."""
-    worker = view.roster[slot]
-    assert worker is not None, "its agent has sent a heartbeat"
-    return replace(
-        loss, slot=slot, rank=rank, worker=worker.name, node=worker.node, attributed=True
-    )
+    worker, name = view.roster[slot], view.roster_names[slot]
+    node = worker.node if worker is not None else ""
+    return replace(loss, slot=slot, rank=rank, worker=name, node=node, attributed=True)

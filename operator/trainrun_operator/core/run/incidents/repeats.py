@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.causes import SIGNAL_NAMES, row_of, signal_of
 from trainrun_operator.core.run.incidents.attempt_progress import highest_step, uptime
@@ -154,12 +154,11 @@ MESSAGE_WIDTH = 900
 """Characters kept of a message to which something is added."""
 
 
-def marked(view: View, incident: Incident) -> Incident:
+def marked(view: View, record: StartRecord, incident: Incident) -> Incident:
     """The incident of the newest attempt, with the checkpoint that its attempt died opening, if
     any, and the newer one that its trial left out."""
-    record, slot = view.record, incident.slot
-    assert record is not None, "its attempt was started"
-    incident, point = replace(incident, trial_of=record.trial_of), record.resume_point
+    slot, point = incident.slot, record.resume_point
+    incident = replace(incident, trial_of=record.trial_of)
     agent = (view.agents[slot] or view.last_words.get(slot)) if slot is not None else None
     if point is None or agent is None or highest_step(view) is not None:
         return incident

@@ -7,11 +7,12 @@ suspension. Waiting here is never counted.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.run.status_parts import Ending
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.boundary import Action, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Explains
@@ -29,17 +30,18 @@ from trainrun_operator.core.run.incidents.attribution import (
     refined,
 )
 from trainrun_operator.core.run.stages import placement, waiting
-from trainrun_operator.core.run.stages.inactive import suspend
+from trainrun_operator.core.run.stages.inactive import suspend, suspended
 from trainrun_operator.core.run.stages.placement import PLACED, missing
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
+from trainrun_operator.core.run.state import Gathering, Suspended
 from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.storage import (
     AWAY,
     REFUSES,
     has_worked,
     is_due,
-    is_refused,
+    refusal,
     remedy,
     told,
 )
@@ -60,20 +62,18 @@ INVALID_GRACE = timedelta(seconds=10)
 """
 
 
-def decide(view: View) -> Plan:
+def decide(view: View, state: Gathering | Suspended) -> Plan:
     """The plan while no attempt runs."""
-    status, config = view.status, view.config
-    if status.start_time is None:
-        return transitions.accept(view)
+    status, suspends = view.status, view.config.suspend
     verdict = _judged(view)  # before suspending: that would charge an incident beyond its budget
     if verdict is not None:
         return verdict
     if status.incident is not None and refined(view, status.incident) != status.incident:
         return transitions.refine(view, refined(view, status.incident))
-    if config.suspend:
+    if isinstance(state, Suspended):
+        return suspended(view, state.since) if suspends else transitions.resumed(view)
+    if suspends:
         return suspend(view)
-    if status.is_true("Suspended"):
-        return transitions.resumed(view)
     plan = past_deadline(view) or _unlaunchable(view) or _failed_start(view)
     plan = plan or _invalid_template(view) or waiting.remember_node(view)
     return plan or _gather(view)
@@ -143,8 +143,8 @@ def _invalid_template(view: View) -> Plan | None:
 def _gather(view: View) -> Plan:
     if view.highest_attempt > view.status.attempt:
         return _once_sender_is_known(view, transitions.skip_to(view, view.highest_attempt))
-    if (until := outlasting(view, grace=STORE_GRACE)) is not None:
-        return _flush_longer(view, until)
+    if (ending := outlasting(view, grace=STORE_GRACE)) is not None:
+        return _flush_longer(view, ending)
     if number := gang.forgotten(view):
         return _once_sender_is_known(view, _forget(view, number))
     chosen = gang.choose(view)
@@ -166,7 +166,7 @@ def _forget(view: View, number: int) -> Plan:
 def _incomplete(
     view: View,
     chosen: tuple[WorkerFact | None, ...],
-    ready: tuple[WorkerFact, ...],
+    ready: gang.Ready,
     *,
     actions: tuple[Action, ...],
 ) -> Plan:
@@ -174,7 +174,7 @@ def _incomplete(
     given_back = placement.decide(view, chosen)
     if given_back is not None:
         return given_back
-    refused = [w for w in chosen if w is not None and is_refused(view, w)]
+    refused = [(w, found) for w in chosen if w is not None and (found := refusal(view, w))]
     if refused:
         return _refused(view, refused, actions=actions)
     hung = next((w for w in view.workers if gang.hangs(view, w)), None)
@@ -184,7 +184,7 @@ def _incomplete(
         message = f"{message}; another worker is tried"
         grace = _unavailable_grace(view)
         return store_wait(view, AWAY, message, grace=grace, actions=actions)
-    there = {w.slot for w in ready}
+    there = {w.slot for w, _ in ready}
     slots = [str(slot) for slot in range(len(chosen)) if slot not in there]
     noun = "worker of slot" if len(slots) == 1 else "workers of slots"
     message = f"waiting for the {noun} {', '.join(slots[:10])}"
@@ -206,19 +206,17 @@ def _store_away(
     return store_wait(view, AWAY, message, grace=None, actions=actions, marks=marks, resolve=False)
 
 
-def _flush_longer(view: View, until: datetime) -> Plan:
+def _flush_longer(view: View, ending: Ending) -> Plan:
     """Uploads are given up later, since the store is away."""
     plan = _store_away(view, f"waiting for the store: {away_from(view)}", actions=(), marks=())
-    ending = plan.status.ending
-    assert ending is not None, "its uploads are waited for"
-    status = replace(plan.status, ending=replace(ending, flush_until=until))
-    return replace(plan, status=status, transition=True, answers={})
+    return replace(plan, status=replace(plan.status, ending=ending), transition=True, answers={})
 
 
-def _refused(view: View, refused: list[WorkerFact], *, actions: tuple[Action, ...]) -> Plan:
+def _refused(
+    view: View, refused: list[tuple[WorkerFact, Resolution]], *, actions: tuple[Action, ...]
+) -> Plan:
     """The store refuses some workers: what it took before it may take again."""
-    worker, found = refused[0], told(view, refused[0])
-    assert found is not None, "it has told that it is refused"
+    worker, found = refused[0]
     lead = worker.slot == 0
     if not has_worked(view) and gang.claimed(view) is None:
         return store_wait(
@@ -228,7 +226,7 @@ def _refused(view: View, refused: list[WorkerFact], *, actions: tuple[Action, ..
     message = f"the store refuses worker {worker.name}{more}: {found.message}"
     vain = view.status.store_wait
     if vain is not None and vain.reason == REFUSES and is_due(view, vain):
-        return transitions.make_anew(view, refused, message)
+        return transitions.make_anew(view, vain, [w for w, _ in refused], message)
     return store_wait(
         view,
         REFUSES,
@@ -241,7 +239,7 @@ def _refused(view: View, refused: list[WorkerFact], *, actions: tuple[Action, ..
     )
 
 
-def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, ...]) -> Plan:
+def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Plan:
     """Every worker waits for an order."""
     marks = (whole(view),)
     # Also of workers that leave: resolving now would fence what was saved on their notice.
@@ -278,18 +276,20 @@ def _awaited_slot(view: View) -> int | None:
     return next((worker.slot for worker in replaced if awaited(view, worker)), None)
 
 
-def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
-    found = told(view, ready[0])
+def _resolution(view: View, ready: gang.Ready) -> Resolution | None:
+    (lead, _), *_ = ready
+    found = told(view, lead)
     # "Looked": it was asked while the attempt still ran.
     return found if found is not None and found.outcome != "Looked" else None
 
 
-def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
+def _resolved(view: View, ready: gang.Ready, found: Resolution) -> Plan:
+    (lead, _), *_ = ready
     match found.outcome:
         # Another run's: checkpoints of two generations have the same names.
         case "Resolved" if view.status.storage_generation not in (0, found.generation):
             message = (
-                f"worker {ready[0].name} has looked into generation {found.generation} of the "
+                f"worker {lead.name} has looked into generation {found.generation} of the "
                 f"run's folder, and the run is in generation {view.status.storage_generation}; use "
                 "the same version of operator and worker image"
             )
@@ -318,15 +318,15 @@ def _unavailable_grace(view: View) -> timedelta:
     return view.config.start_timeout if view.status.attempt == 0 else STORE_GRACE
 
 
-def _barrier(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
+def _barrier(view: View, ready: gang.Ready, found: Resolution) -> Plan:
     """Everybody waits and the resume point is claimed: the start record can be written."""
-    lead = ready[0].agent
-    if lead is None or lead.offer is None or lead.offer.attempt != view.next_attempt:
+    (_, lead), *_ = ready
+    if lead.offer is None or lead.offer.attempt != view.next_attempt:
         message = "slot 0 is looking for a free master port"
         return wait(view, "Barrier", message, actions=(), marks=(whole(view),), resolve=True)
-    if unproven := [worker for worker in ready if gang.is_unproven(view, worker)]:
+    if unproven := [worker for worker, _ in ready if gang.is_unproven(view, worker)]:
         return _prove(view, unproven)
-    return transitions.start(view, ready, found)
+    return transitions.start(view, ready, found, lead.offer)
 
 
 def _prove(view: View, unproven: list[WorkerFact]) -> Plan:

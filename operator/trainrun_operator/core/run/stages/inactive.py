@@ -12,10 +12,10 @@ edit that comes with the verdict makes that write conflict.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from trainrun_operator.api.resources import RESTART
-from trainrun_operator.api.run.status import PhaseName, TrainRunStatus
+from trainrun_operator.api.run.status import Condition, PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import BudgetName, Ending
 from trainrun_operator.core.run import answers, transitions
 from trainrun_operator.core.run.boundary import Action, DeleteRun, DeleteWorker, Plan, WorkerFact
@@ -43,22 +43,23 @@ LEAVE_GRACE = timedelta(seconds=60)
 
 def suspend(view: View) -> Plan:
     """spec.suspend: finish uploads, give the storage back, leave."""
-    if not view.status.is_true("Suspended"):
-        if still := busy(view):
-            who = counted(len(still), "worker")
-            message = f"waiting for {who} to stop and to finish their uploads"
-            return wait(view, "Suspending", message, actions=())
-        if (step := _to_commit(view)) is not None:
-            message = f"every worker has brought step {step}; waiting for its commit"
-            return wait(view, "Suspending", message, actions=())
-        return wait_for_sender(view, "Suspending") or transitions.suspended(view)
-    mark = view.status.condition("Suspended")
-    assert mark is not None
+    if still := busy(view):
+        who = counted(len(still), "worker")
+        message = f"waiting for {who} to stop and to finish their uploads"
+        return wait(view, "Suspending", message, actions=())
+    if (step := _to_commit(view)) is not None:
+        message = f"every worker has brought step {step}; waiting for its commit"
+        return wait(view, "Suspending", message, actions=())
+    return wait_for_sender(view, "Suspending") or transitions.suspended(view)
+
+
+def suspended(view: View, since: datetime) -> Plan:
+    """The plan for a run that is suspended."""
     return Plan(
         reason="Suspended",
         message="the run is suspended",
         status=refreshed(view, view.status, phase="Suspended", reason="Suspended"),
-        actions=left_overs(view, waited=view.observation.now - mark.last_transition_time),
+        actions=left_overs(view, waited=view.observation.now - since),
         answers=answers.leaving(view, code=0, succeeded=False),
         requeue_after=IDLE_CHECK if view.workers else None,
     )
@@ -108,19 +109,16 @@ def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
     return deletions(view, left, "the run is suspended")
 
 
-def finished(view: View) -> Plan:
+def finished(view: View, verdict: Condition) -> Plan:
     """The plan for a run that has its verdict."""
     if (again := reopened(view)) is not None:
         return again
-    status = view.status
-    succeeded = status.is_true("Complete")
+    succeeded = verdict.type == "Complete"
     phase: PhaseName = "Succeeded" if succeeded else "Failed"
-    mark = status.condition("Complete" if succeeded else "Failed")
-    assert mark is not None, "a finished status has one of the two"
     return Plan(
-        reason=mark.reason,
-        message=mark.message,
-        status=refreshed(view, status, phase=phase, reason=mark.reason),
+        reason=verdict.reason,
+        message=verdict.message,
+        status=refreshed(view, view.status, phase=phase, reason=verdict.reason),
         actions=_clean_up(view),
         answers=answers.leaving(view, code=_exit_code(view), succeeded=succeeded),
         requeue_after=_next_look(view),

@@ -23,12 +23,13 @@ from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun_operator.api.resources import RESTART
 from trainrun_operator.api.run.launching import TEMPLATE
-from trainrun_operator.api.run.status_parts import MAX_LEAVING, SaveAsked
+from trainrun_operator.api.run.status import StartRecord
+from trainrun_operator.api.run.status_parts import MAX_LEAVING, EndingKind, SaveAsked
 from trainrun_operator.core.run import steps, transitions
 from trainrun_operator.core.run.boundary import Plan
-from trainrun_operator.core.run.drain import grace, granted, noticed, notices, time_left
+from trainrun_operator.core.run.drain import Noticed, noticed, notices, stop_grace, time_left
 from trainrun_operator.core.run.gang.unusable import outdated
-from trainrun_operator.core.run.incidents.losses import got_sigterm, taken_away
+from trainrun_operator.core.run.incidents.losses import Loss, got_sigterm, taken_away
 from trainrun_operator.core.run.view import View, done
 
 SAVE_TIMEOUT = timedelta(minutes=10)
@@ -41,43 +42,46 @@ RESTART_ASKED = f"the annotation {RESTART} asks for a restart"
 UNASKED = "the script never called trainrun.should_save()"
 
 
-def decide(view: View) -> Plan | None:
+def decide(view: View, record: StartRecord) -> Plan | None:
     """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
-    wanted = _save_reason(view) or ("workers have begun to save" if _begun(view) else "")
+    wanted = _save_reason(view, record) or ("workers have begun to save" if _begun(view) else "")
     asked = view.status.save_asked
     if wanted and view.config.on_notice in ("Signal", "Stop") and not _begun(view):
-        return _end_unsaved(view, f"checkpoint.onNotice is {view.config.on_notice}")
+        return _end_unsaved(view, record, f"checkpoint.onNotice is {view.config.on_notice}")
     if asked is None:
-        return _ask(view, wanted) if wanted else None
+        return _ask(view, record, wanted) if wanted else None
     if not wanted:
         return transitions.withdraw_save(view) if None not in view.agents else None
     if more := _more_leavers(view, asked):
         return transitions.more_leave(view, asked, more)
     step = steps.saved_step(view)
     if step is not None and any(agent.save.committed is not None for agent in view.heard):
-        return end_attempt(view, f"saved step {step} or later")
+        return end_attempt(view, record, f"saved step {step} or later")
     uses_save = any(agent.save.calls > 0 for agent in view.heard)
     if not uses_save and None not in view.agents:
-        return _end_unsaved(view, UNASKED)
-    return end_attempt(view, "no checkpoint came in time") if _expired(view, asked) else None
+        return _end_unsaved(view, record, UNASKED)
+    if _expired(view, asked):
+        return end_attempt(view, record, "no checkpoint came in time")
+    return None
 
 
-def _end_unsaved(view: View, why: str) -> Plan:
+def _end_unsaved(view: View, record: StartRecord, why: str) -> Plan:
     """Nobody is asked to save: SIGTERM, where that is wanted and there is time for it, or the end.
 
     A script that hears nothing is not left to train until its worker goes: another periodic
     checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
     """
-    left = grace(view)
+    left = stop_grace(view)
     if view.config.on_notice not in ("Auto", "Signal") or not left:
-        return end_attempt(view, why)
+        return end_attempt(view, record, why)
     how = f"{why}: its processes get SIGTERM and {left.total_seconds():.0f} s to end"
-    return granted(view, end_attempt(view, how), left)
+    return end_attempt(view, record, how, grace=left)
 
 
-def _ask(view: View, reason: str) -> Plan:
+def _ask(view: View, record: StartRecord, reason: str) -> Plan:
     leaving = tuple(worker.slot for worker, _ in noticed(view))
-    return transitions.ask_to_save(view, reason, writer_rank=_writer_rank(view), leaving=leaving)
+    rank = _writer_rank(view, record)
+    return transitions.ask_to_save(view, reason, writer_rank=rank, leaving=leaving)
 
 
 def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
@@ -87,10 +91,10 @@ def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
     return tuple(slot for slot in leaving if slot not in asked.leaving)[: max(room, 0)]
 
 
-def _save_reason(view: View) -> str:
+def _save_reason(view: View, record: StartRecord) -> str:
     if view.config.suspend:
         return "spec.suspend is true"
-    if edited := _edited(view):
+    if edited := _edited(view, record):
         return f"{edited} has changed"
     if _restart_asked(view):
         return RESTART_ASKED
@@ -109,20 +113,18 @@ def _begun(view: View) -> bool:
     return any(vote.prepared is not None or vote.committed is not None for vote in votes)
 
 
-def _writer_rank(view: View) -> int:
+def _writer_rank(view: View, record: StartRecord) -> int:
     """The lowest rank not under notice; 0 when all are."""
     leaving = {worker.slot for worker, _ in noticed(view)}
-    free = (slot for slot in range(len(view.roster)) if slot not in leaving)
-    world_size = view.running.world_size if view.running is not None else 0
-    return next(free, 0) * world_size // len(view.roster)
+    free = (slot for slot in range(len(record.roster)) if slot not in leaving)
+    return next(free, 0) * record.world_size // len(record.roster)
 
 
-def _edited(view: View) -> str:
+def _edited(view: View, record: StartRecord) -> str:
     """What of the spec has changed since the workers were made."""
-    record = view.running
     if view.template_problem:
         return ""  # nothing could be started from it; the condition TemplateValid says so
-    if record is not None and record.template_hash != view.config.template_hash:
+    if record.template_hash != view.config.template_hash:
         return TEMPLATE
     found = (outdated(worker, view.config) for worker in view.roster if worker is not None)
     return next(filter(None, found), "")
@@ -141,20 +143,30 @@ def _expired(view: View, asked: SaveAsked) -> bool:
     return all(left <= timedelta(0) for left in time_left(view)) and waited > timedelta(0)
 
 
-def end_attempt(view: View, how: str) -> Plan:
-    """End the attempt for the reason that it was asked to save for; `how` says how it went."""
+def end_attempt(
+    view: View, record: StartRecord, how: str, *, grace: timedelta = timedelta(0)
+) -> Plan:
+    """End the attempt for the reason that it was asked to save for; `how` says how it went, `grace`
+    how long its processes get to end after SIGTERM."""
+    end: tuple[EndingKind, str, str]
     if view.config.suspend:
-        return transitions.end_uncounted(view, "Suspend", "Suspending", f"suspending: {how}")
-    if edited := _edited(view):
+        end = "Suspend", "Suspending", f"suspending: {how}"
+    elif edited := _edited(view, record):
         message = f"{edited} has changed: {how}; all workers are recreated"
-        return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
-    if _restart_asked(view):
+        end = "TemplateChange", "TemplateChanged", message
+    elif _restart_asked(view):
         message = f"{RESTART_ASKED}: {how}; all processes are started again"
-        return transitions.end_uncounted(view, "Restart", "RestartAsked", message)
-    leaving = noticed(view) or notices(view)
-    if not leaving:
+        end = "Restart", "RestartAsked", message
+    elif leaving := noticed(view) or notices(view):
+        loss = _taken_away(leaving, how)
+        return transitions.open_incident(view, record, loss, grace=grace)
+    else:
         message = f"{how}, and the reason to stop is gone: the run continues"
-        return transitions.end_uncounted(view, "Yielded", "Yielded", message)
+        end = "Yielded", "Yielded", message
+    return transitions.end_uncounted(view, *end, grace=grace)
+
+
+def _taken_away(leaving: Noticed, how: str) -> Loss:
     # What the world has announced explains more than a signal, of which nobody knows the sender.
     worker, notice = min(leaving, key=lambda pair: pair[0].notice is None)
     if worker.notice is None:
@@ -162,8 +174,7 @@ def end_attempt(view: View, how: str) -> Plan:
     else:
         goes = f"worker {worker.name} is being taken away ({notice.reason})"
         loss = replace(taken_away(worker, notice), message=goes, age=timedelta(seconds=notice.age))
-    loss = replace(loss, message=f"{loss.message}; {how}"[:1000])
-    return transitions.open_incident(view, loss, frozenset())
+    return replace(loss, message=f"{loss.message}; {how}"[:1000])
 
 
 def save_order(view: View) -> SaveOrder | None:

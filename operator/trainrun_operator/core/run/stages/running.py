@@ -33,25 +33,25 @@ looks at the progress of a run, or these looks would be what a fleet costs it.""
 
 DOUBT_ADVICE = "Check that the training is complete; a script says so by trainrun.finish()"
 
-Check = Callable[[View], Plan | None]
+Check = Callable[[View, StartRecord], Plan | None]
 
 
 def decide(view: View, record: StartRecord) -> Plan:
     """The plan for a running attempt."""
     for check in STAGE:
-        plan = check(view)
+        plan = check(view, record)
         if plan is not None:
             return plan
     return _go_on(view, record)
 
 
-def _overtaken(view: View) -> Plan | None:
+def _overtaken(view: View, _: StartRecord) -> Plan | None:
     """An agent runs a higher attempt, or may by now."""
     ahead = view.highest_attempt
     return transitions.skip_to(view, ahead) if ahead > view.status.attempt else None
 
 
-def _script_error(view: View) -> Plan | None:
+def _script_error(view: View, _: StartRecord) -> Plan | None:
     """An error of the script that the next attempt would only repeat."""
     for agent in view.heard:
         if agent.fatal is not None:
@@ -59,33 +59,32 @@ def _script_error(view: View) -> Plan | None:
     return None
 
 
-def _damage(view: View) -> Plan | None:
+def _damage(view: View, record: StartRecord) -> Plan | None:
     """The checkpoint handed to the attempt cannot be read: back to the one before it."""
-    handed = view.running.resume_point if view.running is not None else None
+    handed = record.resume_point
     for slot, agent in enumerate(view.agents):
         if agent is not None and agent.damaged is not None and agent.damaged.id == handed:
             message = f"checkpoint {agent.damaged.id.name} is damaged: {agent.damaged.message}"
-            worker = view.roster[slot]
             loss = Loss(
                 slot=slot,
                 cause=Cause.CHECKPOINT_DAMAGED,
-                worker=worker.name if worker is not None else "",
+                worker=view.roster_names[slot],
                 message=message[:1000],
             )
-            return transitions.open_incident(view, loss, frozenset())
+            return transitions.open_incident(view, record, loss)
     return None
 
 
-def _finished(view: View) -> Plan | None:
+def _finished(view: View, record: StartRecord) -> Plan | None:
     """Every process has ended with exit code 0."""
     if not view.all_done:
         return None
     yielded = any(end.yielded for agent in view.heard for end in agent.exits)
     if yielded and not any(agent.finished for agent in view.heard):
-        return preempting.end_attempt(view, "the script ended after saving")
+        return preempting.end_attempt(view, record, "the script ended after saving")
     uncommitted = steps.last_brought(view) > steps.committed_step(view)
     if not uncommitted:
-        return _all_ended(view)
+        return _all_ended(view, record)
     age = timedelta(seconds=min(end.age for agent in view.heard for end in agent.exits))
     if age > FINISH_TIMEOUT:
         message = (
@@ -96,12 +95,12 @@ def _finished(view: View) -> Plan | None:
     return None
 
 
-def _all_ended(view: View) -> Plan:
+def _all_ended(view: View, record: StartRecord) -> Plan:
     """The end of a gang that has nothing left to commit: a success unless steps are lost, or its
     ranks have trained apart."""
     early, ended = ended_early.ended_early(view), ended_early.all_ended(view)
     if early is not None:
-        return transitions.open_incident(view, early, frozenset())
+        return transitions.open_incident(view, record, early)
     separate = trained_apart(view, ended)
     if separate is not None:
         return separate
@@ -114,7 +113,7 @@ def _all_ended(view: View) -> Plan:
     return replace(plan, events=(*plan.events, warning))
 
 
-def _save_and_stop(view: View) -> Plan | None:
+def _save_and_stop(view: View, record: StartRecord) -> Plan | None:
     """A notice or an edit has nothing to stop where all processes have ended: a worker that goes
     stores its part first, and the run has succeeded once the last checkpoint is committed.
 
@@ -122,7 +121,7 @@ def _save_and_stop(view: View) -> Plan | None:
     """
     if view.all_done and not view.config.suspend:
         return None
-    return preempting.decide(view)
+    return preempting.decide(view, record)
 
 
 def _store_problem(view: View) -> str:
@@ -130,7 +129,7 @@ def _store_problem(view: View) -> str:
     return texts[0] if texts else "the agents report no reason; check the store"
 
 
-def _loss(view: View) -> Plan | None:
+def _loss(view: View, record: StartRecord) -> Plan | None:
     """Some worker is lost: all losses of the attempt are one incident."""
     losses = losses_of(view)
     chosen = best(losses)
@@ -138,26 +137,25 @@ def _loss(view: View) -> Plan | None:
         return None
     if chosen.waited:  # for a peer that lives, perhaps, and is late
         lives = any(agent.phase == "Running" for agent in view.heard)
-        if lives and (plan := _asking(view, chosen)) is not None:
+        if lives and (plan := _asking(view, record, chosen)) is not None:
             return plan
         chosen = evidence.with_late_rank(view, chosen)
     gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
-    return transitions.open_incident(view, chosen, gone)
+    return transitions.open_incident(view, record, chosen, lost=gone)
 
 
-def _hang(view: View) -> Plan | None:
+def _hang(view: View, record: StartRecord) -> Plan | None:
     """Nobody is lost, and the gang has owed a step for too long."""
     hang = hang_of(view) or learned_hang(view)
     if hang is None:
         return _observed(view)
     explained = evidence.explained(view, hang)
-    return _asking(view, hang) or transitions.open_incident(view, explained, frozenset())
+    return _asking(view, record, hang) or transitions.open_incident(view, record, explained)
 
 
-def _asking(view: View, loss: Loss) -> Plan | None:
+def _asking(view: View, record: StartRecord, loss: Loss) -> Plan | None:
     """What comes before anything is done about it; None: all is known that will be."""
-    stage, record = evidence.stage_of(view, loss), view.running
-    assert record is not None, "this is its stage"
+    stage = evidence.stage_of(view, loss)
     if stage == "Ask":
         return transitions.ask_for_evidence(view, loss)
     return _go_on(view, record) if stage == "Wait" else None
@@ -198,7 +196,7 @@ STAGE: tuple[Check, ...] = (
     waiting.end_reread,
     _finished,  # before losses: a worker that is done may leave
     _loss,
-    past_deadline,
+    lambda view, _: past_deadline(view),
     _save_and_stop,
     _hang,  # last: what ends anyway, or is asked to save, has its own bounds
 )

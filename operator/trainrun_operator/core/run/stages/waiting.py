@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.resources import RESTART
-from trainrun_operator.api.run.status import Condition, Distrusted
+from trainrun_operator.api.run.status import Condition, Distrusted, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, transitions
 from trainrun_operator.core.run.boundary import Action, Plan
@@ -134,7 +134,7 @@ def _likely(view: View) -> CheckpointId | None:
     return known if (known.attempt, known.step) >= (view.status.attempt, max(flush)) else None
 
 
-def end_reread(view: View) -> Plan | None:
+def end_reread(view: View, record: StartRecord) -> Plan | None:
     """The checkpoint handed to the running attempt was read a second time.
 
     Well, on another node: that worker is replaced. Wrongly again: back to the one before it.
@@ -156,7 +156,7 @@ def end_reread(view: View) -> Plan | None:
         node=node,
         message=found.outcome[:1000],
     )
-    return transitions.open_incident(view, loss, frozenset(), distrust=node)
+    return transitions.open_incident(view, record, loss, distrust=node)
 
 
 def remember_node(view: View) -> Plan | None:
