@@ -95,17 +95,14 @@ class SweepConfig:
 def sweep_config(sweep: TrainSweep) -> SweepConfig:
     """The input of decisions about a TrainSweep."""
     spec, search = sweep.spec, search_of(sweep.spec)
-    wanted = spec.budget.trials
-    if spec.sampler.name == "Grid":
-        size = grid_size(search.space)
-        wanted = min(size, size if wanted is None else wanted)
-    assert wanted is not None, "the spec requires it for every other sampler"
+    # The spec requires a number of trials for every sampler that does not end by itself.
+    limits = (spec.budget.trials, grid_size(search.space) if spec.sampler.name == "Grid" else None)
     time = spec.budget.active_time
     return SweepConfig(
         uid=sweep.metadata.uid,
         search=search,
         immutable=immutable_part(spec),
-        trials=wanted,
+        trials=min(limit for limit in limits if limit is not None),
         max_concurrent=spec.max_concurrent,
         max_unplaced=spec.max_unplaced,
         max_failed_trials=spec.max_failed_trials,
@@ -203,8 +200,7 @@ def _domain(it: SearchedParameter) -> Domain:
         return FloatRange(**it.real.model_dump())
     if it.whole is not None:
         return IntRange(**it.whole.model_dump())
-    assert it.choice is not None, "exactly one of the three is given"
-    return OneOf(it.choice)
+    return OneOf(it.choice or ())  # exactly one of the three is given
 
 
 def trials_uri(sweep: TrainSweep) -> str:

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from trainrun.sweep.records import EndedRun, SweepSession, Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import EndAt, SweepView
 from trainrun_operator.api.sweep.status import SweepPhase
 from trainrun_operator.core.sweep.boundary import (
     ClerkUnknown,
@@ -55,7 +55,7 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
     if (changed := _changed(log, config)) is not None:
         return _set_aside(changed, observation.runs)
     if log.end is not None:
-        plan = _ended(log, observation, config)
+        plan = _ended(log, log.end, observation, config)
     else:
         plan = _in_progress(log, observation, config, name)
     message = plan.verdict.message + _without_token(log, config)
@@ -155,19 +155,20 @@ def _session(config: SweepConfig) -> Targets:
 # ---------------------------------------------------------------------------- while it is led
 
 
-def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
+def _ended(
+    log: SweepView, at: EndAt, observation: SweepObservation, config: SweepConfig
+) -> SweepPlan:
     """Open trials are saved and stay open; a larger budget lets the sweep continue with them. The
     sweep is over only after that, after all ends are in the log, and after surplus runs and
     checkpoints are deleted: operators leave a sweep alone once it is over."""
-    assert log.end is not None, "checked by the caller"
-    targets, end = _targets_of(log, observation.runs, config), log.end.record
+    targets, end = _targets_of(log, observation.runs, config), at.record
     # Another rule may hold by now, since saved trials have reported more: that changes nothing.
     now = next((end_now for end_now in endings(log, config) if end_now.reason == end.reason), None)
     if now is None or now.verdict != end.verdict:
         why = "its spec has changed" if now is None else "a trial has ended with a value since"
         message = f"resumed because {why}; it had ended with: {end.message}"
         verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
-        return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
+        return SweepPlan(verdict=verdict, targets=replace(targets, amend=at.position))
     actions: tuple[TrialAction, ...] = (
         *deletions(log, observation.runs, config),
         *_suspended(_of_open_trials(log, observation.runs)),
