@@ -129,7 +129,7 @@ class AgentServer:
         app.router.add_post(HEARTBEAT_PATH, partial(self._exchange, self._heartbeat))
         app.router.add_post(CLERK, partial(self._exchange, self._clerk))
         if self.archive is not None:
-            app.router.add_get(AGENT_PATH, self._download)
+            app.router.add_get(AGENT_PATH, partial(self._download, self.archive))
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -217,11 +217,9 @@ class AgentServer:
         except (MalformedMessage, ValueError) as error:
             self._receive_unreadable(caller, body, error)
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
-        agents = self._runs.get(state.run_uid)
-        refusal = caller.objection(state) or _unwanted(state, agents)
-        if refusal is not None:
-            return _refused(refusal)
-        assert agents is not None
+        agents = caller.objection(state) or _agents_of(state, self._runs.get(state.run_uid))
+        if isinstance(agents, Refusal):
+            return _refused(agents)
         interruptible = "interruptible" in request.query
         hold = self._holding(request, agents, state.worker) if interruptible else None
         answer = await agents.answer(state, wait=wait, on_hold=hold)
@@ -238,14 +236,13 @@ class AgentServer:
         if (agents := self._runs.get(run_uid)) is not None:
             agents.receive_unreadable(worker, str(error))
 
-    async def _download(self, request: web.Request) -> web.StreamResponse:
-        assert self.archive is not None, "there is no route without it"
+    async def _download(self, archive: AgentArchive, request: web.Request) -> web.StreamResponse:
         assert self._listener is not None, "requests come through it"
         caller = await self._authenticated(request)
         if isinstance(caller, AuthenticatedCaller):
-            return await self.archive.get(request, share=caller.share)
+            return await archive.get(request, share=caller.share)
         # Its pod may be unknown yet, or its token not reviewable now; the archive holds no secret.
-        return await self.archive.get_anonymously(request, self._listener)
+        return await archive.get_anonymously(request, self._listener)
 
     async def _authenticated(self, request: web.Request) -> AuthenticatedCaller | Refusal:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -302,15 +299,15 @@ def _names(body: bytes) -> tuple[str, str]:
     return str(message.get("run_uid")), str(message.get("worker"))
 
 
-def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
-    """Why this agent is refused; None: its state has been received."""
+def _agents_of(state: AgentState, agents: RunAgents | None) -> RunAgents | Refusal:
+    """The agents of its run, once they have received its state; or why this agent is refused."""
     run = f"run {state.run} (uid {state.run_uid})"
     if agents is None:
         return Refusal(status=410, message=f"{run} is gone: its TrainRun was deleted")
     if not agents.workers_known:
         return Refusal(status=503, message=f"run {state.run} is not loaded yet")
     if agents.knows(state.worker) and agents.receive(state):
-        return None
+        return agents
     worker = f"worker {state.worker} (agent {state.agent})"
     message = f"{worker} no longer belongs to {run}: it was replaced"
     return Refusal(status=409, message=message)

@@ -90,12 +90,11 @@ class SweepManager:
             led.wakeup.now()
 
     def _changed(self, before: Raw | None, after: Raw | None) -> None:
-        if after is None:
-            assert before is not None, "a change has a before or an after"
-            self._gone(before["metadata"]["uid"])
-        else:
+        if after is not None:
             self._sweeps[after["metadata"]["uid"]] = after
             self._see(after)
+        elif before is not None:
+            self._gone(before["metadata"]["uid"])
 
     def _see(self, raw: Raw) -> None:
         if self._around is None:

@@ -69,13 +69,13 @@ class Standby:
         environment = self._environment("probe")
         command = (self.python.interpreter, *self.python.options, "-c", "raise SystemExit(1)")
         try:
-            self._probe = spawn(command, self.beginning.working_dir, environment)
+            self._probe = probe = spawn(command, self.beginning.working_dir, environment)
         except StartFailed as error:
             self._fail(str(error))
             return
-        self.pids.add(self._probe.pid)
-        os.set_blocking(self._probe.output, False)
-        asyncio.get_running_loop().add_reader(self._probe.output, self._probed)
+        self.pids.add(probe.pid)
+        os.set_blocking(probe.output, False)
+        asyncio.get_running_loop().add_reader(probe.output, self._probed, probe)
 
     def take(self, environment: Mapping[str, str]) -> Spawned | None:
         """Make it the process with this environment; None: that failed, and it is ended.
@@ -102,7 +102,7 @@ class Standby:
             self.stop(f"it did not answer: {error}" if self.ready else NOT_READY)
             return None
         if self.ready:
-            self._is_rank()
+            self._is_rank(spawned)
         else:
             self.taken = time.monotonic()
         return spawned
@@ -124,9 +124,7 @@ class Standby:
         self._close()
         self._fail(why)
 
-    def _probed(self) -> None:
-        probe = self._probe
-        assert probe is not None
+    def _probed(self, probe: Spawned) -> None:
         try:
             reply = os.read(probe.output, 256)
         except BlockingIOError:
@@ -146,7 +144,7 @@ class Standby:
         try:
             environment = self._environment(f"{theirs.fileno()} {self.preload}")
             beginning = self.beginning
-            self._spawned = spawn(
+            self._spawned = spawned = spawn(
                 beginning.command, beginning.working_dir, environment, keep=(theirs.fileno(),)
             )
         except StartFailed:
@@ -154,40 +152,38 @@ class Standby:
             raise
         finally:
             theirs.close()
-        self.pids.add(self._spawned.pid)
+        self.pids.add(spawned.pid)
         with contextlib.suppress(OSError):
-            _set_oom_score(self._spawned.pid, FIRST_TO_GO)
+            _set_oom_score(spawned.pid, FIRST_TO_GO)
         self._channel = ours
         ours.setblocking(False)  # noqa: FBT003
-        asyncio.get_running_loop().add_reader(ours, self._read_reply)
+        asyncio.get_running_loop().add_reader(ours, self._read_reply, ours, spawned)
 
-    def _read_reply(self) -> None:
-        assert self._channel is not None
+    def _read_reply(self, channel: socket.socket, spawned: Spawned) -> None:
         try:
-            reply = self._channel.recv(16)
+            reply = channel.recv(16)
         except BlockingIOError:
             return
         except OSError:
             reply = b""
         self._replies += reply
         if self._replies == b"readytaken":
-            self._is_rank()
+            self._is_rank(spawned)
             self.changed()
-        elif reply and self._spawned is not None:
+        elif reply:
             if not self.taken:
                 self.ready = True
                 self.seconds = time.monotonic() - self.began
-                self.memory = memory_of(self._spawned.pid)
+                self.memory = memory_of(spawned.pid)
                 self.changed()
         else:
             # It is ending; `reaped` reads the reason.
-            asyncio.get_running_loop().remove_reader(self._channel)
+            asyncio.get_running_loop().remove_reader(channel)
             self.ready = False
 
-    def _is_rank(self) -> None:
+    def _is_rank(self, spawned: Spawned) -> None:
         """It has become the rank's process: forget it here."""
-        assert self._spawned is not None
-        self.pids.discard(self._spawned.pid)
+        self.pids.discard(spawned.pid)
         self._spawned, self.ready, self.taken = None, False, 0.0
         self._close()
 
