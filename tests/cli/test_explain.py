@@ -256,7 +256,7 @@ def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothin
     told = " ".join(call(str(a_folder(tmp_path / "runs", silent))).output.split())
     assert "from nothing" not in told.replace("or a restart begins from nothing", "")
     assert "attempt 2, no checkpoint handed to it, 1 worker" in told
-    assert "- no step was ever reported: a script that resumes from a folder of its own" in told
+    assert "- no step was ever reported: unless the script resumes from its own folder" in told
     assert "- AppError ended 1 attempt: its own output does not show who sent SIGKILL" in told
 
 

@@ -75,7 +75,7 @@ def test_a_suspended_run_gives_its_pods_back_and_resumes_with_another_image(
     went_on(before)
     assert run.status["internal"]["startRecord"]["resumePoint"]["step"] == saved["step"]
     assert images(run) == {torch_image}
-    eventually(lambda: ("Resumed", "the run goes on") in run.events())
+    eventually(lambda: ("Resumed", "the run continues") in run.events())
     assert run.condition("Suspended")["status"] == "False"
 
 

@@ -54,4 +54,4 @@ def test_it_goes_on_from_its_own_snapshot_after_the_loss_of_a_rank(runs: LocalRu
     assert (first, second > 2) == (0, True)
     assert "attempt 1 ended: AppError: rank 3 was killed by SIGKILL" in ended.out
     assert epoch_in(runs.folder / "snapshot.pt") == 19
-    assert "no step was ever reported: a script that resumes from a folder of its own" in ended.out
+    assert "no step was ever reported: unless the script resumes from its own folder" in ended.out

@@ -53,7 +53,7 @@ def test_an_open_silence_of_the_version_before_still_waits_for_its_node() -> Non
     told = an_incident(Cause.UNKNOWN, slot=1, time=scene.now)
     plan = scene.ended(told).silent(1, 31).plan
     assert plan.reason == "Attributing"
-    assert "its node may explain it; waiting for news of the node" in plan.message
+    assert "its node may explain it; waiting for the state of the node" in plan.message
 
 
 NOT_ITS_OWN = "its own output does not show who sent"

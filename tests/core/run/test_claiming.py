@@ -80,7 +80,7 @@ def test_a_gang_is_made_anew_by_who_adopts_its_run_and_nothing_is_counted() -> N
         (
             "Normal",
             "TakenOver",
-            "taken over from the operator in namespace old: the gang is made anew",
+            "taken over from the operator in namespace old: the gang is recreated",
         )
     ]
     assert plan.status.holder == "ml/k1"

@@ -50,7 +50,7 @@ def test_a_worker_that_somebody_else_deleted_explains_the_broken_collectives_of_
     scene = scene.without(2)
     assert scene.plan.reason == "Preempted"
     assert scene.plan.message == (
-        "what ended attempt 1 is known now: Preempted: worker run-2-1 was deleted or replaced "
+        "attempt 1 ended for another reason: Preempted: worker run-2-1 was deleted or replaced "
         "from outside"
     )
 

@@ -420,7 +420,7 @@ def test_the_next_attempt_waits_until_it_is_known_which_node_to_avoid() -> None:
     scene = scene.plus(new).resolved().without_backoff()
     assert (scene.plan.reason, scene.plan.message) == (
         "Attributing",
-        "which node to keep away from is not known for sure yet; waiting for news of it",
+        "which node to avoid is not certain yet; waiting for the state of the node",
     )
     assert dismissed(scene) == []
     assert dismissed(scene.after(passed=41.0).with_agent(0, phase="Idle")) == ["run-0-1"]

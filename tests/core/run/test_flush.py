@@ -194,7 +194,7 @@ def flushing(step: int = 12) -> WorkerObservation:
 
 
 LOST_STEP = (
-    "step 12: staged on all ranks when the last attempt ended, and not stored before this one "
+    "step 12 was staged on all ranks when the last attempt ended, but not stored before this one "
     "started: "
 )
 

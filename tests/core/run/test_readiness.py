@@ -32,7 +32,7 @@ def test_a_script_that_asks_too_seldom_is_told_what_a_notice_would_cost() -> Non
     assert (found.status, found.reason) == ("True", "AsksTooSeldom")
     assert found.message == (
         "a notice of 30 s would lose 210 steps: the script has not called should_save() for 68 s "
-        "or more (worker run-1-1); ask in evaluation loops and before long work, too, or raise "
+        "or more (worker run-1-1); call it in evaluation loops and before long work, too, or raise "
         "terminationGracePeriodSeconds"
     )
     assert [event.reason for event in scene.plan.events] == ["SaveTooLate"]

@@ -73,7 +73,7 @@ def test_a_run_that_has_trained_waits_for_its_secret_to_be_right_again(slot: int
     assert storage(plan).message == (
         f"the store refuses worker run-{slot}-1: {WRONG_KEY}. Correct the credentials of "
         "spec.storage.credentialsSecretRef (Secret keys), or what the store names; the worker is "
-        "made anew now and then to see it, and nothing is counted"
+        "recreated now and then to try it, and no budget is charged"
     )
     assert plan.status.workers.text == "2/3"
     scene = scene.after(plan, passed=29)
@@ -118,8 +118,8 @@ def test_after_an_hour_of_refusals_the_run_fails_and_can_be_taken_up() -> None:
     assert (plan.reason, plan.status.phase) == ("StorageMisconfigured", "Failed")
     assert plan.message == (
         f"the store refuses worker run-2-1: {WRONG_KEY}. Correct the credentials of "
-        "spec.storage.credentialsSecretRef (Secret keys), or what the store names; a new value of "
-        "the annotation trainrun.dev/restart lets the run go on"
+        "spec.storage.credentialsSecretRef (Secret keys), or what the store names; give the "
+        "annotation trainrun.dev/restart a new value to continue the run"
     )
     failed = scene.after(plan)
     assert failed.plan.reason == "StorageMisconfigured"
@@ -128,8 +128,8 @@ def test_after_an_hour_of_refusals_the_run_fails_and_can_be_taken_up() -> None:
     asked = failed.with_config(restart="once more").plan
     assert (asked.transition, asked.reason) == (True, "Reopened")
     assert asked.message == (
-        "the annotation trainrun.dev/restart has a new value: the run goes on, with what it has "
-        "used of its budgets"
+        "the annotation trainrun.dev/restart has a new value: the run continues and keeps what it "
+        "has used of its budgets"
     )
     again = failed.with_config(restart="once more").after(asked)
     assert again.plan.status.phase == "Restarting"

@@ -173,8 +173,8 @@ def test_with_one_node_one_checkpoint_falls_on_its_word() -> None:
     assert (plan.reason, plan.status.phase) == ("NodeDistrusted", "Running")
     assert plan.message == (
         "checkpoint step-000000030-attempt-1 reads wrongly on node node-0: worker-00001/model.pt: "
-        "CRC32 differs; no other node of the run can read it, so the word of this node is taken, "
-        "about this checkpoint alone"
+        "CRC32 differs; no other node of the run can read it, so this node is believed, about "
+        "this checkpoint only"
     )
     scene = told(scene)
     reason, message = warning(scene)
@@ -194,10 +194,10 @@ def test_with_one_node_the_second_checkpoint_is_waited_for_with_the_remedy() -> 
     assert warning(scene) == (
         "NoSecondReader",
         "checkpoint step-000000030-attempt-1 reads wrongly on node node-0: worker-00001/model.pt: "
-        "CRC32 differs; the word of this node alone is not enough, and no other node of the run "
-        "can read it. Let a worker run on another node, or read it elsewhere with `trainrun "
-        "checkpoints --verify`; where that finds it damaged, `trainrun checkpoints set-aside` lets "
-        "the run go on from the one before",
+        "CRC32 differs; one node alone is not believed, and no other node of the run can read it. "
+        "Let a worker run on another node, or read it elsewhere with `trainrun checkpoints "
+        "--verify`; if it is damaged, `trainrun checkpoints set-aside` makes the run continue from "
+        "the one before",
     )
     scene = told(scene)
     assert orders(scene) == {}

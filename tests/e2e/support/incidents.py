@@ -72,7 +72,7 @@ class Before:
         events = run.events()
         told = {
             f"attempt {self.attempt} ended: {cause}: {incident['message']}",
-            f"what ended attempt {self.attempt} is known now: {cause}: {incident['message']}",
+            f"attempt {self.attempt} ended for another reason: {cause}: {incident['message']}",
         }
         started = (
             f"attempt {self.attempt + 1} starts from step {resumed['step']} "

@@ -1,4 +1,4 @@
-"""What every agent is told, derived from the written status alone: orders copy the start record.
+"""The answer to each agent, derived from the written status alone: orders copy the start record.
 
 Layer: core.
 """
@@ -38,11 +38,11 @@ from trainrun_operator.core.run.unreachable import looker
 from trainrun_operator.core.run.view import View
 
 LOST = 16
-"""Ranks that were lost last and that agents are told of."""
+"""How many of the ranks that were lost last an answer names."""
 
 
 def poll(view: View) -> float:
-    """Seconds until an agent should ask again."""
+    """Seconds until an agent should send its next heartbeat."""
     return min(POLL_INTERVAL, (view.config.heartbeat_timeout / 3).total_seconds())
 
 
@@ -60,7 +60,7 @@ def start_order(record: StartRecord) -> Start:
 
 
 def _answer(view: View, order: Order) -> Answer:
-    """The order, with what every answer says."""
+    """The order, with the fields that every answer has."""
     return Answer(
         order=order,
         generation=view.status.storage_generation,
@@ -84,7 +84,7 @@ def _lost(view: View, record: StartRecord) -> tuple[LostRank, ...]:
 
 
 def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
-    """Answers while the attempt runs, for its roster; older workers are told to leave."""
+    """Answers while the attempt runs, for its roster; older workers get the order to leave."""
     leave = _answer(view, Exit())
     start = start_order(record)
     answer = replace(
@@ -94,7 +94,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         committed=steps.committed_id(view),
-        # Higher where numbers were skipped; some attempt up to there is in the store in any case.
+        # Too high where numbers were skipped; the store has some attempt up to there in any case.
         begun=record.attempt - view.status.restarts if view.status.reached else 0,
         evidence=evidence.request(view),
         lost=_lost(view, record),
@@ -106,17 +106,17 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     told = {}
     for worker in view.workers:
         if worker.agent is None:
-            continue  # another agent may call under this name: first hear who it is
+            continue  # another agent may call under this name: find out first who it is
         place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
         if place is None or worker.created_for <= place:
             told[worker.name] = leave
         if worker.created_for == place:
             source = sources.get(worker.slot)
-            # Made once for all workers of a node: of a large gang most are told the same.
+            # Made once for all workers of a node: most workers of a large gang get the same.
             if source not in of_source:
                 of_source[source] = replace(answer, order=replace(start, source=source))
             told[worker.name] = of_source[source]
-            if worker.slot == speaker:  # others tell their progress when they ask again
+            if worker.slot == speaker:  # the others report progress with their next heartbeat
                 told[worker.name] = replace(told[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
             told[worker.name] = _answer(view, _look(view))
@@ -124,15 +124,15 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
 
 
 def _look(view: View) -> Hold:
-    """Prepares nothing: only the storage is looked at."""
+    """An order to look at the storage and to prepare nothing."""
     request = ResolveRequest(attempt=view.next_attempt, look=True)
     return Hold(attempt=view.next_attempt, number=view.status.resumptions, resolve=request)
 
 
 def _with_story(view: View, answers: dict[str, Answer]) -> dict[str, Answer]:
-    """One agent is told what to store of the run's story: of the lowest slot that can be heard.
+    """One agent gets the chapters of the run's story to store: the lowest slot that answers.
 
-    Not before the storage was claimed: it may be another run's.
+    Not before the storage is claimed: it may belong to another run.
     """
     there = (w for w in view.workers if w.name in answers and w.agent is not None)
     able = [w for w in there if w.phase == "Running" and not view.is_silent(w)]
@@ -147,9 +147,9 @@ def _with_story(view: View, answers: dict[str, Answer]) -> dict[str, Answer]:
 
 
 def _sources(view: View) -> dict[int, PeerSource]:
-    """For each slot who reads checkpoints from the store for its node: the lowest slot's agent.
+    """By slot, the agent that reads checkpoints from the store for its node: the lowest slot's.
 
-    Not part of the start record: an agent that is told of none reads the store itself.
+    Not part of the start record: an agent without a source reads the store itself.
     """
     leads: dict[str, AgentState] = {}
     found = {}
@@ -171,9 +171,12 @@ def gathering(
     claimed: Resolution | None,
     prefetch: Mapping[str, CheckpointId],
 ) -> dict[str, Answer]:
-    """Answers while the next attempt is prepared: stop, finish uploads, wait; `lead`, who will take
-    slot 0, offers a port, and resolves; the others show that they can read what it has `claimed`,
-    or most likely will; `prefetch` says, by name, who reads what meanwhile."""
+    """Answers while the next attempt is prepared: stop, finish uploads, wait.
+
+    `lead`, the worker that will take slot 0, offers a port and resolves. The others prove that they
+    can read the checkpoint that it has `claimed` or most likely will. `prefetch`: by worker name,
+    the checkpoint to read ahead.
+    """
     flush = to_flush(view)
     hold = Hold(
         attempt=view.next_attempt,
@@ -214,12 +217,12 @@ def _resolve_request(view: View) -> ResolveRequest:
 def _read_request(view: View, claimed: Resolution | None) -> ResolveRequest | None:
     point = claimed.resume if claimed is not None else steps.newest_known(view)
     if point is None and not has_worked(view):
-        return None  # there is nothing to read yet
+        return None  # nothing to read yet
     return ResolveRequest(attempt=view.next_attempt, committed=point, proof=True)
 
 
 def _on_existing(view: View) -> Literal["Resume", "Fail", "StartFresh"]:
-    """Once a generation is its own, a run stays there: an edit begins no other one."""
+    """A run stays in the generation that it has claimed: an edit does not begin another one."""
     asked = view.config.on_existing
     return "Resume" if asked == "StartFresh" and view.status.storage_generation else asked
 

@@ -1,7 +1,7 @@
-"""What is recorded and told of an attempt: its start, and its end.
+"""The start record of an attempt, and the messages about its start and its end.
 
-Layer: core; below `transitions`. The record says who trains, from where, and where they meet;
-beside it is told whose work the attempt goes on from, and what of the end before is lost.
+Layer: core; below `transitions`. The record says who trains, from which checkpoint, and where they
+meet. The messages say whose work the attempt continues, and what the previous end has lost.
 """
 
 from __future__ import annotations
@@ -41,54 +41,54 @@ def record_of(view: View, ready: Ready, resolution: Resolution, offer: Offer) ->
 
 
 def beginnings(view: View, resolution: Resolution) -> tuple[Event, ...]:
-    """The events of an attempt that starts from what the store has answered."""
+    """The events of an attempt that starts from this answer of the store."""
     found = (_beginning(view, resolution), _flush_given_up(view, resolution.resume))
     return tuple(filter(None, found))
 
 
 def unsaved(*, reports: bool) -> str:
-    """What to say of a run without a checkpoint; whether its script `reports` steps."""
+    """The message about a run without a checkpoint; `reports`: whether its script reports steps."""
     return (
-        f"no {'checkpoint was ever committed' if reports else 'step was ever reported'}: a script "
-        "that resumes from a folder of its own need not; any other calls trainrun.report(step=..., "
-        "checkpoint=...) in the training loop, or a restart begins from nothing"
+        f"no {'checkpoint was ever committed' if reports else 'step was ever reported'}: unless "
+        "the script resumes from its own folder, a restart begins from nothing. Call "
+        "trainrun.report(step=..., checkpoint=...) in the training loop"
     )
 
 
 def _from_scratch(view: View, point: CheckpointId | None) -> Event | None:
-    """What was trained before is done again, as far as anybody knows. A script that reports nothing
-    may resume by itself, so of such a one it is told once."""
+    """The steps trained so far are repeated, as far as is known. A script that reports nothing may
+    resume by itself, so the event comes only once for it."""
     status, steps = view.status, furthest(view) is not None
-    told = status.restarts and not steps
-    if point is not None or status.start_record is None or status.runs_tasks or told:
+    warned = status.restarts and not steps
+    if point is not None or status.start_record is None or status.runs_tasks or warned:
         return None
     return Event(type="Warning", reason="StartsFromScratch", message=unsaved(reports=steps))
 
 
 def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
-    """What every rank had staged is not in the store, although it was waited for."""
+    """Steps that every rank had staged did not reach the store, although the run waited."""
     steps_lost = given_up(view, point)
     if not steps_lost:
         return None
     listed = ", ".join(map(str, steps_lost[-10:]))
-    noun = "step" if len(steps_lost) == 1 else "steps"
+    what = f"step {listed} was" if len(steps_lost) == 1 else f"steps {listed} were"
     return Event(
         type="Warning",
         reason="FlushGivenUp",
         message=(
-            f"{noun} {listed}: staged on all ranks when the last attempt ended, and not stored "
-            f"before this one started: {why_given_up(view)}"
+            f"{what} staged on all ranks when the last attempt ended, but not stored before this "
+            f"one started: {why_given_up(view)}"
         ),
     )
 
 
 def _beginning(view: View, resolution: Resolution) -> Event | None:
-    """What is there is not this TrainRun's own, which has started nothing before: it is resumed, or
-    left as it is."""
+    """Before its first attempt: whether the TrainRun resumes what an earlier one has left in the
+    folder."""
     status, point, generation = view.status, resolution.resume, resolution.generation
     if status.start_record or status.ending or status.incidents or status.checkpoint:
         return _from_scratch(view, point)
-    if status.storage_generation:  # of a run that goes on after it had failed
+    if status.storage_generation:  # a failed run continues
         return None
     if point is None:
         return _from_nothing(view, generation)
@@ -97,14 +97,15 @@ def _beginning(view: View, resolution: Resolution) -> Event | None:
         type="Normal",
         reason="ResumedExisting",
         message=(
-            f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
-            f"attempt {point.attempt}. To train from nothing use storage.onExisting: StartFresh"
+            f"resumes from step {point.step} of attempt {point.attempt}, which an earlier TrainRun "
+            f"of this name left in {place}. To train from nothing, set storage.onExisting: "
+            "StartFresh"
         ),
     )
 
 
 def _from_nothing(view: View, generation: int) -> Event | None:
-    """There are older generations; whoever wanted them resumed has to hear that they are not."""
+    """Older generations exist; a user who wanted to resume one must learn that none is."""
     if generation == 1:
         return None
     place, before = folder(view, generation), folder(view, generation - 1)
@@ -126,7 +127,7 @@ def _from_nothing(view: View, generation: int) -> Event | None:
 
 
 def started(view: View, record: StartRecord) -> str:
-    """An attempt starts; where a script that has reported nothing goes on is its own."""
+    """An attempt starts; a script that has reported nothing chooses itself where it continues."""
     point, silent = record.resume_point, view.record is not None and not reports(view)
     begin = "without a checkpoint, since none was reported," if silent else "from nothing"
     begin = "after the tasks that are done" if view.status.runs_tasks else begin
@@ -136,29 +137,29 @@ def started(view: View, record: StartRecord) -> str:
 
 
 def ended(incident: Incident, wait: timedelta) -> str:
-    """An attempt that was started is given up; the next one is to wait so long."""
-    said = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
-    return f"{said}{_follows(incident, wait)}"
+    """A started attempt is given up; the next one starts after `wait`."""
+    text = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    return f"{text}{_follows(incident, wait)}"
 
 
 def explained(incident: Incident) -> str:
-    """An attempt that was given up has ended for another reason than was told."""
+    """An attempt that was given up has ended for another reason than reported."""
     return (
-        f"what ended attempt {incident.attempt} is known now: {incident.cause}: {incident.message}"
-        f"{_follows(incident)}"
+        f"attempt {incident.attempt} ended for another reason: {incident.cause}: "
+        f"{incident.message}{_follows(incident)}"
     )
 
 
 def not_started(incident: Incident, wait: timedelta) -> str:
-    """An attempt is given up before it was started; the next one is to wait so long."""
-    said = f"attempt {incident.attempt} could not start: {incident.message}"
-    return f"{said}{_follows(incident, wait)}"
+    """An attempt is given up before its start; the next one starts after `wait`."""
+    text = f"attempt {incident.attempt} could not start: {incident.message}"
+    return f"{text}{_follows(incident, wait)}"
 
 
 def _follows(incident: Incident, wait: timedelta = timedelta(0)) -> str:
-    """Which rule has decided about it, and what, if one has; and how long the next one is to wait.
+    """The rule that has decided about it, if any, and how long the next attempt waits.
 
-    An event is of one moment: there the seconds until then stay true.
+    An event describes one moment, so the seconds in it stay true.
     """
     rule = f"; spec.failurePolicy.{incident.rule} says {incident.action}" if incident.rule else ""
     return f"{rule}; restarting in {wait.total_seconds():.0f} s" if wait else rule

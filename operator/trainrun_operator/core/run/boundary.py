@@ -1,13 +1,13 @@
-"""Where a world and the core meet: what a decision may look at, and what it results in.
+"""The interface between a world and the core: what a decision is based on, and what it returns.
 
 Layer: core. Facts are frozen values, gathered by a world; the order of `workers` has no meaning.
 Everything unknown is None: an operator that has just started knows no agent's state, and that is
 not a failure. An installation of the operator has a name, by which a status says who leads a run.
 
-A plan is a status to write first, or else actions and answers for agents. One with `transition`
-carries nothing else to do: its status must be written (under a precondition) before the next pass
-acts on it. Answers are derived from the *written* status, so any operator that reads the same
-status gives the same ones.
+A plan is a status to write first, or else actions and answers for agents. A plan with `transition`
+contains nothing else to do: its status must be written (under a precondition) before the next pass
+acts on it. Answers are derived from the *written* status, so every operator that reads the same
+status gives the same answers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Installation:
     """An operator with all its replicas; nameless where there can be only one."""
 
     name: str = ""
-    """The namespace that it lives in: there is room for one in each."""
+    """The namespace that it runs in: at most one in each."""
     key: str = ""
-    """Tells the key by which it knows its own workers from others: one that has lost its key knows
-    none of them, nor do they know it."""
+    """Identifies the key by which it recognises its own workers. An installation that has lost its
+    key recognises none of them, nor do they recognise it."""
     adopts: frozenset[str] = frozenset()
     """Names of installations that are gone, whose runs it takes over."""
 
     @property
     def holder(self) -> str:
-        """As a status names it; empty: nameless."""
+        """Its name in a status; empty: nameless."""
         return f"{self.name}/{self.key}" if self.name else ""
 
     def may_lead(self, holder: str) -> bool:
@@ -47,7 +47,7 @@ class Installation:
 
 
 NAMELESS = Installation()
-"""Where nobody else can be: on one machine."""
+"""On one machine, where there is no other installation."""
 
 
 def name_of(holder: str) -> str:
@@ -57,23 +57,23 @@ def name_of(holder: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoss:
-    """What the world itself knows of a worker's end or of its node."""
+    """What the world itself knows about the end of a worker or about its node."""
 
     cause: Cause
     message: str
     age: timedelta = timedelta(0)
     """How long ago the world learned it."""
     container: str = ""
-    """The one whose end it is, where it is the end of one."""
+    """The container that ended, if it is the end of one."""
     exit_code: int | None = None
-    """Of that container, where its end says all."""
+    """Of that container, if its end explains everything."""
     unreachable: bool = False
-    """Its node cannot be reached, so nobody there can end it: it is deleted by force."""
+    """Its node cannot be reached, so no kubelet can end it: it is deleted by force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStrike:
-    """An incident that speaks against the node it began on."""
+    """An incident that counts against the node it began on."""
 
     node: str
     run: str
@@ -91,9 +91,9 @@ class Pending:
     """Why a Pending worker has not started."""
 
     kind: PendingKind
-    """Unschedulable: there is no room; SchedulingGated: nobody looks for room yet; ImagePull: an
-    image cannot be had; ConfigError: a secret, config map or volume is missing; Starting: placed,
-    and on its way."""
+    """Unschedulable: there is no room; SchedulingGated: the scheduler does not look for room yet;
+    ImagePull: an image cannot be pulled; ConfigError: a secret, config map or volume is missing;
+    Starting: placed, and being started."""
     message: str
     """What is missing, in the world's own words."""
     since: timedelta
@@ -110,51 +110,52 @@ class WorkerFact:
     name: str
     slot: int
     created_for: int
-    """Number of its creation; with the slot it makes the name."""
+    """Number of its creation; the slot and this number make the name."""
     template_hash: str
     storage: StorageConfig | None = None
-    """Where its agent was told to find the storage; None: that is not known."""
+    """The storage that its agent is configured for; None: unknown."""
     phase: WorkerPhase
     """Pending: not placed or not started; Ended: it will never run again."""
     deleting: bool = False
     node: str = ""
     avoids: tuple[str, ...] = ()
-    """Names of nodes that it may not be placed on, since its creation."""
+    """Names of nodes that it may not be placed on; fixed at its creation."""
     age: timedelta = timedelta(0)
     """Since its creation."""
     running_for: timedelta | None = None
-    """Since it was seen to run; None where the world starts workers at their creation."""
+    """Since it was first seen running; None where the world starts workers at their creation."""
     exit_code: int | None = None
     """Of an Ended worker's agent, where known."""
     holds_room: bool = False
-    """It has Ended, and holds its GPUs all the same: other containers of its pod run on."""
+    """It has Ended, but still holds its GPUs: other containers of its pod continue to run."""
     container_failure: str = ""
-    """Which of its containers, other than the one that trains, has ended with another exit code
-    than 0, for people; "" where none has."""
+    """The container, other than the one that trains, that ended with another exit code than 0; for
+    people. "": none."""
     loss: WorkerLoss | None = None
     """Set when the world knows that the worker or its node is gone, whatever its phase."""
     pending: Pending | None = None
     """Why a Pending worker has not started, where the world knows."""
     suspect_node: str = ""
-    """Why its node is suspected (NotReady, lease not renewed), "" while it is not. A worker there
-    that is silent is lost with its node; one that still answers is not lost."""
+    """Why its node is suspected (NotReady, lease not renewed); "" while it is not. A silent worker
+    there is lost with its node; a worker that still answers is not lost."""
     notice: Notice | None = None
-    """The world was told that the worker will be taken away."""
+    """The world has received a notice that the worker will be taken away."""
     agent: AgentState | None = None
-    """The last heartbeat; None: never heard (by this operator)."""
+    """The last heartbeat; None: this operator has received none."""
     silent_for: timedelta
-    """Since the last heartbeat, or since this operator began to listen if it never heard one."""
+    """Since the last heartbeat; without one, since this operator began to listen."""
     unreadable: str = ""
-    """Why what its agent says now cannot be read: it lives, and `agent` is what it said before."""
+    """Why its newest heartbeat cannot be read: it is alive, and `agent` is its last readable state.
+    "": it can be read."""
 
     @property
     def ran_for(self) -> timedelta:
-        """Since it was seen to run, or since its creation where that is the same."""
+        """Since it was first seen running, or since its creation where that is the same."""
         return self.age if self.running_for is None else self.running_for
 
     @property
     def is_in_the_way(self) -> bool:
-        """It takes room that others may need."""
+        """It holds room that other workers may need."""
         return self.phase != "Ended" or self.holds_room
 
 
@@ -164,14 +165,14 @@ RefusedReason = Literal["Invalid", "Forbidden", "QuotaExceeded", "NameTaken", "U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The creation of a worker that the world has refused lately and not carried out since."""
+    """The creation of a worker that the world has recently refused and not carried out since."""
 
     slot: int
     name: str
     """Of the worker."""
     reason: RefusedReason
     message: str
-    """What the API server said."""
+    """The message of the API server."""
     since: timedelta
     """Since the first refusal of this creation."""
 
@@ -188,28 +189,29 @@ class Observation:
     """As last written, with the world's precondition for the next write."""
     workers: tuple[WorkerFact, ...] = ()
     listening_for: timedelta
-    """How long this operator has been able to hear agents without interruption: silence is judged
-    only when this is longer than the heartbeat timeout."""
+    """How long this operator has been able to receive heartbeats without interruption: silence is
+    judged only when this is longer than the heartbeat timeout."""
     ordered: int = 0
-    """The highest attempt that this operator has told an agent to start: one that has not told of
-    its start may compute by now, whatever the status says."""
+    """The highest attempt that this operator has ordered an agent to start. Even without a report
+    of its start it may already be computing, whatever the status says."""
     last_words: tuple[AgentState, ...] = ()
-    """Of each slot the last heartbeat of the newest agent whose worker is not there any more."""
+    """By slot, the last heartbeat of the newest agent whose worker no longer exists."""
     problems: tuple[Problem, ...] = ()
-    """What hinders the operator itself."""
+    """Problems of the operator itself."""
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
-    """Of nodes that incidents of the status name: since when they are Ready, those that are."""
+    """Since when nodes that incidents of the status name have been Ready, if they are."""
     strikes: tuple[NodeStrike, ...] = ()
-    """What the statuses of the runs of its namespace, of its own or not, tell against nodes."""
+    """Incidents against nodes, from the statuses of all runs of its namespace, also of other
+    installations."""
     installation: Installation = NAMELESS
-    """The one that this operator belongs to."""
+    """The installation of this operator."""
     refused: tuple[Refused, ...] = ()
-    """Creations that were refused; the world itself backs off (1 s, twice as long each time, at
-    most 60 s), so the core may ask for them in every pass."""
+    """Refused creations. The world itself backs off (1 s, doubled each time, at most 60 s), so the
+    core may ask for them in every pass."""
     too_large: str = ""
-    """Why the newest version of the object was not read, and `config` is of one before."""
+    """Why the newest version of the object was not read; `config` is of an earlier one."""
     invalid: str = ""
-    """Why the newest spec cannot be used, where it was read; `config` is of the one before."""
+    """Why the newest spec was read but cannot be used; `config` is of the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +225,7 @@ class CreateWorker:
     avoid: tuple[str, ...] = ()
     """Names of nodes that it must not be placed on."""
     disfavor: tuple[str, ...] = ()
-    """Names of nodes that it is better not placed on."""
+    """Names of nodes that it should rather not be placed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +240,7 @@ class DeleteWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRun:
-    """Delete the TrainRun itself: ttlAfterFinished is over."""
+    """Delete the TrainRun itself: ttlAfterFinished has passed."""
 
 
 Action = CreateWorker | DeleteWorker | DeleteRun
@@ -258,7 +260,7 @@ class Plan:
     """The outcome of one pass."""
 
     reason: str
-    """CamelCase: what the pass decided."""
+    """CamelCase: the decision."""
     message: str
     """For people."""
     status: TrainRunStatus
@@ -269,7 +271,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)
     """Worker name -> its agent's desired state. A worker without an entry gets none: its agent
-    goes on with what it does."""
+    continues what it is doing."""
     events: tuple[Event, ...] = ()
     requeue_after: timedelta | None = None
-    """Decide again after this time even if nothing happens."""
+    """Decide again after this time, even if nothing happens."""

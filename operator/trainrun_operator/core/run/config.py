@@ -1,7 +1,7 @@
-"""From the spec of a TrainRun to what the core decides by, and to what its agents are told.
+"""The configuration of a run, for decisions and for its agents, made from the spec of the TrainRun.
 
-Layer: core. Nothing here has a default: those of the resource stand in `api/run/spec.py`. Worlds
-fill in who and where each agent is.
+Layer: core. Nothing here sets a default: those of the resource are in `api/run/spec.py`. Worlds
+fill in the identity and place of each agent.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trainrun_operator.api.sweep.spec import SweepStorage
 from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
 
 MAX_FACT = 120
-"""Characters of what is told of the spec."""
+"""Characters of one value of the spec in the story."""
 
 
 def facts_of(run: TrainRun, template: str) -> tuple[tuple[str, str], ...]:
-    """Names as in the spec; a template that differs in more than its image shows in its hash."""
+    """Values for the story, named as in the spec; the hash shows every edit of the template."""
     spec = run.spec
     facts = {
         "image": _image(spec.workers),
@@ -42,7 +42,7 @@ def facts_of(run: TrainRun, template: str) -> tuple[tuple[str, str], ...]:
 
 
 def _image(workers: WorkersSpec) -> str:
-    """Of the container that trains."""
+    """The image of the container that trains."""
     training = workers.template.spec.training
     return str(training.model_dump(mode="json", by_alias=True).get("image") or "")
 
@@ -65,30 +65,30 @@ class RunConfig:
     """workers.warmStart is given."""
     processes_per_worker: int
     independent_ranks: bool = False
-    """They are meant to work apart."""
+    """Its ranks work independently on purpose."""
     container: str
     """Name of the container that trains."""
     launch_problem: str
-    """Why the command of the workers cannot be run; "" where it can."""
+    """Why the command of the workers cannot be run; "": it can."""
     template_hash: str
     facts: tuple[tuple[str, str], ...] = ()
-    """What an attempt is started with, for people: `explain` tells what has changed."""
+    """What an attempt is started with, for people: `explain` shows what has changed."""
     storage: StorageConfig
     """Where workers find their storage."""
     checkpoints_uri: str
     """`<uri>/<runName>/checkpoints`, for display; those of a later generation are below."""
     suspend: bool
     restart: str
-    """Hash of the annotation that asks for a restart; "" where there is none."""
+    """Hash of the annotation that asks for a restart; "": there is none."""
     on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
-    """Of the budgets that the spec has; -1: no limit."""
+    """Of the budgets in the spec; -1: no limit."""
     window: timedelta | None
-    """Only incidents of the last so long count towards a limit; None: all do."""
+    """Only incidents within this time count towards a limit; None: all do."""
     no_progress_limit: int
-    """Incidents in a row without progress that end the run; 0: any number is survived."""
+    """Incidents in a row without progress that end the run; 0: no number does."""
     max_avoided_nodes: int
-    """Nodes that others are preferred to, at most; 0: workers stay where they are, too."""
+    """How many nodes the run avoids at most; 0: none, and workers also stay where they are."""
     rules: tuple[FailureRule, ...]
     """Of the failure policy: the first that matches an incident decides."""
     backoff_initial: timedelta
@@ -98,20 +98,20 @@ class RunConfig:
     start_timeout: timedelta
     placement_timeout: timedelta
     progress_timeout: timedelta | None
-    """None: hangs are not looked for, once there was a step."""
+    """None: no check for hangs after the first step."""
     first_step_timeout: timedelta | None
-    """None: neither before."""
+    """None: no check for hangs before the first step."""
     hang_policy: Literal["Observe", "Restart"]
-    """What becomes of an attempt that stands still for longer than a timeout that was learned."""
+    """What happens to an attempt that stands still for longer than a learned timeout."""
     on_notice: OnNotice
-    """What becomes of a training that has to stop; see the field of the spec."""
+    """How a training that has to stop is stopped; see the field of the spec."""
     grace: timedelta
     """Between SIGTERM and SIGKILL for a pod of the template, wherever workers live."""
     flush_timeout: timedelta
     max_pending: int
     keep: int
     score_metric: str
-    """"" for none: the newest checkpoints are kept."""
+    """"": none; the newest checkpoints are kept."""
     score_order: Literal["Max", "Min"]
     active_deadline: timedelta | None
     ttl_after_finished: timedelta | None
@@ -126,7 +126,7 @@ class RunConfig:
 
     @property
     def settings(self) -> RunSettings:
-        """What agents go by."""
+        """The settings of the agents."""
         return RunSettings(
             max_pending=self.max_pending,
             keep=self.keep,
@@ -139,7 +139,7 @@ class RunConfig:
 
     @property
     def reaches(self) -> str:
-        """Hash of what decides how workers reach their storage: it differs after an edit."""
+        """Hash of everything that decides how workers reach their storage; an edit changes it."""
         how = self.storage
         parts = self.template_hash, how.endpoint_url, how.region, how.credentials
         return _digest(json.dumps(parts))
@@ -199,7 +199,7 @@ def _length(duration: Duration | None) -> timedelta | None:
 
 
 def no_progress_limit(policy: FailurePolicy) -> int:
-    """A finite maxFailures is a bound of its own: there the limit holds only where it is given."""
+    """The limit; 0: none. With a finite maxFailures, itself a bound, only if the spec sets it."""
     limit = policy.no_progress_limit
     if limit is None:
         return NO_PROGRESS_LIMIT if policy.max_failures == -1 else 0
@@ -207,7 +207,7 @@ def no_progress_limit(policy: FailurePolicy) -> int:
 
 
 def storage_config(storage: StorageSpec | SweepStorage, folder: str) -> StorageConfig:
-    """How this folder of the storage is reached."""
+    """How to reach this folder of the storage."""
     secret = storage.credentials_secret_ref
     return StorageConfig(
         uri=storage.uri,
@@ -225,7 +225,7 @@ def _digest(text: str) -> str:
 def template_hash(workers: WorkersSpec) -> str:
     """Differs whenever the pods would differ: a gang never mixes two of them."""
     template = workers.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    if workers.agent == "InImage":  # the default leaves no trace: hashes outlive our versions
+    if workers.agent == "InImage":  # the default is left out: hashes must survive upgrades
         template["agent"] = workers.agent
     if workers.warm_start is not None:
         template["warmStart"] = list(workers.warm_start.preload)
@@ -234,7 +234,7 @@ def template_hash(workers: WorkersSpec) -> str:
 
 
 def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
-    """What is the same for all workers of the run; the rest is left empty."""
+    """The part that all workers of the run share; the rest is left empty."""
     warm = run.spec.workers.warm_start
     return AgentConfig(
         run=config.name,

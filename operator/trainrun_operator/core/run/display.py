@@ -1,9 +1,9 @@
-"""The part of the status that people read, derived anew in every pass: phase, counts, conditions.
+"""The part of the status that people read, derived again in every pass: phase, counts, conditions.
 
-Layer: core. Little here is read back by a decision: when the step rose last (`progress`) tells
-whether the peers of a silent worker, or of one that is gone, have worked on; how long WorkersReady
-and Unreachable have held bounds for how long an answer, or a look, is waited for; and a gang that
-was called Hung is not called well for doing something now and then.
+Layer: core. Decisions read little of it back. When the step last rose (`progress`) shows whether
+the peers of a silent or vanished worker have continued. How long WorkersReady and Unreachable have
+held bounds the wait for an answer or a look. And a gang that was reported as Hung does not become
+healthy by doing something now and then.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ LASTING = (
     RECONCILING,
     STALLED,
 )
-"""Conditions that are no warnings. They stay in the list with status False, but for the last two:
-see `health`."""
+"""Conditions that are not warnings. They stay in the list with status False, except for the last
+two: see `health`."""
 
-TOLD = ("StorageReady", "TemplateValid", "WorkersReady")
-"""Those of them that are told as events when they turn False."""
+ANNOUNCED = ("StorageReady", "TemplateValid", "WorkersReady")
+"""Those of them that become events when they turn False."""
 
 SILENT_REASONS = ("Gathering", "Starting", "Invalid", "GangNotPlaced", "Suspended", "Unavailable")
-"""Why workers are missing without a word: it is normal, or told elsewhere."""
+"""Reasons for missing workers that make no event: they are normal, or reported elsewhere."""
 
 OPERATOR_ERROR = "OperatorError"
-"""Something of our own went wrong: never an incident, never counted."""
+"""The operator itself has a problem: never an incident, never counted."""
 
 CONTESTED = "Contested"
-"""Written by the operator of another installation, which leaves the run alone."""
+"""A condition that the operator of another installation writes; it leaves the run alone."""
 
 CONTESTED_FOR = timedelta(hours=1)
-"""Nobody tells us that the other one has gone: while it is there, it writes its condition again."""
+"""How long the condition is kept: while the other installation exists, it writes it again."""
 
 INVALID_SPEC = "InvalidSpec"
-"""What its user has written cannot be used; what runs goes on by the spec before."""
+"""The spec cannot be used; the run continues with the previous one."""
 
 TOO_LARGE = "TooLarge"
-"""The object has more than is read of one; what runs goes on by the spec before."""
+"""The object is too large to be read; the run continues with the previous spec."""
 
 MAX_PROBLEMS = 8
-"""Kinds of trouble of the workers that are shown at once."""
+"""Types of problems of workers that the status shows at the same time."""
 
 
 def condition(
     view: View, type_: str, status: ConditionStatus, reason: str, message: str
 ) -> Condition:
-    """A condition whose transition time is kept while status and reason stay the same."""
+    """A condition; it keeps its transition time while status and reason stay the same."""
     old = view.status.condition(type_[:64])
     same = old is not None and (old.status, old.reason) == (status, reason[:64])
     since = old.last_transition_time if old is not None and same else view.observation.now
@@ -88,19 +88,19 @@ def condition(
 
 
 def with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
-    """`status`, with these conditions in their places, sorted by type."""
+    """`status` with these conditions added or replaced, sorted by type."""
     by_type = {c.type: c for c in (*status.conditions, *marks)}
     return replace(status, conditions=tuple(by_type[name] for name in sorted(by_type)))
 
 
 def whole(view: View) -> Condition:
-    """The condition that every worker is there."""
+    """The condition that every worker is ready."""
     message = f"{view.config.replicas} of {counted(view.config.replicas, 'worker')} there"
     return condition(view, "WorkersReady", "True", "Gathered", message)
 
 
 def not_asked(view: View) -> tuple[Condition, ...]:
-    """Trouble with the store is not known any more: nobody asks it while there is no gang."""
+    """Resets a problem with the store to unknown: no agent asks it while there is no gang."""
     known = view.status.condition("StorageReady")
     if known is None or known.status != "False":
         return ()
@@ -156,13 +156,13 @@ def refreshed(
 def _standby_memory(view: View) -> str:
     if not view.config.keeps_standbys:
         return ""
-    told = [w.agent.standby_bytes for w in view.workers if w.agent is not None]
-    largest = max(told, default=0)
+    sizes = [w.agent.standby_bytes for w in view.workers if w.agent is not None]
+    largest = max(sizes, default=0)
     return f"{largest >> 20}Mi" if largest else view.status.workers.standby_memory
 
 
 def _ready(view: View, phase: PhaseName) -> int:
-    """Workers that wait for an order, or that answer while they work."""
+    """The number of workers that wait for an order, or that answer while they work."""
     ready = {w.name for w in view.workers if is_ready(view, w)}
     roster = view.roster if view.running is not None else ()
     working = {w.name for w in roster if w is not None and _works(view, w, phase)}
@@ -170,16 +170,16 @@ def _ready(view: View, phase: PhaseName) -> int:
 
 
 def _works(view: View, worker: WorkerFact, phase: PhaseName) -> bool:
-    """It takes part in the attempt that runs, as far as we know."""
+    """It takes part in the running attempt, as far as is known."""
     if view.joined(worker) is not None:
         return not view.is_silent(worker)
-    # A new leader has not heard everybody yet: who worked goes on until a loss is known.
+    # A new leader lacks some heartbeats: a worker counts as working until its loss is known.
     unheard = worker.agent is None and worker.phase == "Running"
     return unheard and phase in RUNS
 
 
 def leaving(view: View) -> int:
-    """Workers from which something may still come; those that do not leave are deleted in time."""
+    """The number of workers that may still send something; late ones are deleted in time."""
     return sum(w.phase == "Running" and answers_still(view, w) for w in view.workers)
 
 
@@ -216,22 +216,22 @@ def _conditions(
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if phase in RUNS else "False", phase, message)
     problems = _problems(view)
-    told = (condition(view, it.type, "True", it.reason, it.message) for it in problems)
-    new = (running, *_template(view), *marks, *_store(view, problems), *told)
+    reported = (condition(view, p.type, "True", p.reason, p.message) for p in problems)
+    new = (running, *_template(view), *marks, *_store(view, problems), *reported)
     return with_marks(replace(status, conditions=kept), *new).conditions
 
 
 def _watched(
     view: View, status: TrainRunStatus, phase: PhaseName, pending: Incident | None
 ) -> tuple[Condition, ...]:
-    """What is wrong with the gang, its pods, its nodes and what it runs."""
-    # With a verdict there will be no new workers.
+    """Warnings about the gang, its pods, its nodes and its script."""
+    # After a verdict no new workers are created.
     avoided = offenders_text(view) if phase not in ("Succeeded", "Failed") else ""
-    told = (
+    warned = (
         ("FailsAgain", *_repeated(view, status)),
         ("NoProgress", "NoNewStep", ledger.no_progress(view, pending)),
         ("NodesAvoided", "RepeatedIncidents", avoided),
-        (OPERATOR_ERROR, "MessageUnreadable", _misheard(view)),
+        (OPERATOR_ERROR, "MessageUnreadable", _unreadable(view)),
         (HUNG, *warnings.standing_still(view)),
         (STRAGGLER, *warnings.straggler(view)),
         (unreachable.UNREACHABLE, *unreachable.warning(view)),
@@ -244,33 +244,33 @@ def _watched(
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),
     )
     return tuple(
-        condition(view, type_, "True", reason, text) for type_, reason, text in told if text
+        condition(view, type_, "True", reason, text) for type_, reason, text in warned if text
     )
 
 
-def _misheard(view: View) -> str:
-    """What agents say that cannot be read: of the lowest slot, and of how many."""
+def _unreadable(view: View) -> str:
+    """The message about workers whose heartbeats cannot be read; names the lowest slot."""
     found = [w for w in view.workers if view.is_unreadable(w) and w.phase == "Running"]
     if not found:
         return ""
     others = and_others(len(found))
     return (
-        f"what worker {found[0].name}{others} says cannot be read: {found[0].unreadable}; it "
-        "counts as alive, gets no orders, and nothing is charged to the budgets of the run: bring "
-        "operator and worker image to versions that understand each other"
+        f"messages of worker {found[0].name}{others} cannot be read: {found[0].unreadable}; it "
+        "counts as alive, gets no orders and is charged to no budget. Use versions of operator and "
+        "worker image that understand each other"
     )
 
 
 def _repeated(view: View, status: TrainRunStatus) -> tuple[str, str]:
-    """Reason and message where the newest incident has struck before in the same way, and the run
-    has not got beyond it."""
-    told = status.all_incidents
-    reason, message = "SameCheckpoint", repeats.opened_again(told)
+    """Reason and message, if the newest incident is a repetition and the run has made no progress
+    since; else empty."""
+    incidents = status.all_incidents
+    reason, message = "SameCheckpoint", repeats.opened_again(incidents)
     if not message:
-        reason, message = repeats.repeated(told, alone=view.config.replicas == 1)
+        reason, message = repeats.repeated(incidents, alone=view.config.replicas == 1)
     if not reason or status.finished:
         return "", ""
-    reached, begun = status.progress.step, told[-1].step
+    reached, begun = status.progress.step, incidents[-1].step
     if begun is None and view.record is not None and view.record.resume_point is not None:
         begun = view.record.resume_point.step
     if status.incident is None and reached is not None and reached > (begun or 0):
@@ -283,7 +283,7 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 
 def _template(view: View) -> tuple[Condition, ...]:
-    """Whether workers can be made from it: by its command, and as the API server says."""
+    """Whether workers can be made from the template, by its command and by the API server."""
     refused = sorted(view.observation.refused, key=lambda r: (r.slot, r.name))
     invalid = next((r.message for r in refused if r.reason == "Invalid"), "")
     if text := view.template_problem or invalid:
@@ -294,7 +294,7 @@ def _template(view: View) -> tuple[Condition, ...]:
 
 
 def _store(view: View, problems: tuple[Problem, ...]) -> tuple[Condition, ...]:
-    """Whether the store answers the workers of an attempt that runs; it did when it was started."""
+    """Whether the store answers the workers of a running attempt; at its start it did."""
     known = view.status.condition("StorageReady")
     if view.running is None or view.status.finished:
         return ()
@@ -307,7 +307,7 @@ def _store(view: View, problems: tuple[Problem, ...]) -> tuple[Condition, ...]:
 
 
 def _problems(view: View) -> tuple[Problem, ...]:
-    """One problem per type, of the operator or the lowest slot that has it."""
+    """One problem per type: that of the operator, or of the lowest slot that has it."""
     found = {problem.type: problem for problem in view.observation.problems}
     for worker in view.workers:
         if worker.agent is not None and worker.phase == "Running":
@@ -318,9 +318,9 @@ def _problems(view: View) -> tuple[Problem, ...]:
 
 
 def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]:
-    """Warnings and store conditions that were not there before.
+    """New warnings and store conditions.
 
-    That the store answers is news only after it did not.
+    A store that answers is news only after it did not.
     """
     known = {(c.type, c.status, c.reason) for c in before.conditions}
     fresh = [c for c in after.conditions if (c.type, c.status, c.reason) not in known]
@@ -328,26 +328,26 @@ def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]
     return tuple(
         c
         for c in fresh
-        if c.type not in LASTING or (_is_told(c, before) and c.reason not in warned)
+        if c.type not in LASTING or (_is_announced(c, before) and c.reason not in warned)
     )
 
 
-def _is_told(new: Condition, before: TrainRunStatus) -> bool:
+def _is_announced(new: Condition, before: TrainRunStatus) -> bool:
     if new.status == "False":
-        return new.type in TOLD and new.reason not in SILENT_REASONS
+        return new.type in ANNOUNCED and new.reason not in SILENT_REASONS
     known = before.condition("StorageReady")
     return (new.type, new.status) == ("StorageReady", "True") and known is not None
 
 
 def running_phase(view: View) -> PhaseName:
-    """The phase of an attempt that runs."""
+    """The phase while an attempt runs."""
     if view.all_done:
         return "Finishing"
     if view.status.save_asked is not None:
         return "Preempting"
     if None not in view.agents:
         return "Running"
-    # A new leader has not heard everybody yet: what ran goes on until a loss is known.
+    # A new leader lacks some heartbeats: the phase stays until a loss is known.
     if view.status.phase == "Finishing":
         return "Finishing"
     return "Running" if view.status.phase in RUNS else "Starting"
@@ -365,7 +365,7 @@ _PHASES: dict[PhaseName, str] = {
     "Preempting": "a checkpoint was asked for before workers are taken away",
     "Restarting": "the next attempt is being prepared",
     "Finishing": "training is done; its last checkpoint is being committed",
-    "Suspended": "suspended; set spec.suspend: false to go on",
+    "Suspended": "suspended; set spec.suspend: false to continue",
     "Succeeded": "the run has succeeded",
     "Failed": "the run has failed",
 }

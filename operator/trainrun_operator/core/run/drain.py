@@ -1,14 +1,13 @@
-"""An attempt that comes to its end: notices, SIGTERM and its grace, and the uploads that follow.
+"""The end of an attempt: notices, SIGTERM and its grace, and the uploads that follow.
 
-Layer: core. A script that asks `should_save()` saves there. All others get SIGTERM. The attempt is
-given up first, in the status; the Hold that follows says how long its processes have. So however
-they end then, it is neither a failure nor a success, and no message of an agent has to come before
-another one for that.
+Layer: core. A script that calls `should_save()` saves there. All others get SIGTERM. The attempt is
+given up first, in the status; the Hold that follows says how long its processes have. So their end
+is neither a failure nor a success, and this does not depend on the order of agents' messages.
 
-Uploads come before the claim of the next resume point, which would fence what is stored later. What
-an agent says of its staged steps is final once it has acknowledged the Hold of now: its processes
-are dead then. Until all have, the list of steps may grow. While the store is away their time stands
-still: the next attempt has to wait for the same store.
+Uploads come before the claim of the next resume point, which fences everything stored later. An
+agent's list of staged steps is final once it has acknowledged the current Hold: then its processes
+are dead. Until all agents have, the list of steps may grow. While the store is unavailable the time
+for uploads does not run: the next attempt has to wait for the same store.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ def notices(view: View) -> Noticed:
 
 
 def noticed(view: View) -> Noticed:
-    """Those that still have something to do."""
+    """Workers under notice whose processes have not ended well yet."""
     return tuple(pair for pair in notices(view) if not done(view.joined(pair[0])))
 
 
 def time_left(view: View) -> list[timedelta]:
-    """Until each of them is taken away; below 0 where nobody knows why it is still there."""
+    """Until each of them is taken away; below 0 where it is still there after its time."""
     return [
         timedelta(seconds=notice.remaining)
         if notice.remaining is not None
@@ -51,19 +50,19 @@ def time_left(view: View) -> list[timedelta]:
     ]
 
 
-NOT_ASKED = "; should_save() was not asked "
-"""Begins what is said of a notice that nobody heard; a better explanation keeps it."""
+NOT_ASKED = "; should_save() was not called "
+"""Begins the part about a save that the script missed; a better explanation keeps that part."""
 ASK_MORE = (
-    "ask in evaluation loops and before long work, too, or raise terminationGracePeriodSeconds"
+    "call it in evaluation loops and before long work, too, or raise terminationGracePeriodSeconds"
 )
 
 
 def not_asked_since(view: View) -> str:
-    """What to add to the loss of a worker under notice whose script has not come to the call of
-    `should_save()` that was agreed on; "" for any other."""
+    """What to add to the loss of a worker under notice whose script did not reach the agreed call
+    of `should_save()`; "": nothing."""
     asked = view.status.save_asked
-    votes = ((it.worker, it.save) for it in view.ever_heard if not done(it))
-    late = [name for name, it in votes if 0 < it.calls < (it.committed or it.prepared or 0)]
+    votes = ((agent.worker, agent.save) for agent in view.ever_heard if not done(agent))
+    late = [name for name, vote in votes if 0 < vote.calls < (vote.committed or vote.prepared or 0)]
     if asked is None or not late:
         return ""
     waited = (view.observation.now - asked.time).total_seconds()
@@ -74,19 +73,19 @@ def not_asked_since(view: View) -> str:
 
 
 LONGEST = timedelta(minutes=10)
-"""At most, where the template's pods do not have a longer grace: a script that ignores the signal
-must not keep a run from being suspended."""
+"""The longest grace, unless the template's pods have a longer one: a script that ignores the signal
+must not block a suspension."""
 
 FOR_UPLOADS = 4
-"""One part in so many of the time that a leaving worker has is kept for its uploads, where
-flushTimeout is not shorter."""
+"""One part in this many of a leaving worker's time is reserved for its uploads, unless
+flushTimeout is shorter."""
 
 
 def stop_grace(view: View) -> timedelta:
     """How long processes that get SIGTERM now may take to end.
 
-    After a notice that is the time that the last worker has which is taken away. Otherwise nobody
-    takes anything away, and it is the grace that the template gives its pods.
+    After a notice, the time until the last worker is taken away. Otherwise no worker is taken away,
+    and it is the grace that the template gives its pods.
     """
     if view.config.suspend or not noticed(view):
         return view.config.grace
@@ -101,12 +100,12 @@ def grace_left(view: View) -> timedelta:
     if ending is None or ending.grace_until is None:
         return timedelta(0)
     left = ending.grace_until - view.observation.now
-    # What lies further ahead was written by a leader whose clock was ahead of ours.
+    # A time further ahead was written by a leader whose clock was ahead of ours.
     return left if timedelta(0) < left <= _longest(view) else timedelta(0)
 
 
 def still_ending(view: View) -> tuple[WorkerFact, ...]:
-    """Workers whose processes got SIGTERM and have not ended, as far as time allows."""
+    """Workers whose processes got SIGTERM and have not ended, while their time lasts."""
     if not grace_left(view):
         return ()
     return tuple(w for w in view.roster if w is not None and _still_ends(view, w))
@@ -124,15 +123,15 @@ def _longest(view: View) -> timedelta:
 
 
 MAX_FLUSH = 64
-"""The newest staged steps that are flushed: an ending's list is bounded."""
+"""How many of the newest staged steps are flushed: an ending's list is bounded."""
 
 AWAY = (STORE_AWAY, "StoreUnavailable")
-"""Type and reason of what an agent says whose uploads find no store."""
+"""Type and reason of an agent's problem when its uploads cannot reach the store."""
 LEFT_AWAY = 0.75
-"""The part of `flushTimeout` that uploads always have left while the store is away: a leader that
-takes over meanwhile is in time, and not every pass writes."""
+"""The part of `flushTimeout` that uploads always have left while the store is unavailable: a leader
+that takes over meanwhile is in time, and not every pass writes."""
 LEAST_AWAY = timedelta(seconds=10)
-"""So long at least they get then, however short `flushTimeout` is: twice the time between two
+"""What they get then at least, however short `flushTimeout` is: twice the time between two
 passes."""
 
 
@@ -140,8 +139,8 @@ passes."""
 def to_flush(view: View) -> tuple[int, ...]:
     """Steps that agents still bring into the store for the attempt that has ended.
 
-    Those that the ending named, and those that turned out to be complete when agents told what they
-    had: a step that every rank has reported is not lost for a message that came late.
+    Those that the ending names, and those that later reports of agents show to be complete: a step
+    that every rank has reported is not lost because of a late message.
     """
     ending = view.status.ending
     if ending is None:
@@ -150,14 +149,14 @@ def to_flush(view: View) -> tuple[int, ...]:
 
 
 def gone_slots(view: View) -> frozenset[int]:
-    """Slots of the attempt whose workers can bring nothing any more."""
+    """Slots of the attempt whose workers can no longer store anything."""
     return frozenset(
         slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w)
     )
 
 
 def flush_until(view: View) -> datetime | None:
-    """When uploads are given up; None where no attempt has ended."""
+    """When uploads are given up; None: no attempt has ended."""
     ending = view.status.ending
     if ending is None:
         return None
@@ -165,7 +164,7 @@ def flush_until(view: View) -> datetime | None:
 
 
 def flush_allowed(view: View) -> timedelta:
-    """How long uploads may take altogether."""
+    """How long uploads may take in total."""
     ending, until = view.status.ending, flush_until(view)
     return until - ending.time if ending is not None and until is not None else timedelta(0)
 
@@ -178,9 +177,9 @@ def flush_left(view: View) -> timedelta:
 
 
 def outlasting(view: View, *, grace: timedelta) -> Ending | None:
-    """The ending, with uploads given up later, if the store is away; None: no change.
+    """The ending with more time for uploads, if the store is unavailable; None: no change.
 
-    For at most `grace`, and before their time is over: after it what they store may be fenced.
+    For at most `grace`, and only before their time is over: after it their files may be fenced.
     """
     ending, now = view.status.ending, view.observation.now
     timeout = max(view.config.flush_timeout, LEAST_AWAY)
@@ -192,19 +191,19 @@ def outlasting(view: View, *, grace: timedelta) -> Ending | None:
 
 @once
 def away_from(view: View) -> str:
-    """What a worker says that cannot bring its steps, since the store is away; else empty.
+    """The message of a worker that cannot store its steps, since the store is unavailable; else "".
 
-    Not one that merely takes long, nor one that the store refuses or has no room for.
+    Not of a worker that is slow, that the store refuses, or for which it has no room.
     """
     newest = max(to_flush(view), default=-1)
     if newest <= committed_step(view):
         return ""
-    said = _problems(still_flushing(view))
-    return next((it.message for it in said if (it.type, it.reason) == AWAY), "")
+    problems = _problems(still_flushing(view))
+    return next((p.message for p in problems if (p.type, p.reason) == AWAY), "")
 
 
 def _problems(workers: Iterable[WorkerFact]) -> Iterator[Problem]:
-    return (it for worker in workers if worker.agent for it in worker.agent.problems)
+    return (problem for worker in workers if worker.agent for problem in worker.agent.problems)
 
 
 def new_ending(
@@ -230,12 +229,12 @@ def _longer_flush(view: View, grace: timedelta) -> datetime | None:
     Its processes may take this `grace` to end first. The last worker under notice uploads until it
     is taken away.
     """
-    known = (
+    announced = (
         notice_of(w)
         for w in view.roster
         if w is not None and view.joined(w) is not None and answers_still(view, w)
     )
-    seconds = max((it.remaining or 0.0 for it in known if it is not None), default=0.0)
+    seconds = max((n.remaining or 0.0 for n in announced if n is not None), default=0.0)
     left, timeout = timedelta(seconds=seconds), view.config.flush_timeout
     limit = max(left, grace + timeout)
     return view.observation.now + limit if limit > timeout else None
@@ -243,7 +242,7 @@ def _longer_flush(view: View, grace: timedelta) -> datetime | None:
 
 @once
 def still_flushing(view: View) -> tuple[WorkerFact, ...]:
-    """Workers of attempts that have ended from which more may come, as far as time allows."""
+    """Workers of ended attempts that may still store something, while their time lasts."""
     until = flush_until(view)
     took_part = (w for w in view.workers if _took_part(view, w))
     if until is None or view.observation.now > until:
@@ -253,8 +252,8 @@ def still_flushing(view: View) -> tuple[WorkerFact, ...]:
 
 
 def _has_grace(view: View, worker: WorkerFact) -> bool:
-    """Its processes live: by the clock of its agent, which is not ours, they have time after
-    SIGTERM. Two attempts must not compute at once for that."""
+    """Its processes are alive: by its agent's clock, which is not ours, they have time left after
+    SIGTERM. Two attempts must never compute at the same time because of that."""
     ending, until = view.status.ending, flush_until(view)
     if ending is None or ending.grace_until is None or until is None or worker.agent is None:
         return False
@@ -263,18 +262,18 @@ def _has_grace(view: View, worker: WorkerFact) -> bool:
 
 
 def given_up(view: View, point: CheckpointId | None) -> tuple[int, ...]:
-    """Steps that were to be stored and are not, where the next attempt starts from `point`."""
+    """Steps that should have been stored but were not, if the next attempt starts from `point`."""
     record, saved = view.record, view.status.checkpoint
     reached = point.step if point is not None else -1
     if record is not None and saved is not None and saved.attempt == record.attempt:
-        reached = max(reached, saved.step)  # stored, and found damaged since
+        reached = max(reached, saved.step)  # stored, but found damaged since
     return tuple(step for step in to_flush(view) if step > reached)
 
 
 def why_given_up(view: View) -> str:
-    """What kept these steps from being stored, as far as is known."""
-    said = (it.message for it in _problems(view.workers) if it.type == STORE_AWAY)
-    if trouble := next(said, ""):
+    """Why these steps were not stored, as far as is known."""
+    problems = (p.message for p in _problems(view.workers) if p.type == STORE_AWAY)
+    if trouble := next(problems, ""):
         return trouble
     if gone := gone_slots(view):
         return f"the worker of slot {min(gone)}, which may have had a part of it, is lost"
@@ -282,12 +281,12 @@ def why_given_up(view: View) -> str:
 
 
 def acknowledged(view: View, agent: AgentState) -> bool:
-    """It has told that it has the Hold of now, and not that of an earlier preparation."""
+    """It has confirmed the current Hold, not that of an earlier preparation."""
     return (agent.held.attempt, agent.held.number) == (view.next_attempt, view.status.resumptions)
 
 
 def answers_still(view: View, worker: WorkerFact) -> bool:
-    """It may still do what it is told."""
+    """It may still carry out orders."""
     if worker.phase == "Ended" or worker.loss is not None:
         return False
     return not view.is_silent(worker) and not view.is_cut_off(worker)

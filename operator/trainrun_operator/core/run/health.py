@@ -1,8 +1,8 @@
-"""How a run stands for tools that know no TrainRuns: Flux, Argo CD, Helm's `--wait`.
+"""The health of a run for tools that do not know TrainRuns: Flux, Argo CD, Helm's `--wait`.
 
-Layer: core. By kstatus's rules, as it reads a Job: Reconciling is True until the run is as its spec
-asks, Stalled is True once only its user can get it there, and neither is there while it trains,
-rests or has succeeded. Invariant: one of them at most, since readers take the first that is True.
+Layer: core. Follows the rules of kstatus for a Job: Reconciling is True until the run is as its
+spec asks, Stalled is True once only its user can get it there, and neither exists while it trains,
+is suspended or has succeeded. Invariant: at most one of them, since readers take the first True.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE, conditio
 from trainrun_operator.core.run.view import View
 
 AS_ASKED: tuple[PhaseName, ...] = ("Running", "Finishing", "Suspended", "Succeeded")
-"""Phases in which nothing is left to be done for the spec."""
+"""Phases in which the run is as its spec asks."""
 
 
 def with_health(view: View, status: TrainRunStatus) -> TrainRunStatus:
@@ -33,11 +33,11 @@ def with_health(view: View, status: TrainRunStatus) -> TrainRunStatus:
 
 
 def _stalled(view: View, status: TrainRunStatus) -> Condition | None:
-    for kind, said in (("Failed", "True"), ("TemplateValid", "False"), (TOO_LARGE, "True")):
+    for kind, wanted in (("Failed", "True"), ("TemplateValid", "False"), (TOO_LARGE, "True")):
         found = status.condition(kind)
-        if found is None or found.status != said:
+        if found is None or found.status != wanted:
             continue
-        # What was said of an earlier spec is not known of this one.
+        # A condition about an earlier spec says nothing about this one.
         if kind == "Failed" or found.observed_generation == status.observed_generation:
             return found
     invalid = view.observation.invalid

@@ -3,17 +3,17 @@
 Layer: core. It reads no clock, does no I/O and logs nothing; the same observation and configuration
 give the same plan, whatever the order of the workers. The steps of a decision:
 
-1. A run of another installation is left alone, by whatever way it came here; one that we take over
-   is written down as ours first. Who takes a run over knows none of its workers, nor do they know
-   whom to call: the gang is made anew, and nothing is counted.
+1. A run of another installation is left alone. A run that we take over is first marked as ours. The
+   new installation does not know its workers, and they do not know its address: the gang is
+   recreated, and nothing is counted.
 2. The stage of the run's state makes the plan: `gathering`, `running` or `inactive`.
 3. Workers of an ended attempt that the plan deletes are named in the status first. A deletion looks
-   like a preemption: SIGTERM, a notice, a worker that ends or is gone. So no operator takes it for
-   a loss, one that has just taken over included.
-4. A run without a holder is claimed by the first status that is written for it; of two such writes
-   the API server takes one.
-5. The status says how the run stands for tools that do not know it (`health`) and is fitted into
-   its size; what is new in it becomes events, each told once.
+   like a preemption: SIGTERM, a notice, a worker that ends or disappears. So no operator, even one
+   that has just taken over, mistakes it for a loss.
+4. The first status written for a run without a holder claims it; of two such writes the API server
+   accepts one.
+5. The status gets the conditions for tools that do not know TrainRuns (`health`) and is cut to its
+   size limit; what is new in it becomes events, each sent once.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ADVICE = "ImportsDominate"
 
 
 def decide(observation: Observation, config: RunConfig) -> Plan:
-    """What to do now about a run."""
+    """The plan for a run now."""
     view = View(observation=observation, config=config)
     if (elsewhere := left_alone(view)) is not None:
         return elsewhere
     plan = taken_over(view) or named_first(view, _staged(view))
     plan = claimed(view, plan)
-    # Fitted first: a warning that finds no room would be new in every pass.
+    # Cut first: a warning that does not fit would be new in every pass.
     plan = _announced(view, replace(plan, status=fitted(with_health(view, plan.status))))
     return with_recheck(view, told(view, with_history(plan, observation.now)))
 
@@ -62,7 +62,7 @@ def _staged(view: View) -> Plan:
 
 
 def _announced(view: View, plan: Plan) -> Plan:
-    """Warnings and advice that are new become a status write, so that each is told once."""
+    """New warnings and advice become a status write, so that each makes one event."""
     new = news(view.status, plan.status)
     advice = plan.status.advice if not view.status.advice else ""
     if not new and not advice:
@@ -81,7 +81,7 @@ def _announced(view: View, plan: Plan) -> Plan:
 
 
 def left_alone(view: View) -> Plan | None:
-    """The plan for a run of another installation: nothing."""
+    """The plan for a run of another installation: do nothing; None: it is ours."""
     holder = view.status.holder
     if view.observation.installation.may_lead(holder):
         return None
@@ -90,7 +90,7 @@ def left_alone(view: View) -> Plan | None:
 
 
 def taken_over(view: View) -> Plan | None:
-    """The first plan for an unfinished run that was led by another holder."""
+    """The first plan for an unfinished run that another holder has led; None: none has."""
     holder = view.status.holder
     if holder in ("", view.observation.installation.holder) or view.status.finished:
         return None
@@ -98,7 +98,7 @@ def taken_over(view: View) -> Plan | None:
 
 
 def claimed(view: View, plan: Plan) -> Plan:
-    """The plan, or the write that makes the run ours before anything is done about it."""
+    """The plan, or first the write that makes the run ours."""
     holder = view.observation.installation.holder
     if plan.status.holder == holder:
         return plan
@@ -107,7 +107,7 @@ def claimed(view: View, plan: Plan) -> Plan:
 
 
 def named_first(view: View, plan: Plan) -> Plan:
-    """The plan, or the write that must come before its deletions."""
+    """The plan, or first the write that names the workers that it deletes."""
     ending = view.status.ending
     if ending is None or view.status.incident is None:
         return plan

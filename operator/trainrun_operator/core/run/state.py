@@ -1,7 +1,7 @@
-"""The states of a run, of which it is in exactly one: read from the status once in a pass.
+"""The states of a run, which exclude each other; read from the status once per pass.
 
-Layer: core; below `planner`, which gives each state to its stage. A state holds what is there in
-no other one, so a stage gets it without asking whether it is there.
+Layer: core; below `planner`, which passes each state to its stage. A state holds the data that
+exists only in it, so its stage need not check for them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The status stays small, however large the gang and however long its history.
 
-Layer: core. etcd and every client that watches pay for each byte of it. What takes room and is for
-people only is cut, least important first, until the whole fits; what is counted is never
-touched. The start record of 1,024 workers alone takes up to 11 KB: of a run that large the nodes of
-older incidents are forgotten as well, and no longer avoided.
+Layer: core. etcd and every watching client pay for each byte of it. Parts that are for people only
+are cut, least important first, until the whole fits; counters are never touched. The start record
+of 1,024 workers alone takes up to 11 KB: a run that large also forgets the nodes of older
+incidents, and no longer avoids them.
 
-The newest events stand in the status: an event is written there with what it tells, and told by
-whoever reads it there. So it is told when the answer to the write got lost, and when the leader
-that wrote it has died. Two who tell the same entry tell the same event, of the same time.
+The status contains the newest events: an event is written there with the change that it reports,
+and emitted by any operator that reads it. So it is emitted even if the answer to the write is lost,
+or if the leader that wrote it has died. Two operators that emit the same entry emit the same event,
+with the same time.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.incidents.ledger import CUT
 
 LIMIT = 15_250
-"""Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""
+"""Bytes of a status as compact JSON, without history and story; 20 KiB is promised for all."""
 
 HISTORY_LIMIT = 1_300
-"""Bytes of its history. It has room of its own: texts that were cut for it would come back when it
-gets shorter, and be news again."""
+"""Bytes of its history. It has its own room: texts cut in its favour would come back when it gets
+shorter, and be news again."""
 
 KEPT = 4
-"""Events that the status holds at least, if they fit: who takes over tells them again."""
+"""Events that the status keeps at least, if they fit: a new leader emits them again."""
 
 _EMPTY = json_size(TrainRunStatus())
 
 
 def fitted(status: TrainRunStatus) -> TrainRunStatus:
-    """The status, with texts cut and old incidents left out as far as its size asks for it."""
+    """The status, with texts cut and old incidents left out as far as needed to fit."""
     for shorten in CUTS:
         if json_size(replace(status, history=(), chapter=None, story=())) <= LIMIT:
             return status
@@ -46,7 +47,7 @@ def fitted(status: TrainRunStatus) -> TrainRunStatus:
 
 
 def history_size(history: tuple[HistoryEntry, ...]) -> int:
-    """Bytes that it takes in the status."""
+    """Bytes that the history takes in the status."""
     return json_size(TrainRunStatus(history=history)) - _EMPTY
 
 
@@ -65,7 +66,7 @@ def _few_incidents(status: TrainRunStatus) -> TrainRunStatus:
 
 
 def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
-    """Nothing but what holds, what the last incident was, and what is counted."""
+    """Only the conditions, the last incident and the counters remain."""
     progress, saved = replace(status.progress, metrics={}), status.checkpoint
     posted = status.posted and replace(status.posted, metrics={})
     saved = saved and replace(saved, uri=cut(saved.uri, 256))
@@ -75,7 +76,7 @@ def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
 
 
 def _no_warnings(status: TrainRunStatus) -> TrainRunStatus:
-    """Only where the gang is so large that its start record fills the status."""
+    """Needed only for a gang so large that its start record fills the status."""
     lasting = tuple(c for c in status.conditions if c.type in LASTING)
     return replace(_no_extras(status), conditions=tuple(_brief(c, 60) for c in lasting))
 
@@ -91,7 +92,7 @@ CUTS: tuple[Callable[[TrainRunStatus], TrainRunStatus], ...] = (
 
 
 def _with(status: TrainRunStatus, *, conditions: int, incidents: int, lines: int) -> TrainRunStatus:
-    """With texts of at most so many characters; `lines` is for the last lines of one incident."""
+    """With texts cut to these lengths in characters; `lines`: the last lines of one incident."""
     pending = status.incident
     return replace(
         status,
@@ -130,7 +131,7 @@ def with_history(plan: Plan, now: datetime) -> Plan:
 def _fitted(
     before: tuple[HistoryEntry, ...], new: tuple[HistoryEntry, ...]
 ) -> tuple[HistoryEntry, ...]:
-    """As many of the earlier ones as there is room for; new ones are shortened, never left out."""
+    """New entries, shortened but never left out, after as many earlier ones as fit."""
     share = HISTORY_LIMIT // len(new)
     brief = tuple(_shortened(entry, share) for entry in new)
     while before and history_size((*before, *brief)) > HISTORY_LIMIT:

@@ -1,4 +1,4 @@
-"""Checkpoint steps as the gang sees them: who has what, what can be committed, what is dropped.
+"""Checkpoint steps of the gang: which slot has which files, what to commit and what to drop.
 
 Layer: core. Made from the agents' `staged` lists; the store itself decides what is good.
 """
@@ -30,7 +30,7 @@ class GangStep:
     after_save: bool
 
     def staged_by(self, slots: int) -> bool:
-        """Nothing more has to come from the training for this step."""
+        """No more files are needed from the training for this step."""
         return bool(self.whole & self.staged) or len(self.staged) == slots
 
 
@@ -47,7 +47,7 @@ def gang_steps(view: View) -> tuple[GangStep, ...]:
 
 
 def _parts(view: View, slot: int) -> Iterable[StagedStep]:
-    """What the worker of a slot has; of one that has vanished only what it had stored is left."""
+    """The staged steps of a slot; of a vanished worker only those that it had stored."""
     agent, gone = view.agents[slot], view.last_words.get(slot)
     if agent is not None:
         return agent.staged
@@ -55,7 +55,7 @@ def _parts(view: View, slot: int) -> Iterable[StagedStep]:
 
 
 def dropped_steps(view: View) -> frozenset[int]:
-    """Steps that some worker has dropped already: no longer a checkpoint for anybody."""
+    """Steps that some worker has dropped: they can no longer become checkpoints."""
     return frozenset(step for agent in view.heard for step in agent.dropped)
 
 
@@ -73,10 +73,10 @@ def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangSte
 
 
 def passed(agent: AgentState | None, step: int) -> bool:
-    """Nothing more comes from the processes of the worker for this step.
+    """The processes of the worker add nothing more to this step.
 
-    It says so itself, or each has reported a later step or ended well. A report of this very step
-    is no such word: files may follow.
+    Its agent says so, or each process has reported a later step or ended well. A report of this
+    very step does not count: files may follow.
     """
     if agent is not None and agent.passed >= step:
         return True
@@ -94,7 +94,7 @@ def newest_commit(view: View) -> Committed | None:
 
 
 def open_steps(view: View) -> tuple[OpenStep, ...]:
-    """Steps that workers without files must know of, and slot 0's agent to commit them."""
+    """Uncommitted steps: workers without files must know them, slot 0's agent commits them."""
     committed = committed_step(view)
     return tuple(
         OpenStep(step=step.step, slots=tuple(sorted(step.uploaded)))
@@ -110,21 +110,21 @@ def committed_step(view: View) -> int:
 
 
 def committed_id(view: View) -> CheckpointId | None:
-    """The newest commit of the newest attempt, as agents are told."""
+    """The newest commit of the newest attempt, for agents; None: there is none."""
     commit = newest_commit(view)
     return commit.id if commit is not None else None
 
 
 def newest_known(view: View) -> CheckpointId | None:
-    """The newest checkpoint that the store must know: committed, or handed out before."""
+    """The newest checkpoint that must be in the store: committed, or handed out before."""
     record = view.status.start_record
-    shown = view.status.checkpoint  # written for display, so later than agents tell
-    known = (
+    shown = view.status.checkpoint  # written for display, so later than the agents' reports
+    found = (
         shown.id if shown is not None else None,
         committed_id(view),
         record.resume_point if record is not None else None,
     )
-    return max((it for it in known if it is not None), default=None)
+    return max((checkpoint for checkpoint in found if checkpoint is not None), default=None)
 
 
 def saved_step(view: View) -> int | None:
@@ -149,11 +149,11 @@ def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
 
 
 def to_drop(view: View) -> tuple[int, ...]:
-    """Steps to forget because some worker's backlog is full: the same for all ranks.
+    """Steps to drop because some worker's backlog is full: the same for all ranks.
 
-    Never the oldest uncommitted one (its upload is under way: dropping it would start the same race
-    again), never the newest complete one, never an incomplete one. What one worker has dropped the
-    others drop too.
+    Never the oldest uncommitted one (its upload is in progress: dropping it would start the same
+    race again), never the newest complete one, never an incomplete one. What one worker has dropped
+    all others drop too.
     """
     committed = committed_step(view)
     begun = {
@@ -174,5 +174,5 @@ def _backlog(agent: AgentState, committed: int) -> int:
 
 
 def last_brought(view: View) -> int:
-    """The highest step that somebody has files for and that is not known to be committed."""
+    """The highest step that some slot has files for; -1: there is none."""
     return max((s.step for s in gang_steps(view)), default=-1)

@@ -1,14 +1,14 @@
-"""What workers tell of the store: whom it refuses, how long it is away, and who reads wrongly.
+"""Storage problems reported by workers: refused workers, an unavailable store, misread checkpoints.
 
-Layer: core; below `display`. Only time counts in which somebody asked it: not without room, not
-while the run is suspended, not without workers. A worker that the store refuses is made anew now
-and then, since a pod has the keys that its Secret held when it was made.
+Layer: core; below `display`. Only the time counts in which some worker asked the store: not without
+room, not while the run is suspended, not without workers. A worker that the store refuses is
+recreated now and then, since a pod keeps the keys that its Secret had at its creation.
 
-One witness is not enough: a checkpoint whose content reads wrongly on one node may be good, for
-that node's memory or network may be at fault. Level-triggered, from what agents say and from
-`status.distrusted` (nodes whose word is not enough any more), so that any leader goes on where the
-one before stopped. Invariant: without a second reader on another node at most one checkpoint is set
-aside on the word of a node.
+One witness is not enough: a checkpoint that reads wrongly on one node may be good, since the
+node's memory or network may be at fault. Level-triggered, from the agents' reports and from
+`status.distrusted` (nodes whose report alone is no longer enough), so that any leader continues
+where the previous one stopped. Invariant: without a second reader on another node, at most one
+checkpoint is set aside on the report of a node.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from trainrun_operator.core.run.view import View
 
 AWAY, REFUSES = "StorageUnavailable", "StorageMisconfigured"
 OUTSIDE = {AWAY, REFUSES}
-"""Reasons of the condition StorageReady that somebody ends who repairs what is around the run."""
+"""Reasons of the condition StorageReady that are repaired outside the run."""
 
 RENEWED_AFTER = (30, 60, 120, 300)
-"""Seconds until workers that the store refuses are made anew; the last again and again."""
+"""Seconds until refused workers are recreated, each time; the last value repeats."""
 
 
 def told(view: View, worker: WorkerFact) -> Resolution | None:
-    """What the store has told this worker last about the next attempt."""
+    """The store's last answer to this worker about the next attempt."""
     found = worker.agent.resolution if worker.agent is not None else None
     return found if found is not None and found.attempt == view.next_attempt else None
 
@@ -45,41 +45,41 @@ def refusal(view: View, worker: WorkerFact) -> Resolution | None:
 
 
 def is_made_anew(view: View, worker: WorkerFact) -> bool:
-    """It is refused still, and another one is to take its place."""
+    """It is still refused, and a new worker must take its place."""
     known = view.status.store_wait
     is_old = known is not None and worker.created_for <= known.renewed_to
     return is_old and refusal(view, worker) is not None
 
 
 def remedy(view: View) -> str:
-    """Where its user corrects what a worker is refused for."""
+    """How the user corrects the reason for a refusal."""
     secret = view.config.storage.credentials
     where = f"storage.credentialsSecretRef (Secret {secret})" if secret else "workers.template"
     return f"Correct the credentials of spec.{where}, or what the store names"
 
 
 def is_due(view: View, wait: StoreWait) -> bool:
-    """Those that are refused are to be made anew now."""
+    """Refused workers must be recreated now."""
     begun = wait.renewed or wait.since or view.observation.now
     after = RENEWED_AFTER[min(wait.renewals, len(RENEWED_AFTER) - 1)]
-    # What lies ahead was written by a leader whose clock was ahead of ours.
+    # A time in the future was written by a leader whose clock was ahead of ours.
     return not timedelta(0) <= view.observation.now - begun < timedelta(seconds=after)
 
 
 def has_worked(view: View) -> bool:
-    """The store has taken a claim of this run before."""
+    """The store has accepted a claim of this run before."""
     return view.status.storage_generation > 0
 
 
 def lasted(view: View, wait: StoreWait) -> timedelta:
-    """For how long it was asked in vain, as far as this leader and the status know."""
+    """How long the store was asked without success, as far as this leader and the status know."""
     now = view.observation.now
     asked = min(now - (wait.since or now), view.observation.listening_for)
     return timedelta(seconds=wait.waited) + max(asked, timedelta(0))
 
 
 def asked_in_vain(view: View, reason: str) -> StoreWait:
-    """The wait for it, which goes on or begins."""
+    """The wait for the store, continued or begun."""
     known = view.status.store_wait
     one = OUTSIDE if has_worked(view) else {reason}
     if known is None or (known.reason != reason and not {known.reason, reason} <= one):
@@ -90,15 +90,15 @@ def asked_in_vain(view: View, reason: str) -> StoreWait:
 
 
 def paused(view: View, wait: StoreWait | None) -> StoreWait | None:
-    """Nobody asks it now."""
+    """The wait while no worker asks the store."""
     if wait is None or wait.since is None:
         return wait
     return replace(wait, since=None, waited=round(lasted(view, wait).total_seconds(), 3))
 
 
 def asked_again(view: View, *, answered: bool) -> StoreWait | None:
-    """It is asked, and has not said yet that it refuses or is away; `answered`: one worker has had
-    an answer."""
+    """The wait while the store is asked and has not refused or failed yet; `answered`: some worker
+    has an answer."""
     known = view.status.store_wait
     if known is None or (answered and known.reason != REFUSES):
         return None
@@ -107,21 +107,21 @@ def asked_again(view: View, *, answered: bool) -> StoreWait | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """A checkpoint that reads wrongly somewhere."""
+    """A checkpoint that some worker has read wrongly."""
 
     worker: WorkerFact
-    """Where: of several workers the one of the lowest slot."""
+    """The worker that read it; of several, the lowest slot."""
     recheck: Recheck
     generation: int
-    """Of the run's folder: where it is."""
+    """The generation of the run's folder that contains it."""
     message: str
     reader: WorkerFact | None
-    """Who is to read it again: on another node, or where there is none the same worker, unless the
-    word of its node was taken about another checkpoint. None: nobody."""
+    """The worker that must read it again: on another node; without one, the same worker, unless its
+    node was believed about another checkpoint. None: no worker."""
 
     @property
     def found(self) -> Rechecked | None:
-        """What the reader has found."""
+        """The result of the reader; None: not yet known."""
         agent = self.reader.agent if self.reader is not None else None
         done = agent.rechecked if agent is not None else None
         return done if done is not None and done.recheck == self.recheck else None
@@ -133,7 +133,7 @@ class Suspicion:
 
     @property
     def refuted(self) -> bool:
-        """Another node reads it well: the worker is to be replaced."""
+        """Another node reads it correctly: the worker must be replaced."""
         return not self.alone and self.found is not None and self.found.good
 
     @property
@@ -143,25 +143,25 @@ class Suspicion:
 
     @property
     def what(self) -> str:
-        """The beginning of every sentence about it."""
+        """The beginning of every message about it."""
         return f"checkpoint {self.recheck.id.name} reads wrongly on node {node_of(self.worker)}"
 
     @property
     def outcome(self) -> str:
-        """What the second reader has found."""
+        """The result of the second reading, in words."""
         if self.refuted and self.reader is not None:
             return f"{self.what}, and well on node {node_of(self.reader)}: {self.message}"
         return f"checkpoint {self.recheck.id.name} is damaged: {self.message}"
 
 
 def suspicion(view: View) -> Suspicion | None:
-    """The checkpoint of the running attempt, or the one that the next attempt would start from."""
+    """The suspicion about the running attempt's checkpoint, or about the next attempt's."""
     record = view.running
     return _of_resolution(view) if record is None else _of_attempt(view, record)
 
 
 def _of_attempt(view: View, record: StartRecord) -> Suspicion | None:
-    # Whoever has not joined yet is another node all the same, and will be heard.
+    # A worker that has not joined yet still counts as another node: it will join.
     there = tuple(w for w in view.roster if w is not None)
     suspects = [
         (w, agent.suspect)
@@ -213,19 +213,19 @@ def _suspicion(
 def _reader(
     view: View, worker: WorkerFact, there: tuple[WorkerFact, ...], checkpoint: CheckpointId
 ) -> WorkerFact | None:
-    distrusted = {known.node: known.but_for for known in view.status.distrusted}
+    distrusted = {entry.node: entry.but_for for entry in view.status.distrusted}
     others = [w for w in there if node_of(w) != node_of(worker) and node_of(w) not in distrusted]
     alone = worker if distrusted.get(node_of(worker), checkpoint) == checkpoint else None
     return min(others, key=lambda other: other.agent is None, default=alone)
 
 
 def node_of(worker: WorkerFact) -> str:
-    """The node that it is on, as the world or its agent knows it."""
+    """The worker's node, from the world or from its agent."""
     return worker.node or (worker.agent.node if worker.agent is not None else "")
 
 
 def misreads(view: View, worker: WorkerFact) -> bool:
-    """It reads wrongly what another node reads well: it takes part in no further attempt."""
+    """It misreads a checkpoint that another node reads correctly: it joins no further attempt."""
     agent, incident = worker.agent, view.status.incident
     if view.running is not None or agent is None:
         return False
@@ -238,7 +238,7 @@ def misreads(view: View, worker: WorkerFact) -> bool:
 
 
 def with_recheck(view: View, plan: Plan) -> Plan:
-    """The plan, with the order to read again in the answer of whoever is to do it."""
+    """The plan, with the order to read again in the answer of the second reader."""
     found = None if plan.transition or view.status.finished else suspicion(view)
     if found is None or found.reader is None or found.reader.name not in plan.answers:
         return plan

@@ -1,9 +1,9 @@
-"""The story of a run: each pass adds what it has decided to the chapter that is being written.
+"""The story of a run: each pass adds its decision to the open chapter.
 
-Layer: core. Derived from the status before and after a decision, and written with it: what is told
-is what was written, once, whoever leads. Nothing here is read back by a decision. A chapter is
-closed by the start of the next attempt, a suspension or the verdict; then an agent stores it
-(see `answers`), says so, and the status forgets it.
+Layer: core. Derived from the status before and after a decision, and written with it: so it
+records what was written, once, whichever operator leads. No decision reads it back. The start of
+the next attempt, a suspension or the verdict closes a chapter; then an agent stores it (see
+`answers`) and confirms that, and the status forgets it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from trainrun_operator.core.run.times import divided, goodput, total, waits
 from trainrun_operator.core.run.view import View
 
 LIMIT = 3_400
-"""Bytes of all chapters in a status: it has room of its own, as the history has."""
+"""Bytes of all chapters in a status: the story has its own room, like the history."""
 
 OPEN_LIMIT = 1_600
-"""Bytes of the chapter that is being written; more notes than that are counted, not kept."""
+"""Bytes of the open chapter; further notes are counted, not kept."""
 
 NOTE = 300
 """Bytes of the message of a note."""
 
 LINE, LINES = 160, 6
-"""Bytes of a line of output, and how many of the last lines of a culprit a chapter keeps."""
+"""Bytes of a line of output, and how many last lines of the culprit a chapter keeps."""
 
 UNTOLD = ("Started", "Accepted")
-"""Events that say nothing which the chapter does not say itself."""
+"""Events that add nothing to the chapter."""
 
 
 def told(view: View, plan: Plan) -> Plan:
@@ -47,7 +47,7 @@ def told(view: View, plan: Plan) -> Plan:
     story = tuple(chapter for chapter in before.story if chapter.number not in stored)
     status = replace(after, story=story)
     status = _continued(view, plan, status) if not before.finished else status
-    if status != before:  # else it would be written for this alone
+    if status != before:  # the goodput alone must not cause a write
         status = replace(status, goodput=_goodput(status, view.observation.now))
     return replace(plan, status=status)
 
@@ -56,7 +56,7 @@ def _continued(view: View, plan: Plan, status: TrainRunStatus) -> TrainRunStatus
     before, now = view.status, view.observation.now
     chapter = before.chapter
     if chapter is None and not (before.is_true("Suspended") or _is_new_attempt(before, status)):
-        # Accepted now, or somebody has taken its chapter out of the status.
+        # Accepted now, or another client has removed the chapter from the status.
         chapter, status = _opened(view, status, begun=now)
     if chapter is not None:
         chapter = _stamped(view, chapter)
@@ -89,14 +89,14 @@ def _is_new_attempt(before: TrainRunStatus, after: TrainRunStatus) -> bool:
 
 
 def _is_over(before: TrainRunStatus, after: TrainRunStatus, chapter: Chapter) -> bool:
-    """Its attempt is given up, or has had its verdict."""
+    """Its attempt has been given up, or ended with the verdict."""
     if not chapter.workers:
         return False
     ending = before.ending is None and after.ending is not None
     return ending or after.finished or after.attempt > chapter.attempt
 
 
-# ---------------------------------------------------------------- the chapter that is written
+# ---------------------------------------------------------------- the open chapter
 
 
 def _opened(
@@ -124,11 +124,11 @@ def _opened(
 
 
 def _stamped(view: View, chapter: Chapter) -> Chapter:
-    """With the moments at which its processes were started and made their first step."""
+    """With the times at which its processes were started and made their first step."""
     if not chapter.workers or chapter.first_step is not None:
         return chapter
-    told = (agent.first_step for agent in view.ever_heard)
-    first = max((age for age in told if age is not None), default=None)
+    ages = (agent.first_step for agent in view.ever_heard)
+    first = max((age for age in ages if age is not None), default=None)
     if first is None:
         return chapter
     first_step = _ago(view.observation.now, first)
@@ -148,7 +148,7 @@ def _prepared(view: View, chapter: Chapter) -> Chapter:
 
 
 def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
-    """Its attempt is over: how far it came, as far as anybody has heard."""
+    """Its attempt is over: how far it came, as far as agents have reported."""
     now, agents = view.observation.now, view.ever_heard
     end: str = status.ending.kind if status.ending is not None else "Skipped"
     if status.finished and view.status.ending is None:
@@ -172,7 +172,7 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
 
 
 def _kept_step(status: TrainRunStatus, reached: int | None) -> int | None:
-    """The step that would be resumed from now, as far as is known."""
+    """The step to resume from now, as far as is known."""
     if status.runs_tasks:
         return reached
     return status.checkpoint.step if status.checkpoint is not None else None
@@ -183,7 +183,7 @@ def _ago(now: datetime, seconds: float | None) -> datetime | None:
 
 
 def _noted(chapter: Chapter, events: Iterable[Event], now: datetime) -> Chapter:
-    """With what was decided, as far as there is room."""
+    """With these events as notes, as far as there is room."""
     for event in events:
         if event.reason in UNTOLD:
             continue
@@ -196,12 +196,12 @@ def _noted(chapter: Chapter, events: Iterable[Event], now: datetime) -> Chapter:
 
 
 def _told_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
-    """What belongs to the chapter that ends: a verdict, without the incident, which stands beside
-    it; and what a start says of the end before."""
+    """Events of the chapter that ends: a verdict, without the incident, which the chapter contains
+    anyway; and what a start reports about the previous end."""
     if not _rests(status):
         return (event for event in plan.events if event.reason in BACKWARD)
-    said = [f"{it.message} ({it.cause}); " for it in status.incidents[-1:]]
-    return (replace(e, message=e.message.removeprefix("".join(said))) for e in plan.events)
+    known = [f"{last.message} ({last.cause}); " for last in status.incidents[-1:]]
+    return (replace(e, message=e.message.removeprefix("".join(known))) for e in plan.events)
 
 
 def _told_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
@@ -209,23 +209,23 @@ def _told_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
 
 
 BACKWARD = ("FlushGivenUp",)
-"""Events told with a start, about the attempt before."""
+"""Events of a start that are about the previous attempt."""
 
 
 def _ticked(view: View, plan: Plan, chapter: Chapter) -> Chapter:
-    """With the wait that has just been over, if what is waited for is another thing now."""
+    """With the finished wait, if the run now waits for something else."""
     if chapter.since is None or plan.transition:
         return chapter
     doing, now = _doing(view, plan), view.observation.now
     if doing == chapter.doing:
         return chapter
-    if not chapter.doing:  # nothing was known of it until now
+    if not chapter.doing:  # unknown until now
         return replace(chapter, doing=doing)
     return replace(chapter, waits=_rounded(waits(chapter, now)), doing=doing, since=now)
 
 
 def _doing(view: View, plan: Plan) -> str:
-    """What is waited for."""
+    """What the run waits for, as a reason."""
     busy = any(agent.phase != "Idle" for agent in view.heard)
     if plan.reason != "Gathering":
         return plan.reason[:64]
@@ -238,12 +238,12 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
     return {name: round(amount, 3) for name, amount in seconds.items() if amount}
 
 
-# ---------------------------------------------------------------- chapters that are closed
+# ---------------------------------------------------------------- closed chapters
 
 
 def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunStatus:
-    """The status with this chapter among those that wait to be stored."""
-    # The clock of another leader may have been ahead: no time is less than none.
+    """The status with this chapter closed, waiting to be stored."""
+    # The clock of another leader may have been ahead: no duration may be negative.
     known = (chapter.begun, chapter.since, chapter.ended)
     now = max(view.observation.now, *(moment for moment in known if moment is not None))
     record, verdict = status.start_record, _verdict(status)
@@ -273,11 +273,11 @@ def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunSta
 
 def _verdict(status: TrainRunStatus) -> str:
     found = map(status.condition, ("Complete", "Failed"))
-    return next((it.reason for it in found if it is not None and it.status == "True"), "")
+    return next((mark.reason for mark in found if mark and mark.status == "True"), "")
 
 
 def _incident(before: TrainRunStatus, after: TrainRunStatus, chapter: Chapter) -> dict[str, object]:
-    """What ended its attempt, if that was settled in this pass."""
+    """The incident that ended its attempt, if this pass has settled it; else empty."""
     known = {incident.attempt for incident in before.incidents}
     for incident in after.incidents:
         if incident.attempt == chapter.attempt and incident.attempt not in known:
@@ -291,7 +291,7 @@ def _brief(incident: Incident) -> Incident:
 
 
 def _kept(chapters: tuple[Chapter, ...]) -> tuple[Chapter, ...]:
-    """As many as there is room for, the newest first in line; the numbers show what is missing."""
+    """As many as fit, the newest ones; gaps in the numbers show which are missing."""
     chapters = chapters[-MAX_CHAPTERS:]
     while len(chapters) > 1 and sum(map(chapter_size, chapters)) > LIMIT - OPEN_LIMIT:
         chapters = chapters[1:]
@@ -316,13 +316,13 @@ def _without_bases(chapter: Chapter) -> Chapter:
 
 
 def _in_short(chapter: Chapter) -> Chapter:
-    """Nothing but what happened, in few words, and what it cost."""
+    """Only what happened, in few words, and what it cost."""
     incident = {k: cut(v, LINE) if isinstance(v, str) else v for k, v in chapter.incident.items()}
     return replace(chapter, notes=(), facts={}, incident=incident)
 
 
 SHORTER: tuple[Callable[[Chapter], Chapter], ...] = (_without_lines, _without_bases, _in_short)
-"""What a chapter gives up that alone is larger than its share, least important first."""
+"""Ways to shorten a chapter that alone exceeds its share, least important part first."""
 
 
 # ---------------------------------------------------------------- goodput
@@ -340,8 +340,8 @@ def _goodput(status: TrainRunStatus, now: datetime) -> Goodput:
 
 
 def divided_now(chapter: Chapter, status: TrainRunStatus, now: datetime) -> dict[str, float]:
-    """The time of the chapter that is being written; while its attempt runs, its progress is that
-    of the status."""
+    """The time of the open chapter, by bucket; while its attempt runs, its progress is that of the
+    status."""
     if chapter.ended is None and status.progress.time is not None:
         chapter = replace(
             chapter,

@@ -1,11 +1,11 @@
-"""What the time of a run went into, from what its chapters tell, and how long a recovery took.
+"""How a run spent its time, computed from its chapters, and how long a recovery took.
 
 Layer: core; pure arithmetic. The seconds of a chapter are divided among buckets without a rest, so
-the buckets of a run sum to its time. A step counts as useful once, and only if what it did
-survived: the steps beyond the checkpoint that the next attempt resumed from are rework. The parts
-of a recovery, from the loss to the first step of the next attempt, sum to the whole:
-`detectSeconds` and `recoverySeconds` of the incident. What is known at the start of the next
-attempt is written then, the rest with its first step.
+the buckets of a run add up to its time. A step counts as useful once, and only if its result
+survived: steps beyond the checkpoint that the next attempt resumed from are rework. The parts of a
+recovery, from the loss to the first step of the next attempt, add up to the whole: `detectSeconds`
+and `recoverySeconds` of the incident. The parts known at the start of the next attempt are written
+then, the others with its first step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainrun_operator.api.run.story import Bucket, Chapter, RecoveryStage
 from trainrun_operator.core.run.view import View
 
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
-"""In the order in which they are shown."""
+"""In display order."""
 
 WAITS: Mapping[str, Bucket] = {
     "Unschedulable": "queue",
@@ -49,20 +49,20 @@ WAITS: Mapping[str, Bucket] = {
     "Suspending": "drain",
     "Attributing": "drain",
 }
-"""The bucket of what is waited for between two attempts; anything else is `start`."""
+"""The bucket of each reason to wait between two attempts; of any other reason: `start`."""
 
 ROUNDING = 0.01
 """Seconds."""
 
 NORMAL_STEPS = 2
-"""So many steps of usual length after the last one are no hang."""
+"""A pause of at most this many usual steps after the last one is not a hang."""
 
 
 def divided(chapter: Chapter, until: datetime) -> dict[str, float]:
-    """The seconds from the beginning of a chapter, by bucket; never less than none.
+    """The seconds since the beginning of a chapter, by bucket; never negative.
 
-    The clocks of two leaders differ: moments that are out of order are taken for the same, and
-    parts that are more than the whole are made smaller alike.
+    The clocks of two leaders differ: times that are out of order count as equal, and parts that
+    exceed the whole are scaled down.
     """
     found: dict[str, float] = defaultdict(float)
     if chapter.workers:
@@ -77,13 +77,13 @@ def divided(chapter: Chapter, until: datetime) -> dict[str, float]:
     if known > whole + ROUNDING:
         parts = {name: part * whole / known for name, part in parts.items()}
     rest = round(whole - sum(parts.values()), 3)
-    # What rounding leaves over is no time that nobody knows of.
+    # A rest from rounding is not unknown time.
     place = "unknown" if rest > ROUNDING else max(parts, key=lambda name: parts[name], default="")
     return total(parts, {place: rest})
 
 
 def waits(chapter: Chapter, until: datetime) -> dict[str, float]:
-    """The seconds that were waited while no attempt ran, by reason, the present one included."""
+    """The seconds waited while no attempt ran, by reason, including the current wait."""
     if chapter.since is None:
         return dict(chapter.waits)
     now = chapter.waits.get(chapter.doing, 0.0) + (until - chapter.since).total_seconds()
@@ -97,13 +97,13 @@ def total(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, fl
 
 
 def goodput(parts: Mapping[str, float]) -> float | None:
-    """Useful time of all time; None where no time has passed."""
+    """The useful share of all time; None: no time has passed."""
     whole = sum(parts.values())
     return parts.get("useful", 0.0) / whole if whole > 0 else None
 
 
 def _attempt(chapter: Chapter, stop: datetime, found: dict[str, float]) -> None:
-    """Divide the time in which an attempt ran, from its start record until it was given up."""
+    """Divide the time of an attempt, from its start record until it was given up."""
     spawned = max(min(chapter.spawned or chapter.begun, stop), chapter.begun)
     found["start"] += (spawned - chapter.begun).total_seconds()
     first = max(min(chapter.first_step or stop, stop), spawned)
@@ -114,7 +114,7 @@ def _attempt(chapter: Chapter, stop: datetime, found: dict[str, float]) -> None:
     found["load"] += loading
     rest -= meeting + loading
     if chapter.first_step is None:
-        # Who never reports may have trained all the time.
+        # A script that never reports may have trained all the time.
         found["first_step" if chapter.reports else "unknown"] += rest
         return
     found["first_step"] += rest
@@ -140,13 +140,13 @@ def _training(chapter: Chapter, first: datetime, stop: datetime, found: dict[str
 
 
 def _after_last_step(chapter: Chapter, seconds: float, step: float) -> Bucket:
-    """What the time was in which no step ended any more."""
+    """The bucket of the time after the last step."""
     if chapter.ended is None:
         return "useful" if seconds <= NORMAL_STEPS * step else "unknown"
     cause = chapter.incident.get("cause")
     if chapter.end != "Incident" or cause in (Cause.PREEMPTED, Cause.TERMINATED):
         return "drain"
-    if cause == Cause.INTERRUPTED:  # nobody led it, for a night perhaps: nothing hung
+    if cause == Cause.INTERRUPTED:  # no operator led it, perhaps for a night: nothing hung
         return "unknown"
     return "rework" if seconds <= NORMAL_STEPS * step else "hang"
 
@@ -160,16 +160,16 @@ OF_BUCKET: Mapping[Bucket, RecoveryStage] = {
     "backoff": "decide",
     "load": "load",
 }
-"""What is waited for before the start, by its reason, else its bucket; anything else are pods."""
+"""The stage of a wait before the start, by its reason, else by its bucket; else `pods`."""
 
 WHY_WIDTH = 300
-"""Characters of why a start was cold."""
+"""Characters of the reason why a start was cold."""
 DOMINATES, WORTH = 0.3, 2.0
-"""Part of a recovery, and seconds, from which imports are worth a standby."""
+"""Share of a recovery, and seconds, from which imports justify a standby."""
 
 
 def until_start(view: View, incident: Incident) -> dict[str, float]:
-    """The parts up to the start of the next attempt, which is now."""
+    """The parts up to the start of the next attempt, which is now; in seconds, by stage."""
     chapter = view.status.chapter
     if chapter is None or incident.restart_seconds is None:
         return {}
@@ -177,16 +177,16 @@ def until_start(view: View, incident: Incident) -> dict[str, float]:
     for reason, seconds in waits(chapter, view.observation.now).items():
         stage = OF_BUCKET.get(WAITS.get(reason, "start"), "pods")
         found[OF_REASON.get(reason, stage)] += seconds
-    # Waits are told by passes; what none of them has seen went into deciding.
+    # Passes measure waits; time that no pass has seen went into deciding.
     found["decide"] += incident.restart_seconds - sum(found.values())
     _no_less_than_nothing(found)
     return _shown({"detect": incident.detect_seconds or 0.0, **found})
 
 
 def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
-    """The incidents, with how long the last recovery took, once, when a first step is reported.
+    """The incidents, with the duration of the last recovery, set once, with the first step.
 
-    Not where the run was suspended in between: that wait was wanted.
+    Not if the run was suspended in between: the user wanted that wait.
     """
     record = view.running
     if record is None or not status.incidents:
@@ -211,7 +211,7 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
 
 
 def advice(view: View, status: TrainRunStatus) -> str:
-    """What would have made the last recovery shorter; said once, and then kept."""
+    """Advice that would have shortened the last recovery; given once, and then kept."""
     if view.config.keeps_standbys:
         return ""
     if status.advice or not status.incidents:
@@ -232,7 +232,7 @@ def _with_start(
     incident: Incident, agents: Sequence[AgentState], age: float, *, took: float, usual: float
 ) -> dict[str, float]:
     """With the parts after the start, in seconds; `age`: of the first step; `took`: the recovery;
-    `usual`: a step of the attempts before at most, 0: nobody knows."""
+    `usual`: the slowest step of earlier attempts, 0: unknown."""
     if not incident.stages or incident.restart_seconds is None:
         return {}
     spawned = min((a.spawned for a in agents if a.spawned is not None), default=age)
@@ -242,7 +242,7 @@ def _with_start(
     met = min(max((a.rendezvous for a in agents), default=0.0), prepared)
     loaded = min(max((a.load for a in agents), default=0.0), prepared - max(met, imports))
     first = prepared - max(met, imports) - loaded
-    # No step has taken that long: it is what the script does once, tokenizers, compilation.
+    # No step took that long: this is what the script does once, such as compilation.
     own = max(first - usual, 0.0) if usual else 0.0
     parts = {
         **incident.stages,
@@ -257,7 +257,7 @@ def _with_start(
 
 
 def _no_less_than_nothing(found: dict[str, float]) -> None:
-    """Where the clock of another leader was ahead: the largest part gives what is too much."""
+    """If the clock of another leader was ahead, the largest part gives up the excess."""
     if found["decide"] < 0:
         most = max(found, key=lambda name: found[name])
         found[most] += found["decide"]
@@ -265,5 +265,5 @@ def _no_less_than_nothing(found: dict[str, float]) -> None:
 
 
 def _shown(parts: Mapping[str, float]) -> dict[str, float]:
-    """Those that took any time, in their order."""
+    """The stages that took any time, in their order."""
     return {name: round(parts[name], 3) for name in STAGES if round(parts.get(name, 0.0), 3) > 0}

@@ -1,7 +1,7 @@
-"""Plans that change the status first: each is one guarded write with its event, and nothing else.
+"""Plans that only change the status: each is one guarded write with its event.
 
-Layer: core. Every durable decision of the planner is made by one of these functions. What it
-remembers is written with `dataclasses.replace`, whose arguments mypy checks.
+Layer: core. One of these functions makes every durable decision of the planner. They change the
+status with `dataclasses.replace`, whose arguments mypy checks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def transition(
     phase: PhaseName,
     type_: EventType = "Normal",
 ) -> Plan:
-    """Write the status as it reads now, then tell it as an event; what is new comes on top."""
+    """Write the refreshed status, with an event; callers add their changes to it."""
     shown = "" if phase in ("Starting", "Running") else reason
     return Plan(
         reason=reason,
@@ -97,10 +97,10 @@ def open_incident(
     grace: timedelta = timedelta(0),
     distrust: str = "",
 ) -> Plan:
-    """Give the attempt up because of a loss; the cause stays provisional until it is settled.
+    """Give up the attempt because of a loss; the cause stays provisional until it is settled.
 
-    `lost`: slots whose workers can store nothing more. `grace`: what its processes get to end after
-    SIGTERM. `distrust`: a node whose word about checkpoints is not enough from now on.
+    `lost`: slots whose workers can store nothing more. `grace`: how long its processes may take to
+    end after SIGTERM. `distrust`: a node that is no longer believed alone about checkpoints.
     """
     if row_of(loss.cause).explains in (Explains.NOTICE, Explains.SIGTERM):
         loss = replace(loss, message=f"{loss.message}{drain.not_asked_since(view)}")
@@ -143,7 +143,7 @@ def _unreachable(view: View) -> tuple[int, ...]:
 
 
 def distrust(view: View, node: Distrusted, message: str) -> Plan:
-    """The word of a node about checkpoints is not enough from now on."""
+    """A node is no longer believed alone about checkpoints."""
     phase = gathering_phase(view) if view.running is None else running_phase(view)
     plan = transition(view, "NodeDistrusted", message, phase=phase, type_="Warning")
     return replace(plan, status=replace(plan.status, distrusted=_distrusting(view, node)))
@@ -151,7 +151,7 @@ def distrust(view: View, node: Distrusted, message: str) -> Plan:
 
 def _distrusting(view: View, node: Distrusted) -> tuple[Distrusted, ...]:
     known = view.status.distrusted
-    if node.node in {it.node for it in known}:
+    if node.node in {entry.node for entry in known}:
         return known
     return (*known, node)[-MAX_DISTRUSTED:]
 
@@ -159,7 +159,8 @@ def _distrusting(view: View, node: Distrusted) -> tuple[Distrusted, ...]:
 def refine(view: View, incident: Incident) -> Plan:
     """The open incident has a better explanation.
 
-    Written before anything follows from it: the worker that told it may be gone in the next pass.
+    Written before anything follows from it: the worker that reported it may be gone in the next
+    pass.
     """
     message = attempts.explained(ledger.charged(view.status, incident, view.config))
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
@@ -168,8 +169,8 @@ def refine(view: View, incident: Incident) -> Plan:
 
 
 def ask_for_evidence(view: View, hang: Loss) -> Plan:
-    """The gang stands still: agents are asked where, before anything is done or told about it."""
-    message = f"{hang.message}; asking the agents where their ranks stand"
+    """The gang stands still: ask the agents where, before any action or report."""
+    message = f"{hang.message}; asking the agents where their ranks are"
     plan = transition(view, "StandsStill", message, phase="Running")
     status = replace(plan.status, evidence_asked=evidence.next_request(view))
     return replace(plan, status=status, events=())
@@ -178,7 +179,7 @@ def ask_for_evidence(view: View, hang: Loss) -> Plan:
 def end_uncounted(
     view: View, kind: EndingKind, reason: str, message: str, *, grace: timedelta = timedelta(0)
 ) -> Plan:
-    """Give the attempt up for a reason that is nobody's failure; `grace`: see `open_incident`."""
+    """Give up the attempt for a reason that is not a failure; `grace`: see `open_incident`."""
     ending = new_ending(view, kind, lost=frozenset(), wait=timedelta(0), grace=grace)
     plan = transition(view, reason, message, phase="Restarting")
     status = replace(
@@ -188,10 +189,10 @@ def end_uncounted(
 
 
 def take_over(view: View, before: str) -> Plan:
-    """Another installation has led the run: its workers are none of ours, and explain nothing."""
+    """Another installation has led the run: its workers are not ours and explain nothing."""
     message = f"taken over from the operator in namespace {before}"
     if view.running is not None:
-        plan = end_uncounted(view, "TakenOver", "TakenOver", f"{message}: the gang is made anew")
+        plan = end_uncounted(view, "TakenOver", "TakenOver", f"{message}: the gang is recreated")
     else:
         plan = transition(view, "TakenOver", message, phase=gathering_phase(view))
     ending = plan.status.ending
@@ -230,14 +231,14 @@ def _asked(view: View, asked: SaveAsked, message: str) -> Plan:
 
 
 def withdraw_save(view: View) -> Plan:
-    """What the checkpoint was asked for is over."""
-    message = "the checkpoint asked for is no longer needed"
+    """The reason for the requested checkpoint is gone."""
+    message = "the requested checkpoint is no longer needed"
     plan = transition(view, "SaveWithdrawn", message, phase="Running")
     return replace(plan, status=replace(plan.status, save_asked=None))
 
 
 def failed_to_start(view: View, loss: Loss) -> Plan:
-    """The gathering of an attempt failed before it had a start record: it is an incident of it."""
+    """An attempt failed before it had a start record: an incident of that attempt."""
     attempt = view.next_attempt
     incident = incident_of(loss, attempt=attempt, now=view.observation.now)
     fruitless = view.status.fruitless + 1
@@ -248,7 +249,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         kind="Incident",
         time=now,
         grace_until=before.grace_until if before is not None else None,
-        flush=to_flush(view),  # its workers may still bring what the attempt before has left
+        flush=to_flush(view),  # its workers may still store what the previous attempt has left
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
@@ -271,12 +272,10 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     progress, tasks = view.status.progress, view.status.runs_tasks
     plan = transition(view, "Started", attempts.started(view, record), phase="Starting")
-    if not tasks:  # the step that the attempt before had reached may be far beyond
+    if not tasks:  # the previous attempt may have reached a step far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
     status = attribution.measured(view, plan.status, point)
-    if attempt_progress.advanced(
-        view, point
-    ):  # its commit may have come late, or been told to nobody
+    if attempt_progress.advanced(view, point):  # its commit came late, or no agent reported it
         status = replace(status, fruitless=0, free_ends={}, without_progress=0)
     status = replace(
         status,
@@ -300,8 +299,8 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
 
 
 def make_anew(view: View, wait: StoreWait, refused: list[WorkerFact], message: str) -> Plan:
-    """Workers that the store refuses go: only new ones see a Secret that was changed."""
-    text = f"{message}. What is refused is made anew: only new workers see a Secret as it is now"
+    """Recreate the workers that the store refuses: only new ones see a changed Secret."""
+    text = f"{message}. Recreating the refused workers: only new ones see the current Secret"
     plan = transition(view, "RefusedMadeAnew", text, phase=gathering_phase(view), type_="Warning")
     wait = replace(
         wait,
@@ -313,7 +312,7 @@ def make_anew(view: View, wait: StoreWait, refused: list[WorkerFact], message: s
 
 
 def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
-    """Give all pods back: there is room for a part of the gang only."""
+    """Delete all pods: there is room for only a part of the gang."""
     phase = gathering_phase(view)
     plan = transition(view, "GangNotPlaced", message, phase=phase, type_="Warning")
     status = replace(plan.status, placement=Placement(tries=tries, not_before=until))
@@ -322,14 +321,14 @@ def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
 
 
 def skip_to(view: View, highest: int, why: str = "") -> Plan:
-    """Attempts up to `highest` exist elsewhere (store, agents), or workers up to this number are
-    about to be forgotten: number on from there."""
+    """Continue the numbering after `highest`: attempts up to it exist elsewhere (store, agents), or
+    workers up to this number are about to be forgotten."""
     ending = view.status.ending
-    message = f"{why or f'attempt {highest} exists already'}; numbering goes on from there"
+    message = f"{why or f'attempt {highest} exists already'}; numbering continues from there"
     plan = transition(view, "AttemptSkipped", message, phase=gathering_phase(view))
     status = replace(
         plan.status,
-        attempt=max(highest, view.next_attempt),  # the number never goes down, nor stands still
+        attempt=max(highest, view.next_attempt),  # the number always grows
         start_record=None,
         ending=ending if ending is None else replace(ending, flush=to_flush(view)),
         save_asked=None,
@@ -352,9 +351,9 @@ def suspended(view: View) -> Plan:
 
 
 def resumed(view: View) -> Plan:
-    """spec.suspend was taken back."""
+    """spec.suspend is false again."""
     mark = condition(view, "Suspended", "False", "Resumed", "spec.suspend is false")
-    plan = transition(view, "Resumed", "the run goes on", phase=gathering_phase(view))
+    plan = transition(view, "Resumed", "the run continues", phase=gathering_phase(view))
     status = replace(
         plan.status,
         start_time=view.observation.now,
@@ -380,7 +379,7 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
     status = replace(
         attribution.settled(view, known),
         completion_time=view.observation.now,
-        restart=view.config.restart or known.restart,  # only what is asked later is news
+        restart=view.config.restart or known.restart,  # only a later value asks for a restart
         save_asked=None,
         evidence_asked=None,
         workers=replace(plan.status.workers, leaving=leaving(view)),
@@ -389,6 +388,6 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
 
 
 def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
-    """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
+    """With the progress of the attempt that the verdict ends: an edit may continue the run."""
     noted = attempt_progress.noted(view, with_learned(view, status))
     return replace(noted, fruitless=0, free_ends={}) if attribution.made_progress(view) else noted

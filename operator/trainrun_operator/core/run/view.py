@@ -1,6 +1,6 @@
-"""One pass seen from the core: the observation put in order, with the questions asked everywhere.
+"""The view of one pass: the ordered observation, with the questions that all stages ask.
 
-Layer: core. Made once per pass; every stage of the planner takes it as its only argument.
+Layer: core. Made once per pass; every stage of the planner takes it as its first argument.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STORE_AWAY = "StorageUnavailable"
 """Type of the problem of an agent whose uploads wait for the store."""
 
 SLOW_STEPS = 5
-"""So many steps of average length may be missing before peers count as standing still."""
+"""Peers that miss at most this many steps of average length still count as stepping."""
 
 A_MOMENT = timedelta(milliseconds=10)
-"""Later than a deadline, so that the pass sees it passed."""
+"""Added to a deadline, so that the pass comes after it."""
 
 MASS_SILENCE_FACTOR = 3
-"""Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
+"""Heartbeat timeouts to wait if most agents are silent at once: then the fault is likely ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class View:
 
     observation: Observation
     config: RunConfig
-    known: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Answers to questions that are asked `once`."""
+    cached: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Answers to questions marked with `once`."""
 
     @property
     def status(self) -> TrainRunStatus:
@@ -47,12 +47,15 @@ class View:
 
     @property
     def record(self) -> StartRecord | None:
-        """The start record of the newest attempt, whether it runs or has ended."""
+        """The start record of the newest attempt, running or ended; None: it has not started."""
         return self.status.start_record
 
     @property
     def running(self) -> StartRecord | None:
-        """The start record of the attempt that should run now; None: a gang is being gathered."""
+        """The start record of the newest attempt, unless it was given up; None: no attempt runs.
+
+        An attempt that ended with the verdict still has it: see `state` for that difference.
+        """
         return None if self.status.ending is not None else self.status.start_record
 
     @property
@@ -62,17 +65,17 @@ class View:
 
     @cached_property
     def highest_attempt(self) -> int:
-        """The highest attempt that an agent has started, or that we have told one to start.
+        """The highest attempt that an agent has started, or that we have ordered one to start.
 
-        Above that of the status: the status is stale, then what we write conflicts; or it was set
-        back to an older one, then what the agents run is unknown to us and starts anew.
+        Above that of the status, the status is stale, and our write conflicts; or an older status
+        was restored, and the attempt that the agents run is unknown to us and starts again.
         """
-        told = (worker.agent.attempt for worker in self.workers if worker.agent is not None)
-        return max((self.observation.ordered, *told))
+        attempts = (worker.agent.attempt for worker in self.workers if worker.agent is not None)
+        return max((self.observation.ordered, *attempts))
 
     @cached_property
     def workers(self) -> tuple[WorkerFact, ...]:
-        """All workers in a fixed order, whatever order the world gave."""
+        """All workers in a fixed order, whatever the order in the observation."""
         return tuple(
             sorted(self.observation.workers, key=lambda w: (w.slot, w.created_for, w.name))
         )
@@ -88,7 +91,7 @@ class View:
 
     @cached_property
     def roster(self) -> tuple[WorkerFact | None, ...]:
-        """The newest attempt's worker of each slot; None where its object is gone."""
+        """The newest attempt's worker of each slot; None: its object is gone."""
         if self.record is None:
             return ()
         by_name = {worker.name: worker for worker in self.workers}
@@ -100,7 +103,7 @@ class View:
 
     @staticmethod
     def _is_original(worker: WorkerFact, record: StartRecord) -> bool:
-        """It is the worker that was started, not another one that got its name later."""
+        """It is the worker that was started, not a later one of the same name."""
         if worker.agent is None:
             return True
         return worker.agent.agent.startswith(record.identity(worker.slot))
@@ -112,17 +115,17 @@ class View:
 
     @cached_property
     def heard(self) -> tuple[AgentState, ...]:
-        """Of `agents` those that have joined, in the order of slots."""
+        """The agents that have joined, in the order of slots."""
         return tuple(agent for agent in self.agents if agent is not None)
 
     @property
     def ever_heard(self) -> tuple[AgentState, ...]:
-        """The same, and those that are gone."""
+        """The same, and the last states of agents that are gone."""
         return (*self.heard, *self.last_words.values())
 
     @cached_property
     def last_words(self) -> Mapping[int, AgentState]:
-        """What agents of the newest attempt told last whose workers have vanished, by slot."""
+        """By slot, the last state of agents of the newest attempt whose workers have vanished."""
         record, roster = self.record, self.roster
         return {
             agent.slot: agent
@@ -136,7 +139,7 @@ class View:
 
     @property
     def template_problem(self) -> str:
-        """Why no worker can be made from the spec as it is now; "" where one can."""
+        """Why no worker can be made from the current spec; "": one can."""
         config, record = self.config, self.record
         if config.launch_problem:
             return config.launch_problem
@@ -158,25 +161,25 @@ class View:
         return agent if agent is not None and agent.attempt == self.status.attempt else None
 
     def is_silent(self, worker: WorkerFact) -> bool:
-        """Its agent has not been heard for too long, and that is not explained by us."""
+        """Its agent has been silent for too long, and no fault of ours explains that."""
         if not self._quiet(worker):
             return False
         timeouts = MASS_SILENCE_FACTOR if self._mostly_quiet else 1
         return self._beyond(worker, timeouts) and not self._overtaken(worker)
 
     def is_cut_off(self, worker: WorkerFact) -> bool:
-        """Neither it nor its node is heard: whatever it waits for there will not come."""
+        """Neither it nor its node answers: no order can reach it, and no result can arrive."""
         if not worker.suspect_node or worker.phase == "Ended":
             return False
         if worker.agent is not None:
             return self.is_silent(worker)
-        nobody = all(self.is_overdue(other) for other in self._listened)
-        timeouts = MASS_SILENCE_FACTOR if nobody else 1
+        all_overdue = all(self.is_overdue(other) for other in self._listened)
+        timeouts = MASS_SILENCE_FACTOR if all_overdue else 1
         limit = timeouts * self.config.heartbeat_timeout
         return worker.age > limit and self._beyond(worker, timeouts)
 
     def is_unreachable(self, worker: WorkerFact) -> bool:
-        """Nobody on its node can end it any more."""
+        """Its node can no longer end it."""
         known = worker.loss is not None and worker.loss.unreachable
         return known or self.is_cut_off(worker)
 
@@ -186,16 +189,16 @@ class View:
 
     @cached_property
     def _mostly_quiet(self) -> bool:
-        """Most agents are silent and nothing explains it, or nobody is heard at all."""
-        # What silences all at once silences each since its own last call.
+        """Most agents are silent without explanation, or all are."""
+        # A common fault silences each agent since its own last heartbeat.
         quiet = [w for w in self._listened if self.is_overdue(w)]
         unexplained = [w for w in quiet if not w.suspect_node]
         return len(quiet) == len(self._listened) or 2 * len(unexplained) > len(self._listened)
 
     @property
     def next_silence(self) -> timedelta:
-        """Until a worker that is heard now will have been silent for too long, if it is not heard
-        again: a pass is due then, for silence wakes nobody."""
+        """Until a worker that answers now counts as silent, if it sends nothing more: a pass is due
+        then, since silence wakes no pass."""
         limit, listening = self.config.heartbeat_timeout, self.observation.listening_for
         silences = (min(w.silent_for, listening) for w in self._listened)
         left = (limit - silence for silence in silences if silence <= limit)
@@ -205,14 +208,14 @@ class View:
         return worker.agent is not None and self._beyond(worker)
 
     def is_unknown(self, worker: WorkerFact) -> bool:
-        """It has run for longer than this operator listens, and was never heard: whether it has
-        called the one before nobody knows, so that its silence says nothing against it."""
+        """It has run for longer than this operator listens, without a heartbeat: it may have called
+        the previous operator, so its silence proves nothing."""
         never_heard = worker.agent is None and not worker.unreadable
         return never_heard and worker.ran_for > self.observation.listening_for
 
     @property
     def unheard(self) -> tuple[WorkerFact, ...]:
-        """Workers of the attempt that runs whose agents have not been heard for too long."""
+        """Workers of the running attempt whose agents have been silent for too long."""
         there = (w for w in self.roster if w is not None and self.running is not None)
         return tuple(
             w
@@ -221,23 +224,23 @@ class View:
         )
 
     def is_overdue(self, worker: WorkerFact) -> bool:
-        """It should have called: agents do so every third of the timeout at the latest."""
+        """Its heartbeat is late: agents send one at least every third of the timeout."""
         return self._beyond(worker, 0.5)
 
     def is_unreadable(self, worker: WorkerFact) -> bool:
-        """What its agent says cannot be read, and it has said something lately."""
+        """Its agent has sent a heartbeat recently, which cannot be read."""
         return bool(worker.unreadable) and not self._beyond(worker)
 
     def _beyond(self, worker: WorkerFact, timeouts: float = 1) -> bool:
-        """It has not been heard for longer than so many heartbeat timeouts."""
+        """It has been silent for longer than this many heartbeat timeouts."""
         limit = timeouts * self.config.heartbeat_timeout
         return min(worker.silent_for, self.observation.listening_for) > limit
 
     def _overtaken(self, worker: WorkerFact) -> bool:
         """Its peers' steps still advance beyond its last one: it must be computing with them.
 
-        Not where its node is not heard either: ranks need not depend on each other, and those that
-        do not would keep a dead one for ever.
+        Not if its node is silent, too: ranks need not depend on each other, and independent ones
+        would keep a dead worker forever.
         """
         own = max_step(worker.agent)
         if own is None or worker.suspect_node or self.running is None or worker not in self.roster:
@@ -251,9 +254,9 @@ class View:
         )
 
     def _steps_on(self, agent: AgentState | None) -> bool:
-        """It has reported a step lately: one that is ahead and stands still proves nothing.
+        """It has reported a step recently: a peer that is ahead but stands still proves nothing.
 
-        Lately is the heartbeat timeout. Where steps take longer, some of them are waited for.
+        Recently: within the heartbeat timeout, or within a few steps where these take longer.
         """
         if agent is None or agent.stepped is None:
             return False
@@ -262,7 +265,7 @@ class View:
         return timedelta(seconds=agent.stepped) <= limit
 
     def _step_time(self, agent: AgentState) -> timedelta:
-        """How long its steps took in this attempt, on average."""
+        """The average duration of its steps in this attempt."""
         point = self.running.resume_point if self.running is not None else None
         begin = point.step if point is not None else 0
         took = max((agent.first_step or 0.0) - (agent.stepped or 0.0), 0.0)
@@ -270,20 +273,20 @@ class View:
 
     @cached_property
     def speaker(self) -> AgentState | None:
-        """The agent whose progress is the run's: of the lowest slot that can be heard."""
-        # min() is stable: the lowest slot wins among those that are heard, else among all.
+        """The agent whose progress is the run's: of the lowest slot that answers."""
+        # min() is stable: the lowest slot wins among those that answer, else among all.
         there = [w for w in self.roster if w is not None and self.joined(w) is not None]
         return self.joined(min(there, key=self._quiet, default=None))
 
 
 def once(question: Callable[[View], T]) -> Callable[[View], T]:
-    """A question about the whole gang that several stages ask: worked out once in a pass."""
+    """Cache the answer to a question about the whole gang for the rest of the pass."""
 
     @wraps(question)
     def answer(view: View) -> T:
-        if question not in view.known:
-            view.known[question] = question(view)
-        return cast("T", view.known[question])
+        if question not in view.cached:
+            view.cached[question] = question(view)
+        return cast("T", view.cached[question])
 
     return answer
 
@@ -295,7 +298,7 @@ def max_step(agent: AgentState | None) -> int | None:
 
 
 def notice_of(worker: WorkerFact) -> Notice | None:
-    """The notice that the worker is going to be taken away, from the world or from its agent."""
+    """The notice that the worker will be taken away, from the world or from its agent."""
     return worker.notice or (worker.agent.notice if worker.agent is not None else None)
 
 
@@ -320,5 +323,5 @@ def counted(number: int, noun: str) -> str:
 
 
 def and_others(number: int) -> str:
-    """` (and 2 other workers)`, after the name of the first of so many; "" where it is alone."""
+    """` (and 2 other workers)`, after the name of the first of `number`; "": there is one."""
     return f" (and {counted(number - 1, 'other worker')})" if number > 1 else ""

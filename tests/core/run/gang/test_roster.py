@@ -133,7 +133,7 @@ def test_a_worker_is_not_replaced_before_it_has_said_what_happened_to_it(
     ]
     plan = scene.plus(*new).plan
     assert plan.reason == "Attributing"
-    assert plan.message.endswith("is not known for sure yet; waiting for slot 1")
+    assert plan.message.endswith("is not certain yet; waiting for slot 1")
     for attempt in (0, 1):  # its agent has answered, started anew or not
         told = scene.with_agent(1, attempt=attempt, held=scene.held)
         told = told.after(told.plan)

@@ -115,7 +115,7 @@ def test_a_refinement_is_written_before_anything_follows_from_it() -> None:
     scene = scene.after(scene.plan).lost(1, Cause.NODE_LOST, "node b is gone")
     plan = scene.plan
     assert plan.transition
-    assert plan.message == "what ended attempt 1 is known now: NodeLost: node b is gone"
+    assert plan.message == "attempt 1 ended for another reason: NodeLost: node b is gone"
     assert [event.reason for event in plan.events] == ["NodeLost"]
     # The worker that told it is gone now: the explanation stays.
     later = scene.after(plan).without(1)
@@ -255,7 +255,7 @@ def test_an_exit_code_above_the_signals_is_not_a_signal() -> None:
     scene = a_run(max_failures=3).running().with_exit(0, code=255)
     scene = scene.after(scene.plan).with_exit(1, signal=9)
     assert scene.plan.message == (
-        "what ended attempt 1 is known now: AppError: rank 1 was killed by SIGKILL"
+        "attempt 1 ended for another reason: AppError: rank 1 was killed by SIGKILL"
     )
 
 
@@ -354,7 +354,7 @@ def test_news_of_a_dead_node_that_come_after_its_silent_worker_was_named_explain
     scene = scene.after(scene.plan, passed=4).silent(1, 34.9)
     assert scene.plan.message == (
         "worker run-1-1 has sent no heartbeat for 31 s: its node may explain it; "
-        "waiting for news of the node"
+        "waiting for the state of the node"
     )
     lost = scene.with_worker(1, suspect_node="NotReady").plan
     assert (lost.reason, lost.transition) == ("NodeLost", True)
@@ -386,7 +386,7 @@ def test_a_failing_verdict_on_a_silent_worker_waits_for_its_node() -> None:
     assert scene.plan.reason == "Attributing"
     assert scene.plan.message == (
         "worker run-1-1 has sent no heartbeat for 31 s: its node may explain it; waiting for "
-        "news of the node"
+        "the state of the node"
     )
     known = scene.with_worker(1, suspect_node="NotReady")
     assert known.plan.reason == "NodeLost"

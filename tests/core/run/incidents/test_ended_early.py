@@ -140,7 +140,7 @@ def test_a_much_shorter_attempt_of_a_script_that_reports_nothing_is_told_with_it
         "the output is: Experiment already exists"
     )
     assert warnings(scene) == [
-        f"{doubt}. Check that the training is complete; a script says so by trainrun.finish()"
+        f"{doubt}. Check that the training is complete; a script confirms it with trainrun.finish()"
     ]
 
 

@@ -51,7 +51,7 @@ def test_it_is_asked_first_and_a_status_says_so() -> None:
     assert (plan.reason, plan.transition, plan.status.incident) == ("StandsStill", True, None)
     assert plan.message == (
         "no step for 120 s (spec.health.progressTimeout): rank 1 is at step 4, 1 other at 5; "
-        "asking the agents where their ranks stand"
+        "asking the agents where their ranks are"
     )
     asked = plan.status.evidence_asked
     assert asked is not None

@@ -21,9 +21,9 @@ def test_a_worker_that_cannot_be_read_is_no_incident_and_the_run_says_so() -> No
     assert told is not None
     assert (told.status, told.reason) == ("True", "MessageUnreadable")
     assert told.message == (
-        f"what worker run-1-1 says cannot be read: {WHY}; it counts as alive, gets no orders, and "
-        "nothing is charged to the budgets of the run: bring operator and worker image to versions "
-        "that understand each other"
+        f"messages of worker run-1-1 cannot be read: {WHY}; it counts as alive, gets no orders and "
+        "is charged to no budget. Use versions of operator and worker image that understand each "
+        "other"
     )
     assert [event.reason for event in scene.plan.events] == ["OperatorError"]
     assert scene.plan.status.incident is None

@@ -43,7 +43,7 @@ def test_a_sigterm_that_nobody_announced_is_no_preemption() -> None:
 def test_no_verdict_before_the_end_of_the_pod_tells_who_sent_it() -> None:
     scene = told()
     assert scene.plan.reason == "Attributing"
-    assert scene.plan.message.endswith("waiting for the end of its pod, which tells who did")
+    assert scene.plan.message.endswith("waiting for its pod to end, which shows who sent it")
     own = ended(scene, Cause.TERMINATED, OWN)
     assert own.plan.reason == "MaxFailuresExceeded"
     assert own.plan.message.startswith(f"{OWN} (Terminated); spec.failurePolicy.maxFailures is 0")
@@ -99,7 +99,7 @@ def test_a_deletion_explains_a_sigterm_although_a_rank_died_of_its_peers_meanwhi
     scene = told().with_exit(1, code=1, exception="RuntimeError: Connection reset by peer")
     late = scene.with_worker(1, phase="Ended", notice=Notice(reason="deleted", age=3.0))
     assert late.plan.message == (
-        "what ended attempt 1 is known now: Preempted: worker run-1-1 was taken away after a "
+        "attempt 1 ended for another reason: Preempted: worker run-1-1 was taken away after a "
         "notice (deleted)"
     )
 
@@ -111,7 +111,7 @@ def test_the_gang_starts_again_once_the_end_of_the_pod_is_known() -> None:
     scene, new = scene.without_backoff(), a_worker(1, 2, agent=an_agent(1, 2, held=scene.held))
     waits = scene.plus(new)
     assert waits.plan.reason == "Attributing"
-    assert waits.plan.message.endswith("is not known for sure yet; waiting for slot 1")
+    assert waits.plan.message.endswith("is not certain yet; waiting for slot 1")
     assert not [a for a in waits.plan.actions if isinstance(a, DeleteWorker)]
     known = ended(scene, Cause.TERMINATED, OWN).plus(new)
     assert known.after(known.plan).plan.reason == "Resolving"
@@ -133,7 +133,7 @@ def test_an_end_that_is_never_known_is_counted_once_as_what_was_seen() -> None:
 
 def test_the_next_operator_learns_from_the_end_of_the_pod_what_the_one_before_could_not() -> None:
     scene = ended(told(max_failures=1).listening(1).unheard(1), Cause.TERMINATED, OWN)
-    assert scene.plan.message == f"what ended attempt 1 is known now: Terminated: {OWN}"
+    assert scene.plan.message == f"attempt 1 ended for another reason: Terminated: {OWN}"
     scene = scene.after(scene.plan)
     assert not scene.after(scene.plan).plan.transition
 
@@ -175,7 +175,7 @@ def test_a_sigterm_that_is_heard_of_after_the_end_of_its_worker_explains_that_en
     scene = scene.after(scene.plan).after(passed=1)
     scene = scene.silent(1, 0).with_agent(1, notice=Notice(reason="SIGTERM"))
     assert scene.plan.message.startswith(
-        f"what ended attempt 1 is known now: Terminated: {UNKNOWN}"
+        f"attempt 1 ended for another reason: Terminated: {UNKNOWN}"
     )
 
 
@@ -221,7 +221,7 @@ def test_a_suspension_waits_until_it_is_known_who_sent_it() -> None:
     for slot in (0, 1):
         scene = scene.with_agent(slot, phase="Idle", held=scene.held)
     assert (scene.plan.reason, scene.plan.transition) == ("Suspending", False)
-    assert scene.plan.message.endswith("worker that got SIGTERM, which tells who sent it")
+    assert scene.plan.message.endswith("worker that got SIGTERM to end, which shows who sent it")
     known = ended(scene, Cause.PREEMPTED, "node n1 shuts down")
     known = known.after(known.plan)
     assert known.plan.reason == "Suspended"
@@ -237,7 +237,7 @@ def test_neither_do_failed_starts_hide_who_sent_it() -> None:
     dead = [a_worker(1, number, **ends) for number in (2, 3, 4)]
     waits = scene.plus(*dead)
     assert (waits.plan.reason, waits.plan.transition) == ("Attributing", False)
-    assert waits.plan.message.endswith("worker that got SIGTERM, which tells who sent it")
+    assert waits.plan.message.endswith("worker that got SIGTERM to end, which shows who sent it")
     known = ended(scene, Cause.PREEMPTED, "node n1 shuts down").plus(*dead)
     known = known.after(known.plan)
     assert known.plan.reason == "StartFailed"

@@ -147,9 +147,9 @@ def test_a_training_that_begins_from_scratch_says_so_when_it_happens() -> None:
         (
             "Warning",
             "StartsFromScratch",
-            "no checkpoint was ever committed: a script that resumes from a folder of its own need "
-            "not; any other calls trainrun.report(step=..., checkpoint=...) in the training loop, "
-            "or a restart begins from nothing",
+            "no checkpoint was ever committed: unless the script resumes from its own folder, a "
+            "restart begins from nothing. Call trainrun.report(step=..., checkpoint=...) in the "
+            "training loop",
         ),
     ]
 
@@ -280,7 +280,7 @@ def test_attempts_that_only_the_store_knows_are_skipped() -> None:
     scene = a_run().waiting().resolved(outcome="Behind", highest_attempt=7)
     plan = scene.plan
     assert plan.reason == "AttemptSkipped"
-    assert plan.message == "attempt 7 exists already; numbering goes on from there"
+    assert plan.message == "attempt 7 exists already; numbering continues from there"
     assert (plan.status.attempt, plan.status.phase) == (7, "Pending")
     later = scene.after(plan).resolved((7, 40)).plan
     assert later.message == "attempt 8 starts from step 40 of attempt 7 with 2 workers"
@@ -305,7 +305,7 @@ def test_an_attempt_that_was_ordered_is_not_given_out_again_by_an_old_status(
     """Its agents may have begun it, and tell of it any moment."""
     plan = replace(scene, ordered=4).plan
     assert (plan.reason, plan.status.attempt) == ("AttemptSkipped", 4)
-    assert plan.message == "attempt 4 exists already; numbering goes on from there"
+    assert plan.message == "attempt 4 exists already; numbering continues from there"
 
 
 def test_a_status_that_was_set_back_does_not_wait_for_ever() -> None:
@@ -345,7 +345,7 @@ def test_a_store_that_does_not_help_is_waited_for_so_long(
     assert waiting.hold(0).resolve is not None
     if grace is not None:
         failed = scene.after(first, passed=grace + 1).plan
-        later = "; a new value of the annotation trainrun.dev/restart lets the run go on"
+        later = "; give the annotation trainrun.dev/restart a new value to continue the run"
         words = "s3://b: what is wrong" + (later if outcome != "NoGoodCheckpoint" else "")
         assert (failed.reason, failed.message) == (reason, words)
         assert failed.status.is_true("Failed")
@@ -411,7 +411,7 @@ def test_agents_ask_again_within_a_third_of_the_heartbeat_timeout() -> None:
 def test_the_deadline_ends_a_run_that_is_being_gathered() -> None:
     scene = a_run(active_deadline=seconds(3599)).waiting()
     assert (scene.plan.reason, scene.plan.status.phase) == ("DeadlineExceeded", "Failed")
-    longer = "apply the run with a longer deadline to go on"
+    longer = "apply the run with a longer deadline to continue"
     assert scene.plan.message == f"spec.activeDeadline (3599 s) is over: {longer}"
     assert scene.running().committed(0, 30).plan.message == (
         f"spec.activeDeadline (3599 s) is over; committed checkpoints are kept: {longer}"
@@ -477,8 +477,8 @@ def test_a_run_that_resumes_what_another_one_left_says_so() -> None:
         (
             "Normal",
             "ResumedExisting",
-            "resumes what an earlier TrainRun of this name left in s3://bucket/run: step 40 of "
-            "attempt 7. To train from nothing use storage.onExisting: StartFresh",
+            "resumes from step 40 of attempt 7, which an earlier TrainRun of this name left in "
+            "s3://bucket/run. To train from nothing, set storage.onExisting: StartFresh",
         ),
     ]
 
@@ -550,7 +550,7 @@ def test_no_checkpoint_of_another_generation_is_resumed_from() -> None:
     assert scene.plan.reason == "StorageMisconfigured"
     ready = scene.plan.status.condition("StorageReady")
     assert ready is not None
-    assert "has looked into generation 1 of the run's folder, and the run is in generation 2" in (
+    assert "has read generation 1 of the run's folder, but the run is in generation 2" in (
         ready.message
     )
     assert scene.plan.status.start_record is None

@@ -72,8 +72,8 @@ def test_a_worker_that_vanishes_after_its_notice_was_preempted() -> None:
 
 
 MISSED = (
-    "; should_save() was not asked in the 15 s since the notice (worker run-1-1), so no checkpoint "
-    "was saved: ask in evaluation loops and before long work, too, or raise "
+    "; should_save() was not called in the 15 s since the notice (worker run-1-1), so no "
+    "checkpoint was saved: call it in evaluation loops and before long work, too, or raise "
     "terminationGracePeriodSeconds"
 )
 
@@ -103,7 +103,7 @@ def test_who_sent_the_signal_is_known_later_and_it_is_still_said_that_nobody_ask
     scene = evaluating(a_run(max_failures=1).running().got_sigterm(1)).with_exit(1, signal=15)
     scene = scene.after(scene.plan).noticed(1)
     assert scene.plan.message == (
-        f"what ended attempt 1 is known now: Preempted: rank 1 was killed by SIGTERM{MISSED}"
+        f"attempt 1 ended for another reason: Preempted: rank 1 was killed by SIGTERM{MISSED}"
     )
 
 
@@ -133,7 +133,7 @@ def test_a_notice_that_is_taken_back_is_no_reason_any_more() -> None:
     plan = a_run().running().asked_to_save().plan
     assert (plan.reason, plan.message) == (
         "SaveWithdrawn",
-        "the checkpoint asked for is no longer needed",
+        "the requested checkpoint is no longer needed",
     )
     assert (plan.status.phase, plan.status.save_asked) == ("Running", None)
 
@@ -405,7 +405,7 @@ def test_a_suspension_waits_until_what_everybody_has_stored_is_committed() -> No
     for slot in range(2):
         scene = scene.with_agent(slot, phase="Idle").staged(slot, 12, uploaded=True)
     assert scene.plan.reason == "Suspending"
-    assert scene.plan.message == "every worker has brought step 12; waiting for its commit"
+    assert scene.plan.message == "every worker has staged step 12; waiting for its commit"
     assert scene.committed(0, 12).plan.reason == "Suspended"
     assert scene.lost(0, Cause.NODE_LOST).plan.reason == "Suspended"
     assert scene.without(0).plan.reason == "Suspended"
@@ -422,7 +422,7 @@ def test_a_suspension_waits_for_a_step_that_was_completed_when_it_began(uploaded
     order = scene.plan.answers["run-0-1"].order
     assert isinstance(order, Hold)
     assert order.flush == (12, 13)
-    assert scene.plan.message == "every worker has brought step 13; waiting for its commit"
+    assert scene.plan.message == "every worker has staged step 13; waiting for its commit"
     assert scene.committed(0, 13).plan.reason == "Suspended"
 
 
@@ -465,7 +465,7 @@ def test_a_run_that_goes_on_restarts_its_clock() -> None:
     scene = a_run(suspend=True, active_deadline=seconds(1800)).running().ended(kind="Suspend")
     scene = scene.after(scene.plan).with_config(suspend=False)
     plan = scene.plan
-    assert (plan.reason, plan.message) == ("Resumed", "the run goes on")
+    assert (plan.reason, plan.message) == ("Resumed", "the run continues")
     assert (plan.status.start_time, plan.status.phase) == (scene.now, "Restarting")
     assert not plan.status.is_true("Suspended")
     assert scene.after(plan).with_all(phase="Idle").plan.reason == "Resolving"

@@ -35,8 +35,8 @@ def test_a_run_whose_limit_is_raised_goes_on_with_what_it_has_used() -> None:
     plan = scene.edited(max_failures=2).plan
     assert (plan.transition, plan.reason) == (True, "Reopened")
     assert plan.message == (
-        "spec.failurePolicy.maxFailures admits it now: the run goes on, with what it has used of "
-        "its budgets"
+        "spec.failurePolicy.maxFailures now allows it: the run continues and keeps what it has "
+        "used of its budgets"
     )
     status = plan.status
     assert (status.finished, status.phase, status.completion_time) == (False, "Restarting", None)
@@ -89,7 +89,7 @@ def test_a_run_that_preemptions_have_ended_goes_on_as_its_verdict_says() -> None
     assert "set failurePolicy.maxPreemptions: -1" in mark.message
     again = scene.edited(max_preemptions=-1)
     assert again.plan.reason == "Reopened"
-    assert again.plan.message.startswith("spec.failurePolicy.maxPreemptions admits it now")
+    assert again.plan.message.startswith("spec.failurePolicy.maxPreemptions now allows it")
 
 
 def test_a_deadline_that_is_raised_keeps_what_its_attempt_has_gained() -> None:
@@ -160,7 +160,7 @@ def test_a_limit_without_progress_that_is_raised_keeps_the_row() -> None:
     assert scene.edited(no_progress_limit=2).plan.reason == "NoProgress"
     assert scene.edited(no_progress_limit=0).plan.reason == "Reopened"
     again = scene.edited(no_progress_limit=3)
-    assert again.plan.message.startswith("spec.failurePolicy.noProgressLimit admits it now")
+    assert again.plan.message.startswith("spec.failurePolicy.noProgressLimit now allows it")
     assert again.plan.status.without_progress == 2
 
 

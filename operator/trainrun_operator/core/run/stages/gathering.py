@@ -1,7 +1,7 @@
-"""The stage in which the next attempt is prepared: judge, gather workers, resolve, barrier, start.
+"""The stage that prepares the next attempt: judge, gather workers, resolve, barrier, start.
 
-Layer: core. Entered when there is no running attempt; left by the start record, a verdict or a
-suspension. Waiting here is never counted.
+Layer: core. Entered when no attempt runs; left by the start record, a verdict or a suspension.
+Waiting here is never counted.
 """
 
 from __future__ import annotations
@@ -48,24 +48,23 @@ from trainrun_operator.core.run.storage import (
 from trainrun_operator.core.run.view import View, and_others, counted, notice_of
 
 CREDENTIALS_GRACE = timedelta(seconds=30)
-"""A store that has never taken our credentials is given this long: secrets arrive late."""
+"""How long a store may refuse credentials that it never accepted: secrets arrive late."""
 
 STORE_GRACE = timedelta(hours=1)
-"""A store that cannot be reached, or refuses what it took before, is waited for this long; nothing
-is lost meanwhile."""
+"""How long to wait for a store that is unreachable, or refuses credentials that it accepted before;
+nothing is lost meanwhile."""
 
 NOTHING_GOOD_GRACE = timedelta(minutes=1)
-"""A store without a good checkpoint is asked again for this long: listings may lag."""
+"""How long to ask a store without a good checkpoint again: listings may lag."""
 
 INVALID_GRACE = timedelta(seconds=10)
-"""A template that the API server calls invalid is given this long: admission webhooks come and go.
-"""
+"""How long the API server may reject a template: admission webhooks come and go."""
 
 
 def decide(view: View, state: Gathering | Suspended) -> Plan:
-    """The plan while no attempt runs."""
+    """The plan while no attempt runs, suspended or not."""
     status, suspends = view.status, view.config.suspend
-    verdict = _judged(view)  # before suspending: that would charge an incident beyond its budget
+    verdict = _judged(view)  # before a suspension, which would charge an incident over its budget
     if verdict is not None:
         return verdict
     if status.incident is not None and refined(view, status.incident) != status.incident:
@@ -80,7 +79,7 @@ def decide(view: View, state: Gathering | Suspended) -> Plan:
 
 
 def _judged(view: View) -> Plan | None:
-    """Fail if the incident does not fit its budget; wait while its cause may still change."""
+    """Fail if the incident exceeds its budget; wait while its cause may still change."""
     if view.status.incident is None:
         return None
     incident = refined(view, view.status.incident)
@@ -88,15 +87,15 @@ def _judged(view: View) -> Plan | None:
     if verdict is None:
         return None
     if still := still_ending(view):
-        # Killing them now would throw away what the next try of this run could go on from.
+        # Killing them now would destroy what the user's next try could resume from.
         message = f"waiting for {counted(len(still), 'worker')} to end after SIGTERM"
         return wait(view, "Stopping", message, actions=())
     if attribution_open(view, incident):
         why = "this may be a consequence; waiting for the other workers"
         if explains(incident) is Explains.SIGTERM:
-            why = "waiting for the end of its pod, which tells who did"
+            why = "waiting for its pod to end, which shows who sent it"
         elif explains(incident) is Explains.LITTLE:
-            why = "its node may explain it; waiting for news of the node"
+            why = "its node may explain it; waiting for the state of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
     again = repeats.opened_again(view.status.all_incidents)
     message = verdict.full_message(saved=newest_known(view) is not None)
@@ -105,7 +104,7 @@ def _judged(view: View) -> Plan | None:
 
 
 def _failed_start(view: View) -> Plan | None:
-    """Workers that cannot take part, before they ever did."""
+    """Give up the attempt for workers that cannot take part and never did."""
     loss = unusable.failed_start(view)
     if loss is None:
         return None
@@ -113,14 +112,14 @@ def _failed_start(view: View) -> Plan | None:
 
 
 def _once_sender_is_known(view: View, plan: Plan) -> Plan:
-    """A plan that gives the attempt up waits for the end of a worker of it that got SIGTERM: after
-    it, nobody would look any more who sent that."""
+    """The plan, which gives up the attempt; but first wait for the end of its worker that got
+    SIGTERM: afterwards no pass would look who sent it."""
     return waiting.wait_for_sender(view, "Attributing") or plan
 
 
 def _unlaunchable(view: View) -> Plan | None:
-    """Its command cannot be run. A run that has trained waits for a better one, and keeps what it
-    has of workers."""
+    """Its command cannot be run. A run that has trained waits for a better one and keeps its
+    workers."""
     if not view.template_problem:
         return None
     message = f"{TEMPLATE}: {view.template_problem}"
@@ -157,8 +156,10 @@ def _gather(view: View) -> Plan:
 
 
 def _forget(view: View, number: int) -> Plan:
-    """Workers up to this number that ended before they took part make room: they stay counted."""
-    plan = transitions.skip_to(view, number, "workers that ended before they took part make room")
+    """Delete workers up to this number that ended before they took part: they stay counted."""
+    plan = transitions.skip_to(
+        view, number, "workers that ended before they took part are deleted to make room"
+    )
     status = replace(plan.status, failed_starts=unusable.failed_starts(view))
     return replace(plan, status=status)
 
@@ -170,7 +171,7 @@ def _incomplete(
     *,
     actions: tuple[Action, ...],
 ) -> Plan:
-    """Some workers are still to come."""
+    """Some workers are still missing."""
     given_back = placement.decide(view, chosen)
     if given_back is not None:
         return given_back
@@ -199,15 +200,15 @@ def _incomplete(
 def _store_away(
     view: View, message: str, *, actions: tuple[Action, ...], marks: tuple[Condition, ...]
 ) -> Plan:
-    """Uploads of the ended attempt find no store: it is asked all the time.
+    """Uploads of the ended attempt cannot reach the store, and try it continuously.
 
-    For as long as `outlasting` says. Then slot 0 asks it, for it may be away from one node alone.
+    As long as `outlasting` allows. Then slot 0 asks it: only one node may be unable to reach it.
     """
     return store_wait(view, AWAY, message, grace=None, actions=actions, marks=marks, resolve=False)
 
 
 def _flush_longer(view: View, ending: Ending) -> Plan:
-    """Uploads are given up later, since the store is away."""
+    """Give uploads more time, since the store is unavailable."""
     plan = _store_away(view, f"waiting for the store: {away_from(view)}", actions=(), marks=())
     return replace(plan, status=replace(plan.status, ending=ending), transition=True, answers={})
 
@@ -215,7 +216,7 @@ def _flush_longer(view: View, ending: Ending) -> Plan:
 def _refused(
     view: View, refused: list[tuple[WorkerFact, Resolution]], *, actions: tuple[Action, ...]
 ) -> Plan:
-    """The store refuses some workers: what it took before it may take again."""
+    """The store refuses some workers; credentials that it accepted before may work again."""
     worker, found = refused[0]
     lead = worker.slot == 0
     if not has_worked(view) and gang.claimed(view) is None:
@@ -231,7 +232,7 @@ def _refused(
         view,
         REFUSES,
         f"{message}. {remedy(view)}",
-        hint="; the worker is made anew now and then to see it, and nothing is counted",
+        hint="; the worker is recreated now and then to try it, and no budget is charged",
         grace=STORE_GRACE,
         actions=actions,
         marks=(condition(view, "WorkersReady", "False", "Gathering", message),),
@@ -242,7 +243,7 @@ def _refused(
 def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Plan:
     """Every worker waits for an order."""
     marks = (whole(view),)
-    # Also of workers that leave: resolving now would fence what was saved on their notice.
+    # Also of leaving workers: resolving now would fence what they saved on their notice.
     if uploading := sorted({worker.slot for worker in still_flushing(view)}):
         noun = "slot" if len(uploading) == 1 else "slots"
         message = f"waiting for the uploads of {noun} {', '.join(map(str, uploading[:10]))}"
@@ -250,14 +251,14 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
             return _store_away(view, f"{message}: {away}", actions=dismiss, marks=marks)
         return wait(view, "Flushing", message, actions=dismiss, marks=marks)
     if may_be_another(view):
-        message = "which node to keep away from is not known for sure yet; waiting for news of it"
+        message = "which node to avoid is not certain yet; waiting for the state of the node"
         return wait(view, "Attributing", message, actions=dismiss, marks=marks)
     if (slot := _awaited_slot(view)) is not None:
-        message = f"what ended the attempt is not known for sure yet; waiting for slot {slot}"
+        message = f"what ended the attempt is not certain yet; waiting for slot {slot}"
         return wait(view, "Attributing", message, actions=dismiss, marks=marks)
     until = view.status.ending.not_before if view.status.ending is not None else None
     left = until - view.observation.now if until is not None else timedelta(0)
-    # What lies further ahead was written by a leader whose clock was ahead of ours.
+    # A time further ahead was written by a leader whose clock was ahead of ours.
     if until is not None and timedelta(0) < left <= ledger.longest_backoff(view.config):
         message = f"restarting at {until:%H:%M:%S} UTC (backoff)"
         return wait(view, "BackingOff", message, actions=dismiss, marks=marks, after=left)
@@ -269,8 +270,8 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
 
 
 def _awaited_slot(view: View) -> int | None:
-    """An edit or a notice has made workers anew before one of the attempt could say what happened
-    to it."""
+    """The slot of a worker that an edit or a notice has replaced before it could report what had
+    happened to it."""
     old = (w for w in view.roster if w is not None)
     replaced = (w for w in old if outdated(w, view.config) or notice_of(w) is not None)
     return next((worker.slot for worker in replaced if awaited(view, worker)), None)
@@ -279,19 +280,19 @@ def _awaited_slot(view: View) -> int | None:
 def _resolution(view: View, ready: gang.Ready) -> Resolution | None:
     (lead, _), *_ = ready
     found = told(view, lead)
-    # "Looked": it was asked while the attempt still ran.
+    # "Looked" answers a question from the time when the attempt still ran.
     return found if found is not None and found.outcome != "Looked" else None
 
 
 def _resolved(view: View, ready: gang.Ready, found: Resolution) -> Plan:
     (lead, _), *_ = ready
     match found.outcome:
-        # Another run's: checkpoints of two generations have the same names.
+        # It is another run's: checkpoints of two generations have the same names.
         case "Resolved" if view.status.storage_generation not in (0, found.generation):
             message = (
-                f"worker {lead.name} has looked into generation {found.generation} of the "
-                f"run's folder, and the run is in generation {view.status.storage_generation}; use "
-                "the same version of operator and worker image"
+                f"worker {lead.name} has read generation {found.generation} of the run's folder, "
+                f"but the run is in generation {view.status.storage_generation}; use the same "
+                "version of operator and worker image"
             )
             return store_wait(view, "StorageMisconfigured", message, grace=None)
         case "Resolved":
@@ -319,7 +320,7 @@ def _unavailable_grace(view: View) -> timedelta:
 
 
 def _barrier(view: View, ready: gang.Ready, found: Resolution) -> Plan:
-    """Everybody waits and the resume point is claimed: the start record can be written."""
+    """All workers wait and the resume point is claimed: write the start record."""
     (_, lead), *_ = ready
     if lead.offer is None or lead.offer.attempt != view.next_attempt:
         message = "slot 0 is looking for a free master port"
@@ -330,7 +331,7 @@ def _barrier(view: View, ready: gang.Ready, found: Resolution) -> Plan:
 
 
 def _prove(view: View, unproven: list[WorkerFact]) -> Plan:
-    """Each worker reads what it is to resume from before anything starts."""
+    """Each worker reads the checkpoint that it must resume from before anything starts."""
     for worker in unproven:
         found = told(view, worker)
         if found is not None and found.outcome == "Unavailable":

@@ -1,12 +1,12 @@
-"""A run that rests, suspended or after its verdict: agents leave on order, and what may follow.
+"""A run that is suspended or has its verdict: its agents leave, and an edit may continue it.
 
-Layer: core. Suspending: finish uploads, give the storage back, leave. After the verdict logs are
-kept and ttlAfterFinished is obeyed. Nothing takes a verdict back but the user: a failed run goes on
-when he raises the field that has ended it, gives what has ended it a budget of its own, or has
-repaired the way to its storage. Invariants: only an edit later than the verdict does it, by the
-generation of the spec; budgets and history are kept; a run that has succeeded, or has failed for
-something else, stays as it is. All of it is one guarded write: of two operators one does it, and an
-edit that comes with the verdict makes that write conflict.
+Layer: core. Suspending: finish uploads, release the storage, leave. After the verdict logs are kept
+and ttlAfterFinished applies. Only the user takes back a verdict: a failed run continues when the
+user raises the field that has ended it, gives the cause its own budget, or has repaired the way to
+the storage. Invariants: only an edit later than the verdict does it, by the generation of the spec;
+budgets and history are kept; a run that has succeeded, or failed for another reason, stays as it
+is. It is one guarded write: of two operators one succeeds, and an edit that arrives with the
+verdict makes that write conflict.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from trainrun_operator.core.run.storage import OUTSIDE
 from trainrun_operator.core.run.view import View, counted
 
 LEAVE_GRACE = timedelta(seconds=60)
-"""Workers of a suspended or finished run that have not left by then are deleted."""
+"""After this time, workers of a suspended or finished run that have not left are deleted."""
 
 
 def suspend(view: View) -> Plan:
-    """spec.suspend: finish uploads, give the storage back, leave."""
+    """spec.suspend: finish uploads, release the storage, leave."""
     if still := busy(view):
         who = counted(len(still), "worker")
         message = f"waiting for {who} to stop and to finish their uploads"
         return wait(view, "Suspending", message, actions=())
     if (step := _to_commit(view)) is not None:
-        message = f"every worker has brought step {step}; waiting for its commit"
+        message = f"every worker has staged step {step}; waiting for its commit"
         return wait(view, "Suspending", message, actions=())
     return wait_for_sender(view, "Suspending") or transitions.suspended(view)
 
@@ -66,7 +66,7 @@ def suspended(view: View, since: datetime) -> Plan:
 
 
 def busy(view: View) -> list[WorkerFact]:
-    """Who still stops processes or uploads what it has, and is not hopeless."""
+    """Workers that still stop processes or upload, and can still succeed."""
     if _waited_enough(view):
         return []
     flushing = {worker.name for worker in still_flushing(view)}
@@ -82,8 +82,8 @@ def _stops(view: View, worker: WorkerFact) -> bool:
 def _to_commit(view: View) -> int | None:
     """A step that every worker has, and that is about to be stored and committed.
 
-    The next attempt would find it all the same once it is stored; but whoever suspends wants to see
-    it saved.
+    Once stored, the next attempt would find it anyway; but a user who suspends wants to see it
+    saved.
     """
     ending, lead = view.status.ending, view.roster[0] if view.roster else None
     if ending is None or lead is None or _waited_enough(view) or not answers_still(view, lead):
@@ -100,7 +100,7 @@ def _waited_enough(view: View) -> bool:
 
 
 def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
-    """Ended workers, and those that do not leave although they were told to."""
+    """Delete ended workers, and those that do not leave although they were ordered to."""
     left = (
         w
         for w in view.workers
@@ -141,7 +141,7 @@ def _since_end(view: View) -> timedelta:
 def _clean_up(view: View) -> tuple[Action, ...]:
     ttl = view.config.ttl_after_finished
     overdue = _since_end(view) > LEAVE_GRACE
-    # Not before the agents have written what belongs to the end: `finished.json`, their uploads.
+    # Not before the agents have written `finished.json` and finished their uploads.
     left = overdue or all(w.phase == "Ended" for w in view.workers)
     if ttl is not None and _since_end(view) > ttl and left:
         return (DeleteRun(),)
@@ -163,12 +163,12 @@ NO_PROGRESS, DEADLINE = "NoProgress", "DeadlineExceeded"
 
 
 def reopened(view: View) -> Plan | None:
-    """The write with which a failed run goes on; None where it does not."""
+    """The write that continues a failed run; None: the run stays failed."""
     generation = view.observation.generation
     why = raised(view.status, view.config, generation=generation)
     if not why:
         return None
-    message = f"{why}: the run goes on, with what it has used of its budgets"
+    message = f"{why}: the run continues and keeps what it has used of its budgets"
     attempted = view.status.attempt > 0
     plan = transitions.transition(
         view, "Reopened", message, phase="Restarting" if attempted else "Pending"
@@ -184,17 +184,17 @@ def reopened(view: View) -> Plan | None:
         store_wait=None,
         restart=view.config.restart or status.restart,
         completion_time=None,
-        start_time=begun + (now - ended),  # the time in which it stood failed is not the run's
-        # Workers of before were told to leave: none of them is counted on.
+        start_time=begun + (now - ended),  # without the time for which it was failed
+        # Earlier workers have the order to leave: none of them is reused.
         resumptions=status.resumptions + 1,
     )
     return replace(plan, status=with_marks(status, *marks))
 
 
 def raised(status: TrainRunStatus, config: RunConfig, *, generation: int) -> str:
-    """What its user has changed since, so that the run goes on; "": nothing of that kind.
+    """The change since the verdict that continues the run; "": there is none.
 
-    `generation` of the spec that `config` was made from.
+    `generation`: of the spec that `config` was made from.
     """
     failed = status.condition("Failed")
     if failed is None or failed.status != "True":
@@ -208,11 +208,11 @@ def raised(status: TrainRunStatus, config: RunConfig, *, generation: int) -> str
         edited = known is not None and known.spec != config.reaches
         return "spec.storage or spec.workers.template has changed" if edited else ""
     field = _admitting(status, config, failed.reason)
-    return f"spec.{field} admits it now" if field else ""
+    return f"spec.{field} now allows it" if field else ""
 
 
 def _admitting(status: TrainRunStatus, config: RunConfig, reason: str) -> str:
-    """The field that has ended the run for this reason, where it admits now that it goes on."""
+    """The field that ended the run for this reason, if its new value allows the run; else ""."""
     if reason == DEADLINE:
         return "activeDeadline" if _is_in_time(status, config) else ""
     if reason == NO_PROGRESS:
@@ -225,7 +225,7 @@ def _admitting(status: TrainRunStatus, config: RunConfig, reason: str) -> str:
 
 
 def _given(status: TrainRunStatus, config: RunConfig) -> BudgetName | None:
-    """The budget of its own that the last incident has been given since, where that admits it."""
+    """The other budget that the last incident now has, if it has room there; else None."""
     last = status.incidents[-1]
     name = ledger.charged(status, last, config).budget
     if name in ("none", last.budget):

@@ -1,10 +1,10 @@
-"""Why the gang is not whole yet, and when one that is half placed gives its pods back.
+"""Why the gang is incomplete, and when a partly placed gang gives its pods back.
 
-Layer: core. The worst trouble is told in words that its user can act on (the condition
-WorkersReady), and how many workers have it; what comes and goes within seconds is not. Two gangs
-must not starve each other: how long one stays away grows with every try, and differs from run to
-run, so that one of two finds the room free. Part of the stage without a running attempt, so an
-attempt that runs is never touched. Never counted.
+Layer: core. The condition WorkersReady reports the worst problem, in words that the user can act
+on, and how many workers have it; problems that pass within seconds are not reported. Two gangs must
+not starve each other: the pause grows with every try and differs between runs, so that one of two
+finds the room free. Part of the stage without a running attempt, so a running attempt is never
+touched. Never counted.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ from trainrun_operator.core.run.stages.waiting import wait
 from trainrun_operator.core.run.view import View, counted
 
 PATIENCE = timedelta(seconds=10)
-"""Trouble that is younger is not told."""
+"""Younger problems are not reported."""
 
 
 ENDED_PODS = (
     "; ended pods count, too: those of this run are deleted, the oldest first; delete finished "
     "runs, or set their spec.ttlAfterFinished"
 )
-"""What is said of a quota on count/pods besides."""
+"""Added to the message about a quota on count/pods."""
 
 
 PLACED = "Starting"
-"""The kind that is no trouble."""
+"""The kind that is not a problem."""
 
 
 def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[str, str] | None:
-    """Reason and message: the worst trouble of the workers that are still to come; None: there is
-    none, they need nothing but time."""
+    """Reason and message of the worst problem of missing workers; None: they only need time."""
     refusals = _refusals(view, chosen)
     for reason in get_args(RefusedReason):
         found = [r for r in refusals if r.reason == reason]
@@ -57,7 +56,7 @@ def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[str, str
 
 
 def _refusals(view: View, chosen: tuple[WorkerFact | None, ...]) -> list[Refused]:
-    """Of slots that still lack a worker."""
+    """Refused creations for slots that still lack a worker."""
     return [
         refused
         for refused in sorted(view.observation.refused, key=lambda r: (r.slot, r.name))
@@ -88,15 +87,15 @@ def _lasts(pending: Pending) -> bool:
 
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(minutes=10)
-"""How long a gang that gave its pods back stays away: from the first of these (placementTimeout, if
-that is shorter) up to twice as long, and twice as long each time, until the second."""
+"""How long a gang waits after it gave its pods back: from the first of these (placementTimeout, if
+that is shorter) up to twice as long, doubled each time, up to the second."""
 
 
 def decide(view: View, chosen: tuple[WorkerFact | None, ...]) -> Plan | None:
-    """Stay away while the pods are given back; give them back when only a part has found room."""
+    """Give the pods back if only a part has found room, and then stay away; None: neither."""
     held = view.status.placement
     left = held.not_before - view.observation.now if held is not None else timedelta(0)
-    # A longer one was written by a clock that was ahead of ours.
+    # A longer time was written by a leader whose clock was ahead of ours.
     if timedelta(0) < left <= 2 * LONGEST_PAUSE:
         return _stay_away(view, left)
     without, placed = _without_room(view, chosen), _placed(chosen)
@@ -118,7 +117,7 @@ def decide(view: View, chosen: tuple[WorkerFact | None, ...]) -> Plan | None:
 
 
 def pause(view: View, tries: int) -> timedelta:
-    """A function of run and try, so that every operator decides the same."""
+    """The pause before this try: a function of run and try, so all operators decide the same."""
     plain = min(FIRST_PAUSE, view.config.placement_timeout) * (1 << min(tries - 1, 16))
     spread = zlib.crc32(f"{view.config.uid}/placement/{tries}".encode()) / 0xFFFFFFFF
     return min(plain, LONGEST_PAUSE) * (1 + spread)
@@ -136,7 +135,7 @@ def _stay_away(view: View, left: timedelta) -> Plan:
 
 
 def _without_room(view: View, chosen: tuple[WorkerFact | None, ...]) -> int:
-    """Workers that lack room, once one of them has lacked it for too long."""
+    """How many workers lack room, once one of them has for too long; else 0."""
     unplaced = [
         w.pending.since
         for w in chosen
@@ -154,13 +153,13 @@ def _without_room(view: View, chosen: tuple[WorkerFact | None, ...]) -> int:
 
 
 def _gated(chosen: tuple[WorkerFact | None, ...]) -> list[str]:
-    """What holds back those that nobody looks for room for yet."""
+    """Messages about workers behind scheduling gates."""
     pending = (w.pending for w in chosen if w is not None)
-    return [it.message for it in pending if it is not None and it.kind == "SchedulingGated"]
+    return [why.message for why in pending if why is not None and why.kind == "SchedulingGated"]
 
 
 def _placed(chosen: tuple[WorkerFact | None, ...]) -> int:
-    """Workers that hold room which others may need."""
+    """How many workers hold room that other runs may need."""
     there = [w for w in chosen if w is not None and not _lacks_room(w)]
     return sum(worker.phase == "Running" or bool(worker.node) for worker in there)
 

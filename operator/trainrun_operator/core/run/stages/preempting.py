@@ -1,16 +1,16 @@
-"""Stopping a running attempt on request: notice, suspend, template edit; a checkpoint comes first.
+"""Stop a running attempt on request (notice, suspension, template edit), after a checkpoint.
 
 Layer: core. One of the checks of `running`. The request is written in the status before any agent
-hears of it, so every operator asks for the same save with the same writer. A script that does not
-ask for it gets SIGTERM and its grace instead (see `drain`), as checkpoint.onNotice says.
+receives it, so every operator asks for the same save with the same writer. A script that never
+calls should_save() gets SIGTERM and its grace instead (see `drain`), as checkpoint.onNotice says.
 
-One call of `should_save()` is answered with yes on every rank. Two phases, so that no rank enters
-the collectives of a save alone: every worker *prepares* call n (its ranks wait there), then all are
-told to *commit*. A worker whose ranks have passed n refuses, everybody aborts n, and a later call
-is tried. Why it is safe with lost operators and two at a time: preparing is binding until commit or
-abort; a refusal is final (an agent never prepares a call that it has refused), as is the whole vote
-of one whose processes have ended; n is committed only when all prepared it and aborted only when
-one refused it, so no call can be both.
+One call of `should_save()` returns True on every rank. Two phases, so that no rank enters the
+collectives of a save alone: every worker *prepares* call n (its ranks wait there), then all get the
+order to *commit*. A worker whose ranks have passed n refuses, all workers abort n, and a later call
+is tried. Why it is safe with lost operators and with two at a time: preparing is binding until
+commit or abort; a refusal is final (an agent never prepares a call that it has refused), as is the
+whole vote of an agent whose processes have ended; n is committed only if all prepared it and
+aborted only if one refused it, so no call can be both.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from trainrun_operator.core.run.incidents.losses import Loss, got_sigterm, taken
 from trainrun_operator.core.run.view import View, done
 
 SAVE_TIMEOUT = timedelta(minutes=10)
-"""How long a script that uses should_save() may take until the checkpoint asked for is there."""
+"""How long a script that uses should_save() may take until the requested checkpoint exists."""
 MAX_LOOKAHEAD = 4096
-"""Calls ahead at most: 4 s at one call per millisecond, far above any heartbeat."""
+"""Most calls to look ahead: 4 s at one call per millisecond, far above any heartbeat."""
 
 RESTART_ASKED = f"the annotation {RESTART} asks for a restart"
 
@@ -43,7 +43,7 @@ UNASKED = "the script never called trainrun.should_save()"
 
 
 def decide(view: View, record: StartRecord) -> Plan | None:
-    """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
+    """Ask for a checkpoint before workers are taken away, and end the attempt once it exists."""
     wanted = _save_reason(view, record) or ("workers have begun to save" if _begun(view) else "")
     asked = view.status.save_asked
     if wanted and view.config.on_notice in ("Signal", "Stop") and not _begun(view):
@@ -66,10 +66,10 @@ def decide(view: View, record: StartRecord) -> Plan | None:
 
 
 def _end_unsaved(view: View, record: StartRecord, why: str) -> Plan:
-    """Nobody is asked to save: SIGTERM, where that is wanted and there is time for it, or the end.
+    """End the attempt without a save: with SIGTERM, if that is wanted and there is time for it.
 
-    A script that hears nothing is not left to train until its worker goes: another periodic
-    checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
+    The script does not train until its worker leaves: another periodic checkpoint in that time is
+    worth, on average, as much as the time spent waiting for it.
     """
     left = stop_grace(view)
     if view.config.on_notice not in ("Auto", "Signal") or not left:
@@ -108,7 +108,7 @@ def _save_reason(view: View, record: StartRecord) -> str:
 
 
 def _begun(view: View) -> bool:
-    """Some rank waits, or may be saving already: the request is carried through."""
+    """Some rank waits, or may already be saving: the request must be completed."""
     votes = [agent.save for agent in view.heard]
     return any(vote.prepared is not None or vote.committed is not None for vote in votes)
 
@@ -121,7 +121,7 @@ def _writer_rank(view: View, record: StartRecord) -> int:
 
 
 def _edited(view: View, record: StartRecord) -> str:
-    """What of the spec has changed since the workers were made."""
+    """The part of the spec that has changed since the workers were made; "": none."""
     if view.template_problem:
         return ""  # nothing could be started from it; the condition TemplateValid says so
     if record.template_hash != view.config.template_hash:
@@ -131,12 +131,12 @@ def _edited(view: View, record: StartRecord) -> str:
 
 
 def _restart_asked(view: View) -> bool:
-    """A value of the annotation that no attempt has been started under."""
+    """The annotation has a value that no attempt was started with."""
     return bool(view.config.restart) and view.config.restart != view.status.restart
 
 
 def _expired(view: View, asked: SaveAsked) -> bool:
-    """No checkpoint is to be hoped for any more."""
+    """The requested checkpoint will no longer come in time."""
     waited = view.observation.now - asked.time
     if view.config.suspend or not noticed(view):
         return waited > SAVE_TIMEOUT
@@ -146,8 +146,8 @@ def _expired(view: View, asked: SaveAsked) -> bool:
 def end_attempt(
     view: View, record: StartRecord, how: str, *, grace: timedelta = timedelta(0)
 ) -> Plan:
-    """End the attempt for the reason that it was asked to save for; `how` says how it went, `grace`
-    how long its processes get to end after SIGTERM."""
+    """End the attempt for the reason of the save; `how` says how the save went, `grace` how long
+    its processes may take to end after SIGTERM."""
     end: tuple[EndingKind, str, str]
     if view.config.suspend:
         end = "Suspend", "Suspending", f"suspending: {how}"
@@ -167,7 +167,7 @@ def end_attempt(
 
 
 def _taken_away(leaving: Noticed, how: str) -> Loss:
-    # What the world has announced explains more than a signal, of which nobody knows the sender.
+    # A notice of the world explains more than a signal, whose sender is unknown.
     worker, notice = min(leaving, key=lambda pair: pair[0].notice is None)
     if worker.notice is None:
         loss = got_sigterm(worker, notice)
@@ -178,7 +178,7 @@ def _taken_away(leaving: Noticed, how: str) -> Loss:
 
 
 def save_order(view: View) -> SaveOrder | None:
-    """What all agents are told to agree on one call of should_save()."""
+    """The order with which all agents agree on one call of should_save(); None: no order."""
     asked = view.status.save_asked
     if asked is None:
         return None
@@ -201,16 +201,15 @@ def coordinate(
 ) -> SaveOrder | None:
     """The next order, without its reason, from the votes of all workers whose processes still run.
 
-    None stands for a worker that has not been heard: nothing new is decided without it. `ended` are
-    the last votes of workers whose processes have ended well: they are not waited for, but a call
-    that one of them has passed or refused may have been aborted already and must never be
-    committed, and one that they have committed must never be aborted. A call
-    that somebody has prepared must be carried through, whoever still wants the save: another
-    operator may have told a worker to commit it, and a save that only some ranks enter is a
-    deadlock.
+    A vote of None is a worker that has not answered: nothing new is decided without it. `ended` are
+    the last votes of workers whose processes have ended well. No order waits for them, but a call
+    that one of them has passed or refused may already be aborted and must never be committed, and
+    one that they have committed must never be aborted. A call that some worker has prepared must be
+    completed even if the save is no longer wanted: another operator may have ordered a worker to
+    commit it, and a save that only some ranks enter is a deadlock.
     """
     known = [vote for vote in votes if vote is not None]
-    if committed := [it.committed for it in (*known, *ended) if it.committed is not None]:
+    if committed := [v.committed for v in (*known, *ended) if v.committed is not None]:
         return SaveOrder(stage="Commit", call=min(committed))
     if prepared := [vote.prepared for vote in known if vote.prepared is not None]:
         return _settle(min(prepared), known, ended, complete=len(known) == len(votes))
@@ -226,7 +225,7 @@ def _settle(
     call: int, known: Sequence[SaveVote], ended: Sequence[SaveVote], *, complete: bool
 ) -> SaveOrder:
     refused = any(vote.refused >= call and vote.prepared != call for vote in (*known, *ended))
-    # Of the living the same is learned by asking them: until then they may go on to prepare it.
+    # Running workers answer for themselves: until then they may still prepare it.
     if refused or any(vote.calls >= call for vote in ended):
         return SaveOrder(stage="Abort", call=call)
     if complete and all(vote.prepared == call for vote in known):

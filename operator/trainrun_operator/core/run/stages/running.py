@@ -1,4 +1,4 @@
-"""The stage in which an attempt runs: look for losses, the end, and reasons to save and stop.
+"""The stage of a running attempt: checks for losses, the end, and reasons to save and stop.
 
 Layer: core. The checks of STAGE are tried in order; the first that returns a plan wins.
 """
@@ -25,13 +25,13 @@ from trainrun_operator.core.run.view import A_MOMENT, View
 from trainrun_operator.core.run.warnings import NEVER_MET, SEPARATE, separate
 
 FINISH_TIMEOUT = timedelta(minutes=10)
-"""How long the last checkpoint may take to be committed after all processes have ended."""
+"""How long the commit of the last checkpoint may take after all processes have ended."""
 
 TRAINING_CHECK = timedelta(seconds=15)
-"""Look again at least this often while all train: longer than the operator lets pass between two
-looks at the progress of a run, or these looks would be what a fleet costs it."""
+"""Look again at least this often while all train: less often than the operator reads the progress
+of a run, or these looks would be the main cost of a fleet."""
 
-DOUBT_ADVICE = "Check that the training is complete; a script says so by trainrun.finish()"
+DOUBT_ADVICE = "Check that the training is complete; a script confirms it with trainrun.finish()"
 
 Check = Callable[[View, StartRecord], Plan | None]
 
@@ -46,13 +46,13 @@ def decide(view: View, record: StartRecord) -> Plan:
 
 
 def _overtaken(view: View, _: StartRecord) -> Plan | None:
-    """An agent runs a higher attempt, or may by now."""
+    """An agent runs a higher attempt, or may already do so."""
     ahead = view.highest_attempt
     return transitions.skip_to(view, ahead) if ahead > view.status.attempt else None
 
 
 def _script_error(view: View, _: StartRecord) -> Plan | None:
-    """An error of the script that the next attempt would only repeat."""
+    """Fail on an error of the script that the next attempt would only repeat."""
     for agent in view.heard:
         if agent.fatal is not None:
             return transitions.fail(view, agent.fatal.reason, agent.fatal.message)
@@ -60,7 +60,7 @@ def _script_error(view: View, _: StartRecord) -> Plan | None:
 
 
 def _damage(view: View, record: StartRecord) -> Plan | None:
-    """The checkpoint handed to the attempt cannot be read: back to the one before it."""
+    """The attempt's checkpoint cannot be read: return to the one before it."""
     handed = record.resume_point
     for slot, agent in enumerate(view.agents):
         if agent is not None and agent.damaged is not None and agent.damaged.id == handed:
@@ -96,8 +96,8 @@ def _finished(view: View, record: StartRecord) -> Plan | None:
 
 
 def _all_ended(view: View, record: StartRecord) -> Plan:
-    """The end of a gang that has nothing left to commit: a success unless steps are lost, or its
-    ranks have trained apart."""
+    """The end of a gang with nothing left to commit: success, unless steps are lost or its ranks
+    have trained separately."""
     early, ended = ended_early.ended_early(view), ended_early.all_ended(view)
     if early is not None:
         return transitions.open_incident(view, record, early)
@@ -114,10 +114,10 @@ def _all_ended(view: View, record: StartRecord) -> Plan:
 
 
 def _save_and_stop(view: View, record: StartRecord) -> Plan | None:
-    """A notice or an edit has nothing to stop where all processes have ended: a worker that goes
-    stores its part first, and the run has succeeded once the last checkpoint is committed.
+    """Save and stop, unless all processes have ended: then a notice or an edit has nothing to stop.
+    A leaving worker stores its part first, and the commit of the last checkpoint is the success.
 
-    A suspension does not wait for that: the store may be why its user asks for it.
+    A suspension does not wait for that: the store may be the reason for it.
     """
     if view.all_done and not view.config.suspend:
         return None
@@ -130,12 +130,12 @@ def _store_problem(view: View) -> str:
 
 
 def _loss(view: View, record: StartRecord) -> Plan | None:
-    """Some worker is lost: all losses of the attempt are one incident."""
+    """A worker is lost: all losses of the attempt are one incident."""
     losses = losses_of(view)
     chosen = best(losses)
     if chosen is None or (chosen.cause == Cause.SILENT and unreachable.in_doubt(view)):
         return None
-    if chosen.waited:  # for a peer that lives, perhaps, and is late
+    if chosen.waited:  # for a peer that may be alive and late
         lives = any(agent.phase == "Running" for agent in view.heard)
         if lives and (plan := _asking(view, record, chosen)) is not None:
             return plan
@@ -145,7 +145,7 @@ def _loss(view: View, record: StartRecord) -> Plan | None:
 
 
 def _hang(view: View, record: StartRecord) -> Plan | None:
-    """Nobody is lost, and the gang has owed a step for too long."""
+    """No worker is lost, but the gang has not made a step for too long."""
     hang = hang_of(view) or learned_hang(view)
     if hang is None:
         return _observed(view)
@@ -154,7 +154,7 @@ def _hang(view: View, record: StartRecord) -> Plan | None:
 
 
 def _asking(view: View, record: StartRecord, loss: Loss) -> Plan | None:
-    """What comes before anything is done about it; None: all is known that will be."""
+    """The plan that collects evidence first; None: there will be no more evidence."""
     stage = evidence.stage_of(view, loss)
     if stage == "Ask":
         return transitions.ask_for_evidence(view, loss)
@@ -162,7 +162,7 @@ def _asking(view: View, record: StartRecord, loss: Loss) -> Plan | None:
 
 
 def _observed(view: View) -> Plan | None:
-    """What only looks like a hang, and ends nothing, is asked about as well."""
+    """Collect evidence also for a suspected hang, which ends nothing."""
     hang = suspected_hang(view)
     if hang is None or evidence.stage_of(view, hang) != "Ask":
         return None
@@ -177,14 +177,14 @@ def _unreachable(view: View, loss: Loss) -> bool:
 
 
 def past_deadline(view: View) -> Plan | None:
-    """spec.activeDeadline is over."""
+    """Fail once spec.activeDeadline has passed."""
     limit, begin = view.config.active_deadline, view.status.start_time
     if limit is None or begin is None or view.observation.now - begin <= limit:
         return None
     kept = "; committed checkpoints are kept" if steps.newest_known(view) is not None else ""
     message = (
         f"spec.activeDeadline ({limit.total_seconds():.0f} s) is over{kept}: apply the run with a "
-        "longer deadline to go on"
+        "longer deadline to continue"
     )
     return transitions.fail(view, "DeadlineExceeded", message)
 
@@ -198,7 +198,7 @@ STAGE: tuple[Check, ...] = (
     _loss,
     lambda view, _: past_deadline(view),
     _save_and_stop,
-    _hang,  # last: what ends anyway, or is asked to save, has its own bounds
+    _hang,  # last: an attempt that ends anyway, or must save, has its own limits
 )
 
 
@@ -228,7 +228,8 @@ def _go_on(view: View, record: StartRecord) -> Plan:
 
 
 def _next_look(view: View, phase: PhaseName) -> timedelta:
-    """What agents tell wakes the run; that they tell nothing, a hang and a deadline do not."""
+    """Time until the next look: reports of agents wake the run, but silence, hangs and deadlines do
+    not."""
     config, begin = view.config, view.status.start_time
     all_train = all(agent is not None and not agent.exits for agent in view.agents)
     if phase != "Running" or not all_train or config.progress_timeout or config.first_step_timeout:
@@ -242,8 +243,8 @@ def _next_look(view: View, phase: PhaseName) -> timedelta:
 def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
     """The worker has no place in the roster and never will.
 
-    One that is newer than the roster may belong to an attempt that a fresher status knows: it is
-    left alone until our status is too old to be stale.
+    A worker newer than the roster may belong to an attempt in a fresher status: it is left alone
+    until our status can no longer be stale.
     """
     if worker.slot >= len(record.roster):
         return True
@@ -255,7 +256,7 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
 
 
 def trained_apart(view: View, ended: str) -> Plan | None:
-    """Of a run of which `ended` could be said; None: its processes have met, or may have."""
+    """The verdict on a run whose processes trained separately and `ended`; None: they have met."""
     reason, message = separate(view)
     if reason == NEVER_MET:
         return transitions.succeed(view, reason, f"{ended}, but {message}", type_="Warning")

@@ -1,9 +1,9 @@
-"""Plans that wait: for workers, for the store, for uploads, for a second reader; each says so.
+"""Plans that wait for workers, the store, uploads or a second reader, and say for which.
 
-Layer: core. A plan that waits changes nothing durable; it is made anew in every pass. Meanwhile
-workers read ahead what the attempt will most likely resume from: a wrong guess costs a download and
-nothing else, since what is handed out is what slot 0's agent claims. While the second reader of a
-checkpoint that reads wrongly on one node reads (see `storage`), nothing is set aside and nothing
+Layer: core. A waiting plan changes nothing durable; every pass makes it again. Meanwhile workers
+read ahead the checkpoint that the attempt will most likely resume from: a wrong guess costs only a
+download, since the attempt gets the checkpoint that slot 0's agent claims. While a second node
+reads a checkpoint that one node has misread (see `storage`), nothing is set aside and nothing is
 counted.
 """
 
@@ -35,11 +35,11 @@ from trainrun_operator.core.run.storage import (
 )
 from trainrun_operator.core.run.view import View
 
-GOES_ON = f"; a new value of the annotation {RESTART} lets the run go on"
-"""What is told with a verdict about the store."""
+CONTINUES = f"; give the annotation {RESTART} a new value to continue the run"
+"""Added to a verdict about the store."""
 
 IDLE_CHECK = timedelta(seconds=5)
-"""Look again at least this often while something is waited for."""
+"""Look again at least this often while a run waits."""
 
 
 def wait(
@@ -52,7 +52,7 @@ def wait(
     resolve: bool = False,
     after: timedelta = IDLE_CHECK,
 ) -> Plan:
-    """Wait while the next attempt is prepared; `marks` are conditions that tell more."""
+    """Wait while the next attempt is prepared; `marks`: conditions with details."""
     shown = next((m.reason for m in marks if m.status == "False"), reason)
     claimed = gang.claimed(view)
     status = refreshed(
@@ -63,7 +63,7 @@ def wait(
         waiting_for=message,
         marks=marks,
     )
-    if resolve or away_from(view):  # uploads ask it, too
+    if resolve or away_from(view):  # uploads also ask the store
         status = replace(status, store_wait=asked_again(view, answered=claimed is not None))
     return Plan(
         reason=reason,
@@ -88,16 +88,16 @@ def store_wait(
     resolve: bool = True,
     hint: str = "",
 ) -> Plan:
-    """Wait for the store; unknown is not failed, but not for ever either.
+    """Wait for the store, at most for `grace`; then fail. None: without a limit.
 
-    `marks` are conditions besides; `resolve`: slot 0's agent asks; `hint` is told while it is
-    waited for.
+    `marks`: further conditions; `resolve`: slot 0's agent asks; `hint`: added to the message while
+    the run waits.
     """
     vain = asked_in_vain(view, reason)
     if grace is not None and lasted(view, vain) > grace:
-        later = GOES_ON if reason in OUTSIDE else ""
+        later = CONTINUES if reason in OUTSIDE else ""
         plan = transitions.fail(view, reason, message + later)
-        # What is edited from now on is compared with this.
+        # Later edits are compared with this.
         return replace(plan, status=replace(plan.status, store_wait=paused(view, vain)))
     message += hint
     mark = condition(view, "StorageReady", "False", reason, message)
@@ -106,16 +106,16 @@ def store_wait(
 
 
 def wait_for_sender(view: View, reason: str) -> Plan | None:
-    """Wait for the end of a worker that got SIGTERM; None where it tells nothing new."""
+    """Wait for the end of a worker that got SIGTERM; None: its end would show nothing new."""
     if not sender_awaited(view, view.status.incident):
         return None
-    message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
+    message = "waiting for a worker that got SIGTERM to end, which shows who sent it"
     return wait(view, reason, message, actions=())
 
 
 def prefetched(view: View) -> dict[str, CheckpointId]:
-    """By name of the worker whose agent reads it, for its node: the lowest slot of each, as it will
-    be once the attempt runs."""
+    """By worker name, the checkpoint to read ahead for its node: the lowest slot of each node, as
+    once the attempt runs."""
     likely = _likely(view)
     if likely is None:
         return {}
@@ -127,7 +127,7 @@ def prefetched(view: View) -> dict[str, CheckpointId]:
 
 
 def _likely(view: View) -> CheckpointId | None:
-    """The newest that is in the store; none while something newer is on its way there."""
+    """The newest checkpoint in the store; None while a newer one is being uploaded."""
     known, flush = newest_known(view), to_flush(view)
     if known is None or not flush:
         return known
@@ -135,9 +135,10 @@ def _likely(view: View) -> CheckpointId | None:
 
 
 def end_reread(view: View, record: StartRecord) -> Plan | None:
-    """The checkpoint handed to the running attempt was read a second time.
+    """The checkpoint of the running attempt was read a second time.
 
-    Well, on another node: that worker is replaced. Wrongly again: back to the one before it.
+    Correctly, on another node: the first reader is replaced. Wrongly again: return to the
+    checkpoint before it.
     """
     found = suspicion(view)
     if found is None:
@@ -160,10 +161,10 @@ def end_reread(view: View, record: StartRecord) -> Plan | None:
 
 
 def remember_node(view: View) -> Plan | None:
-    """Whose word is not enough from now on.
+    """Write down a node that is no longer believed alone about checkpoints; None: there is none.
 
-    Where a node's own word is to be taken this is written first: the order to read again may be
-    carried out, and nobody hear of it.
+    A node that must be believed is written down first: it may carry out the order to read again
+    without its report arriving.
     """
     found = suspicion(view)
     if found is None or found.reader is None or not (found.refuted or found.alone):
@@ -174,21 +175,21 @@ def remember_node(view: View) -> Plan | None:
     if found.refuted:
         return transitions.distrust(view, Distrusted(node=node), found.outcome)
     message = (
-        f"{found.what}: {found.message}; no other node of the run can read it, so the word of this "
-        "node is taken, about this checkpoint alone"
+        f"{found.what}: {found.message}; no other node of the run can read it, so this node is "
+        "believed, about this checkpoint only"
     )
     return transitions.distrust(view, Distrusted(node=node, but_for=found.recheck.id), message)
 
 
 def wait_for_reader(view: View, message: str) -> Plan:
-    """The checkpoint that the next attempt would start from reads wrongly on slot 0's node."""
+    """The checkpoint for the next attempt reads wrongly on slot 0's node."""
     marks = (whole(view), *reread_marks(view))
     shown = marks[-1].message if len(marks) > 1 else message
     return wait(view, "CheckpointSuspect", shown, actions=(), marks=marks, resolve=True)
 
 
 def reread_marks(view: View) -> tuple[Condition, ...]:
-    """What is waited for, and what to do where nobody can read it."""
+    """The condition about a second reading, or about what to do if no node can do it."""
     found = suspicion(view)
     if found is None or found.confirmed:
         return ()
@@ -201,9 +202,8 @@ def reread_marks(view: View) -> tuple[Condition, ...]:
         )
         return (condition(view, "CheckpointSuspect", "True", "ReadAgain", message),)
     message = (
-        f"{what}; the word of this node alone is not enough, and no other node of the run can read "
-        "it. Let a worker run on another node, or read it elsewhere with `trainrun checkpoints "
-        "--verify`; where that finds it damaged, `trainrun checkpoints set-aside` lets the run go "
-        "on from the one before"
+        f"{what}; one node alone is not believed, and no other node of the run can read it. Let a "
+        "worker run on another node, or read it elsewhere with `trainrun checkpoints --verify`; if "
+        "it is damaged, `trainrun checkpoints set-aside` makes the run continue from the one before"
     )
     return (condition(view, "CheckpointSuspect", "True", "NoSecondReader", message),)
