@@ -103,24 +103,24 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     of_source: dict[PeerSource | None, Answer] = {None: answer}
     looks = looker(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
-    told = {}
+    by_name = {}
     for worker in view.workers:
         if worker.agent is None:
             continue  # another agent may call under this name: find out first who it is
         place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
         if place is None or worker.created_for <= place:
-            told[worker.name] = leave
+            by_name[worker.name] = leave
         if worker.created_for == place:
             source = sources.get(worker.slot)
             # Made once for all workers of a node: most workers of a large gang get the same.
             if source not in of_source:
                 of_source[source] = replace(answer, order=replace(start, source=source))
-            told[worker.name] = of_source[source]
+            by_name[worker.name] = of_source[source]
             if worker.slot == speaker:  # the others report progress with their next heartbeat
-                told[worker.name] = replace(told[worker.name], progress=PROGRESS_INTERVAL)
+                by_name[worker.name] = replace(by_name[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
-            told[worker.name] = _answer(view, _look(view))
-    return _with_story(view, told)
+            by_name[worker.name] = _answer(view, _look(view))
+    return _with_story(view, by_name)
 
 
 def _look(view: View) -> Hold:
@@ -191,15 +191,15 @@ def gathering(
     proves = replace(hold, resolve=_read_request(view, claimed))
     proving = replace(answer, order=proves)
     # No worker of slot 0 proves: once it leads, its proof would be taken for a claim.
-    told = {w.name: answer if w.slot == 0 or w.agent is None else proving for w in view.workers}
+    by_name = {w.name: answer if w.slot == 0 or w.agent is None else proving for w in view.workers}
     for name, checkpoint in prefetch.items():
-        order = hold if told[name] is answer else proves
-        told[name] = replace(answer, order=replace(order, prefetch=checkpoint))
+        order = hold if by_name[name] is answer else proves
+        by_name[name] = replace(answer, order=replace(order, prefetch=checkpoint))
     if lead is not None:
         request = _resolve_request(view) if resolve else None
         asked = replace(hold, prefetch=prefetch.get(lead.name), offer=True, resolve=request)
-        told[lead.name] = replace(answer, order=asked)
-    return _with_story(view, told)
+        by_name[lead.name] = replace(answer, order=asked)
+    return _with_story(view, by_name)
 
 
 def _resolve_request(view: View) -> ResolveRequest:

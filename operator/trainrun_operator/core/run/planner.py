@@ -29,7 +29,7 @@ from trainrun_operator.core.run.stages import gathering, inactive, running
 from trainrun_operator.core.run.state import Finished, Gathering, New, Running, Suspended, state_of
 from trainrun_operator.core.run.status_size import fitted, with_history
 from trainrun_operator.core.run.storage import with_recheck
-from trainrun_operator.core.run.story import told
+from trainrun_operator.core.run.story import with_story
 from trainrun_operator.core.run.view import View
 
 ADVICE = "ImportsDominate"
@@ -45,7 +45,7 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
     plan = claimed(view, plan)
     # Cut first: a warning that does not fit would be new in every pass.
     plan = _announced(view, replace(plan, status=fitted(with_health(view, plan.status))))
-    return with_recheck(view, told(view, with_history(plan, observation.now)))
+    return with_recheck(view, with_story(view, with_history(plan, observation.now)))
 
 
 def _staged(view: View) -> Plan:

@@ -32,7 +32,7 @@ RENEWED_AFTER = (30, 60, 120, 300)
 """Seconds until refused workers are recreated, each time; the last value repeats."""
 
 
-def told(view: View, worker: WorkerFact) -> Resolution | None:
+def resolution_of(view: View, worker: WorkerFact) -> Resolution | None:
     """The store's last answer to this worker about the next attempt."""
     found = worker.agent.resolution if worker.agent is not None else None
     return found if found is not None and found.attempt == view.next_attempt else None
@@ -40,11 +40,11 @@ def told(view: View, worker: WorkerFact) -> Resolution | None:
 
 def refusal(view: View, worker: WorkerFact) -> Resolution | None:
     """The answer of a store that does not take the credentials or settings of this worker."""
-    found = told(view, worker)
+    found = resolution_of(view, worker)
     return found if found is not None and found.outcome == "Misconfigured" else None
 
 
-def is_made_anew(view: View, worker: WorkerFact) -> bool:
+def is_recreated(view: View, worker: WorkerFact) -> bool:
     """It is still refused, and a new worker must take its place."""
     known = view.status.store_wait
     is_old = known is not None and worker.created_for <= known.renewed_to
@@ -182,7 +182,7 @@ def _of_resolution(view: View) -> Suspicion | None:
     suspects = [
         (w, found.suspect)
         for w in there
-        if (found := told(view, w)) is not None and found.suspect is not None
+        if (found := resolution_of(view, w)) is not None and found.suspect is not None
     ]
     return _suspicion(view, suspects[-1:], there, attempt=view.next_attempt)
 

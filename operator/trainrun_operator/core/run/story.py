@@ -38,7 +38,7 @@ UNTOLD = ("Started", "Accepted")
 """Events that add nothing to the chapter."""
 
 
-def told(view: View, plan: Plan) -> Plan:
+def with_story(view: View, plan: Plan) -> Plan:
     """The plan, with the story in its status brought up to date."""
     before, after = view.status, plan.status
     if after.start_time is None:
@@ -63,14 +63,14 @@ def _continued(view: View, plan: Plan, status: TrainRunStatus) -> TrainRunStatus
         if chapter.ended is None and _is_over(before, status, chapter):
             chapter = _given_up(view, status, chapter)
         if _is_new_attempt(before, status) or _rests(status):
-            noted = _noted(chapter, _told_before(plan, status), now)
+            noted = _noted(chapter, _events_before(plan, status), now)
             status = _closed(view, status, noted)
             chapter = None
         elif plan.transition:
             chapter = _noted(chapter, plan.events, now)
     if chapter is None and not _rests(status):
         chapter, status = _opened(view, status, begun=now)
-        chapter = _noted(chapter, _told_after(plan, status), now)
+        chapter = _noted(chapter, _events_after(plan, status), now)
     if chapter is not None:
         chapter = _ticked(view, plan, chapter)
     return replace(status, chapter=chapter)
@@ -195,7 +195,7 @@ def _noted(chapter: Chapter, events: Iterable[Event], now: datetime) -> Chapter:
     return chapter
 
 
-def _told_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
+def _events_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
     """Events of the chapter that ends: a verdict, without the incident, which the chapter contains
     anyway; and what a start reports about the previous end."""
     if not _rests(status):
@@ -204,7 +204,7 @@ def _told_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
     return (replace(e, message=e.message.removeprefix("".join(known))) for e in plan.events)
 
 
-def _told_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
+def _events_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
     return () if _rests(status) else (e for e in plan.events if e.reason not in BACKWARD)
 
 
@@ -266,7 +266,7 @@ def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunSta
     done = replace(done, spent=divided(done, now))
     return replace(
         status,
-        story=_kept((*status.story, done)),
+        story=_newest((*status.story, done)),
         spent=total(status.spent, done.spent),
     )
 
@@ -290,7 +290,7 @@ def _brief(incident: Incident) -> Incident:
     return replace(incident, message=cut(incident.message, 2 * NOTE), last_lines=lines)
 
 
-def _kept(chapters: tuple[Chapter, ...]) -> tuple[Chapter, ...]:
+def _newest(chapters: tuple[Chapter, ...]) -> tuple[Chapter, ...]:
     """As many as fit, the newest ones; gaps in the numbers show which are missing."""
     chapters = chapters[-MAX_CHAPTERS:]
     while len(chapters) > 1 and sum(map(chapter_size, chapters)) > LIMIT - OPEN_LIMIT:

@@ -180,7 +180,7 @@ def until_start(view: View, incident: Incident) -> dict[str, float]:
     # Passes measure waits; time that no pass has seen went into deciding.
     found["decide"] += incident.restart_seconds - sum(found.values())
     _no_less_than_nothing(found)
-    return _shown({"detect": incident.detect_seconds or 0.0, **found})
+    return _stages({"detect": incident.detect_seconds or 0.0, **found})
 
 
 def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
@@ -253,7 +253,7 @@ def _with_start(
         "script": own,
         "firstStep": first - own,
     }
-    return _shown(parts)
+    return _stages(parts)
 
 
 def _no_less_than_nothing(found: dict[str, float]) -> None:
@@ -264,6 +264,6 @@ def _no_less_than_nothing(found: dict[str, float]) -> None:
         found["decide"] = 0.0
 
 
-def _shown(parts: Mapping[str, float]) -> dict[str, float]:
+def _stages(parts: Mapping[str, float]) -> dict[str, float]:
     """The stages that took any time, in their order."""
     return {name: round(parts[name], 3) for name in STAGES if round(parts.get(name, 0.0), 3) > 0}

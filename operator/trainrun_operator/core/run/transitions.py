@@ -298,7 +298,7 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
     return replace(plan, events=(*plan.events, *attempts.beginnings(view, resolution)))
 
 
-def make_anew(view: View, wait: StoreWait, refused: list[WorkerFact], message: str) -> Plan:
+def recreate(view: View, wait: StoreWait, refused: list[WorkerFact], message: str) -> Plan:
     """Recreate the workers that the store refuses: only new ones see a changed Secret."""
     text = f"{message}. Recreating the refused workers: only new ones see the current Secret"
     plan = transition(view, "RefusedMadeAnew", text, phase=gathering_phase(view), type_="Warning")

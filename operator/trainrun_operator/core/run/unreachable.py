@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from trainrun.contract.agent_state import OwnerLife
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.storage import told
+from trainrun_operator.core.run.storage import resolution_of
 from trainrun_operator.core.run.view import View, and_others
 
 UNREACHABLE = "Unreachable"
@@ -96,7 +96,7 @@ def newcomer(view: View) -> WorkerFact | None:
 
 
 def _looked_long_ago(view: View, worker: WorkerFact) -> bool:
-    found = told(view, worker)
+    found = resolution_of(view, worker)
     if found is None or not looked(view, worker):
         return False
     return timedelta(seconds=found.age) + worker.silent_for >= LOOK_AGAIN
@@ -104,7 +104,7 @@ def _looked_long_ago(view: View, worker: WorkerFact) -> bool:
 
 def looked(view: View, worker: WorkerFact) -> OwnerLife | None:
     """What it has seen of the owner; None: it has not looked."""
-    found = told(view, worker)
+    found = resolution_of(view, worker)
     return found.owner if found is not None and found.outcome == "Looked" else None
 
 

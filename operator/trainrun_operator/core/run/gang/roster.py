@@ -27,7 +27,13 @@ from trainrun_operator.core.run.gang.unusable import (
     outdated,
 )
 from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
-from trainrun_operator.core.run.storage import has_worked, is_made_anew, misreads, refusal, told
+from trainrun_operator.core.run.storage import (
+    has_worked,
+    is_recreated,
+    misreads,
+    refusal,
+    resolution_of,
+)
 from trainrun_operator.core.run.unreachable import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
@@ -94,7 +100,7 @@ def _failing(view: View, worker: WorkerFact) -> str | None:
         return "its processes do not stop"
     if hangs(view, worker):
         return "its agent gets no answer from the store"
-    if is_made_anew(view, worker):
+    if is_recreated(view, worker):
         return "the store refuses it, and only a new worker gets the current keys of its Secret"
     if avoids_needlessly(view, worker):
         return "it finds no room, and a node that it avoids may be used again"
@@ -123,14 +129,14 @@ def _stuck(view: View, worker: WorkerFact) -> bool:
 def claimed(view: View) -> Resolution | None:
     """What slot 0's agent has claimed for the next attempt."""
     first = lead(view)
-    found = told(view, first) if first is not None else None
+    found = resolution_of(view, first) if first is not None else None
     return found if found is not None and found.outcome == "Resolved" else None
 
 
 def is_unproven(view: View, worker: WorkerFact) -> bool:
     """Whether it has not yet read what slot 0's agent claimed: each worker has credentials and a
     path to the store of its own."""
-    point, found = claimed(view), told(view, worker)
+    point, found = claimed(view), resolution_of(view, worker)
     if point is None or worker.slot == 0 or worker.agent is None:
         return False
     if point.resume is None and not has_worked(view):
@@ -145,7 +151,7 @@ def _unreached(view: View) -> tuple[WorkerFact, ...]:
         worker
         for worker in view.workers
         if is_unproven(view, worker)
-        and (found := told(view, worker)) is not None
+        and (found := resolution_of(view, worker)) is not None
         and found.outcome == "Unavailable"
     )
 

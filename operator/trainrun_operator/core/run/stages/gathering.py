@@ -43,7 +43,7 @@ from trainrun_operator.core.run.storage import (
     is_due,
     refusal,
     remedy,
-    told,
+    resolution_of,
 )
 from trainrun_operator.core.run.view import View, and_others, counted, notice_of
 
@@ -227,7 +227,7 @@ def _refused(
     message = f"the store refuses worker {worker.name}{more}: {found.message}"
     vain = view.status.store_wait
     if vain is not None and vain.reason == REFUSES and is_due(view, vain):
-        return transitions.make_anew(view, vain, [w for w, _ in refused], message)
+        return transitions.recreate(view, vain, [w for w, _ in refused], message)
     return store_wait(
         view,
         REFUSES,
@@ -279,7 +279,7 @@ def _awaited_slot(view: View) -> int | None:
 
 def _resolution(view: View, ready: gang.Ready) -> Resolution | None:
     (lead, _), *_ = ready
-    found = told(view, lead)
+    found = resolution_of(view, lead)
     # "Looked" answers a question from the time when the attempt still ran.
     return found if found is not None and found.outcome != "Looked" else None
 
@@ -333,7 +333,7 @@ def _barrier(view: View, ready: gang.Ready, found: Resolution) -> Plan:
 def _prove(view: View, unproven: list[WorkerFact]) -> Plan:
     """Each worker reads the checkpoint that it must resume from before anything starts."""
     for worker in unproven:
-        found = told(view, worker)
+        found = resolution_of(view, worker)
         if found is not None and found.outcome == "Unavailable":
             message, grace = f"worker {worker.name}: {found.message}", _unavailable_grace(view)
             return store_wait(view, AWAY, message, grace=grace, marks=(whole(view),))
