@@ -254,7 +254,7 @@ def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothin
         number=1, attempt=2, begun=at(0), workers=1, ended=at(9), incident=killed, closed=at(9)
     )
     told = " ".join(call(str(a_folder(tmp_path / "runs", silent))).output.split())
-    assert "from nothing" not in told.replace("or a restart begins from nothing", "")
+    assert "from nothing" not in told.replace("a restart begins from nothing", "")
     assert "attempt 2, no checkpoint handed to it, 1 worker" in told
     assert "- no step was ever reported: unless the script resumes from its own folder" in told
     assert "- AppError ended 1 attempt: its own output does not show who sent SIGKILL" in told
@@ -265,7 +265,9 @@ def test_a_run_that_reports_steps_and_never_saved_is_told_how(tmp_path: Path) ->
     lost = replace(second, survived=None)
     told = " ".join(call(str(a_folder(tmp_path / "runs", lost))).output.split())
     assert "attempt 1, from nothing, 8 workers" in told
-    assert "- no checkpoint was ever committed: a script that resumes from a folder" in told
+    assert (
+        "- no checkpoint was ever committed: unless the script resumes from its own folder" in told
+    )
 
 
 def test_a_script_that_asks_too_seldom_is_advised_while_it_trains() -> None:

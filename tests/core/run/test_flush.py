@@ -223,7 +223,7 @@ def test_several_steps_that_were_not_stored_are_told_at_once() -> None:
     scene = told(scene.after(scene.plan)).with_all(phase="Idle")
     scene = scene.after(scene.plan, passed=40).with_all(phase="Idle")
     ((_, said),) = given_up(scene.resolved())
-    assert said.startswith("steps 12, 14: staged on all ranks")
+    assert said.startswith("steps 12, 14 were staged on all ranks")
 
 
 def test_nobody_is_told_of_a_step_that_was_stored() -> None:

@@ -359,7 +359,7 @@ def test_a_script_that_never_reports_is_told_what_it_misses(runs: LocalRuns) -> 
     assert ended.code == 0
     assert "  steps        none reported\n" in ended.out
     assert "no step was ever reported: unless the script resumes from its own folder" in ended.out
-    assert "calls trainrun.report(step=..., checkpoint=...) in the training loop" in ended.out
+    assert "Call trainrun.report(step=..., checkpoint=...) in the training loop" in ended.out
 
 
 @pytest.mark.case("script", "The script ignores get_checkpoint()")

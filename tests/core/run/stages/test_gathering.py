@@ -161,7 +161,7 @@ def test_of_a_script_that_reports_nothing_nobody_says_that_it_starts_from_nothin
     assert started.message == (
         "attempt 2 starts without a checkpoint, since none was reported, with 2 workers"
     )
-    assert warned.message.startswith("no step was ever reported: a script that resumes from")
+    assert warned.message.startswith("no step was ever reported: unless the script resumes from")
     assert len(ended.with_status(restarts=1).plan.events) == 1, "told once"
 
 
