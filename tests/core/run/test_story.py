@@ -11,7 +11,7 @@ from tests.support.builders import BEGIN, WorkerObservation, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
-from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _kept, told
+from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _newest, with_story
 
 
 def a_life(**config: object) -> WorkerObservation:
@@ -150,7 +150,7 @@ def test_a_start_that_fails_is_a_chapter_of_its_own() -> None:
         transition=True,
         events=(Event(type="Warning", reason="StartFailed", message="m"),),
     )
-    status = told(failed.view, plan).status
+    status = with_story(failed.view, plan).status
     assert status.chapter is not None
     assert (status.chapter.attempt, status.chapter.end) == (1, "Incident")
     assert [note.reason for note in status.chapter.notes] == ["StartFailed"]
@@ -203,22 +203,22 @@ def test_what_has_no_room_in_a_chapter_is_counted() -> None:
     scene = a_life()
     plan = scene.plan
     events = tuple(Event(type="Warning", reason="SaveAsked", message="m" * 500) for _ in range(20))
-    status = told(scene.view, replace(plan, transition=True, events=events)).status
+    status = with_story(scene.view, replace(plan, transition=True, events=events)).status
     assert status.chapter is not None
     assert status.chapter.dropped_notes + len(status.chapter.notes) == 20
     assert status.chapter.dropped_notes > 10
 
 
 def test_a_single_chapter_that_is_too_large_is_cut_and_not_given_up() -> None:
-    from trainrun_operator.core.run.story import _kept
+    from trainrun_operator.core.run.story import _newest
 
     incident = {"cause": "AppError", "lastLines": ["x" * 400] * 20}
     scene = a_life()
     chapter = scene.status.chapter
     assert chapter is not None
-    (kept,) = _kept((replace(chapter, incident=incident),))
+    (kept,) = _newest((replace(chapter, incident=incident),))
     assert kept.incident == {"cause": "AppError", "lastLines": []}
-    (bare,) = _kept((replace(chapter, facts={"image": "i" * 3000}),))
+    (bare,) = _newest((replace(chapter, facts={"image": "i" * 3000}),))
     assert bare.incident == {}
 
 
@@ -242,7 +242,7 @@ def test_the_time_that_was_waited_is_told_by_what_was_waited_for() -> None:
 def test_nothing_is_told_of_a_run_that_nobody_has_accepted() -> None:
     scene = a_new_run()
     plan = Plan(reason="LedElsewhere", message="", status=scene.status)
-    assert told(scene.view, plan) is plan
+    assert with_story(scene.view, plan) is plan
 
 
 def test_a_chapter_with_long_names_of_exceptions_keeps_its_share() -> None:
@@ -256,12 +256,12 @@ def test_a_chapter_with_long_names_of_exceptions_keeps_its_share() -> None:
         "lastLines": ["x" * 160] * 6,
     }
     chapter = Chapter(number=1, attempt=1, begun=BEGIN, incident=incident, facts={"i": "f" * 900})
-    (kept,) = _kept((chapter,))
+    (kept,) = _newest((chapter,))
     assert chapter_size(kept) <= LIMIT - OPEN_LIMIT
     assert (kept.incident["cause"], kept.incident["attempt"]) == ("AppError", 1)
     assert len(kept.incident["exception"]) == 1
     assert kept.incident["message"].endswith("…")
     small = Chapter(number=1, attempt=1, begun=BEGIN, facts={"i": "f"})
-    assert _kept((small,)) == (small,)
+    assert _newest((small,)) == (small,)
     without = replace(chapter, incident={}, facts={"i": "f" * 3000})
-    assert _kept((without,))[0].facts == {}
+    assert _newest((without,))[0].facts == {}

@@ -34,7 +34,7 @@ def test_how_many_they_are_is_told() -> None:
     scene = scene.with_worker(1, unreadable=WHY).with_worker(2, unreadable=WHY)
     told = shown(scene)
     assert told is not None
-    assert "worker run-1-1 (and 1 other worker) says" in told.message
+    assert "messages of worker run-1-1 (and 1 other worker) cannot be read" in told.message
 
 
 def test_the_condition_goes_when_it_can_be_read_again() -> None:
