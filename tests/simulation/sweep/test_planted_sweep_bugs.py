@@ -19,7 +19,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep import clerk
 from trainrun.sweep.records import Ask, SweepSession, Targets
-from trainrun.sweep.view import SweepView, TrialView, ranked
+from trainrun.sweep.view import EndAt, SweepView, TrialView, ranked
 from trainrun_operator.core.sweep import display, planner, rules
 from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime import sweep_leader
@@ -273,9 +273,8 @@ def nobody_waits_until_all_is_deleted(patch: pytest.MonkeyPatch) -> None:
 def a_sweep_is_said_to_be_over_before_its_runs_are_saved(patch: pytest.MonkeyPatch) -> None:
     """Edge case 20."""
 
-    def hasty(log: SweepView, observation: Any, config: Any) -> SweepPlan:
-        plan, end = real(log, observation, config), log.end
-        assert end is not None
+    def hasty(log: SweepView, end: EndAt, observation: Any, config: Any) -> SweepPlan:
+        plan = real(log, end, observation, config)
         return replace(plan, verdict=replace(plan.verdict, phase=end.record.verdict))
 
     real = planner._ended
