@@ -64,7 +64,7 @@ NOT_ITS_OWN = "its own output does not show who sent"
     [
         (129, f"{NOT_ITS_OWN} SIGHUP"),
         (130, f"{NOT_ITS_OWN} SIGINT"),
-        (137, f"{NOT_ITS_OWN} SIGKILL: look for the OOM killer in the kernel's log of its machine"),
+        (137, f"{NOT_ITS_OWN} SIGKILL: look for the OOM killer in the kernel log of its machine"),
         (138, f"{NOT_ITS_OWN} SIGUSR1"),
         (140, f"{NOT_ITS_OWN} SIGUSR2"),
         (143, f"{NOT_ITS_OWN} SIGTERM"),

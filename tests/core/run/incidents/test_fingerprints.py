@@ -29,8 +29,8 @@ def several(*nodes: str, **fields: Any) -> list[Incident]:
 def test_the_third_time_on_three_nodes_it_is_the_code() -> None:
     assert repeated(several("n1", "n2", "n3")) == (
         "SameFailure",
-        "third time: FloatingPointError in loss.py:88 at step 128, on 3 nodes: the code, which no "
-        "restart mends",
+        "third time: FloatingPointError in loss.py:88 at step 128, on 3 nodes: the code is at "
+        "fault, and restarts do not help",
     )
 
 

@@ -131,7 +131,7 @@ def test_a_gang_that_never_reports_is_judged_by_its_cpu_and_io() -> None:
     assert loss.message == (
         "the processes have used almost no CPU and I/O for 10 min or more and report no step"
     )
-    assert loss.known_by.startswith("what the processes have used")
+    assert loss.known_by.startswith("the CPU and I/O use of the processes")
     waited = scene.with_config(first_step_timeout=scene.config.start_timeout)
     assert said(waited) == "", "the spec says how long a first step may take"
 

@@ -45,9 +45,12 @@ def the_loss(scene: WorkerObservation) -> Loss:
         ),
         (
             "torch.AcceleratorError: CUDA error: device-side assert triggered",
-            "mostly an index that is out of range",
+            "mostly for an index out of range",
         ),
-        ("DistBackendError: ncclInvalidUsage: Duplicate GPU detected", "one GPU for each process"),
+        (
+            "DistBackendError: ncclInvalidUsage: Duplicate GPU detected",
+            "give each process its own GPU",
+        ),
     ],
 )
 def test_an_error_that_is_known_is_told_with_what_helps(exception: str, remedy: str) -> None:
@@ -59,15 +62,15 @@ def test_an_error_that_is_known_is_told_with_what_helps(exception: str, remedy: 
 
 def test_a_bus_error_names_the_shared_memory() -> None:
     loss = the_loss(a_run().running().with_exit(1, code=135, signal=7))
-    assert loss.message.startswith("rank 1 was killed by SIGBUS; shared memory is full, most")
+    assert loss.message.startswith("rank 1 was killed by SIGBUS; shared memory is most likely full")
 
 
 def test_a_python_that_finds_no_library_names_pythonhome() -> None:
     lines = ("ModuleNotFoundError: No module named 'encodings'", "  <no Python frame>")
     loss = the_loss(a_run().running().with_exit(1, code=1, last_lines=lines))
     assert loss.message.endswith(
-        "its output:   <no Python frame>; PYTHONHOME names the folder of another Python than the "
-        "command's: unset it"
+        "its output:   <no Python frame>; PYTHONHOME names the folder of a Python that is not "
+        "the command's: unset it"
     )
 
 

@@ -263,7 +263,7 @@ def test_a_silent_worker_whose_peers_step_on_is_told_by_name() -> None:
 
 def test_a_worker_that_is_not_placed_anywhere_known_is_named_without_a_node() -> None:
     scene = a_run(replicas=3).running().listening(31).unheard(1).with_worker(1, node="")
-    assert unreachable(scene).startswith("worker run-1-1 is not heard")
+    assert unreachable(scene).startswith("this operator gets no heartbeat from worker run-1-1; ")
 
 
 def test_a_gathered_worker_that_ran_before_the_take_over_is_replaced_and_not_charged() -> None:
