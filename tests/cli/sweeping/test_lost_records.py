@@ -57,7 +57,7 @@ def test_a_trial_of_other_parameters_is_not_said_to_have_succeeded(sweeps: Sweep
     assert (
         f'trials/00000 holds a trial with the parameters {{"lr": {params["lr"]}' in errored.message
     )
-    assert 'but this trial has {"lr": 0.05, "width": 9}: the log' in errored.message
+    assert 'but this trial has {"lr": 0.05, "width": 9}: they come' in errored.message
     sweeps.spec |= {"resume": {"restartErrored": True, "token": 1}}
     assert sweeps.run().code == 0
     assert [row[3]["width"] for row in sweeps.begun()] == [params["width"], 9]
