@@ -90,7 +90,7 @@ def test_a_fresh_start_resumes_nothing_of_what_is_there_and_leaves_it_as_it_is(
     before = objects(any_bench.run)
     answer = fresh(any_bench)
     assert (answer.outcome, answer.resume, answer.generation) == ("Resolved", None, 2)
-    assert answer.message == "start from nothing"
+    assert answer.message == "start from scratch"
     second = inside(any_bench, 2, uid="uid-2")
     second.commit(step=10)  # of the same name, with other content
     again = second.resolve(2, generation=2)

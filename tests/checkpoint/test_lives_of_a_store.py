@@ -122,7 +122,7 @@ class LivesOfAStore(RuleBasedStateMachine):
         if answer.outcome == "NoGoodCheckpoint":
             assert not good
             assert known
-            assert "starting from nothing would lose" in answer.message
+            assert "starting from scratch would lose" in answer.message
             self.begin()  # that run has ended
             return
         assert answer.outcome == "Resolved", answer

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def test_a_new_run_starts_from_nothing(any_bench: Bench) -> None:
     answer = any_bench.resolve(1)
     assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 1)
-    assert answer.message == "start from nothing"
+    assert answer.message == "start from scratch"
 
 
 def test_an_attempt_after_others_that_never_came_to_a_claim_starts_from_nothing(

@@ -293,7 +293,7 @@ def test_a_storage_that_no_run_has_used_resumes_nothing(tmp_path: Path) -> None:
     where = f"{tmp_path.as_uri()}/new"
     result = call("checkpoints", where, "--can-resume")
     assert result.exit_code == 3
-    assert result.output == f"no: {where}: nothing was committed, a run starts from nothing\n"
+    assert result.output == f"no: {where}: nothing was committed, a run starts from scratch\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -307,7 +307,7 @@ def test_damage_of_every_checkpoint_is_why_a_run_would_not_resume(
     result = call("checkpoints", f"{tmp_path.as_uri()}/tiny", "--can-resume")
     assert result.exit_code == 3
     assert result.output.startswith("no: ")
-    assert "tiny has no good checkpoint left, and starting from nothing would lose" in result.output
+    assert "tiny has no good checkpoint left, and starting from scratch would lose" in result.output
 
 
 def test_a_store_that_cannot_be_read_leaves_open_whether_a_run_would_resume(

@@ -193,7 +193,7 @@ def test_attempts_of_a_version_without_a_story_are_told_by_their_claims(tmp_path
     output = call(f"{tmp_path.as_uri()}/old").output
     assert "Run old has no recorded end" in output
     assert "attempt 2, no checkpoint handed to it" in output
-    assert "from nothing" not in output
+    assert "from scratch" not in output
     assert "the attempt before ended: AppError: x" in output
 
 
@@ -254,7 +254,7 @@ def test_of_a_script_that_reports_nothing_it_was_said_that_it_begins_from_nothin
         number=1, attempt=2, begun=at(0), workers=1, ended=at(9), incident=killed, closed=at(9)
     )
     told = " ".join(call(str(a_folder(tmp_path / "runs", silent))).output.split())
-    assert "from nothing" not in told.replace("a restart begins from nothing", "")
+    assert "from scratch" not in told.replace("a restart begins from scratch", "")
     assert "attempt 2, no checkpoint handed to it, 1 worker" in told
     assert "- no step was ever reported: unless the script resumes from its own folder" in told
     assert "- AppError ended 1 attempt: its own output does not show who sent SIGKILL" in told
@@ -264,7 +264,7 @@ def test_a_run_that_reports_steps_and_never_saved_is_told_how(tmp_path: Path) ->
     second = next(it for it in a_life() if it.attempt == 1)
     lost = replace(second, survived=None)
     told = " ".join(call(str(a_folder(tmp_path / "runs", lost))).output.split())
-    assert "attempt 1, from nothing, 8 workers" in told
+    assert "attempt 1, from scratch, 8 workers" in told
     assert (
         "- no checkpoint was ever committed: unless the script resumes from its own folder" in told
     )

@@ -118,7 +118,7 @@ def test_an_empty_newest_generation_resumes_nothing_and_says_that_older_ones_are
     asked = call("checkpoints", folder.uri, "--can-resume")
     assert (asked.exit_code, asked.output) == (
         3,
-        f"no: {folder.uri}/generation-000003: nothing was committed, a run starts from nothing; "
+        f"no: {folder.uri}/generation-000003: nothing was committed, a run starts from scratch; "
         "earlier generations are not resumed\n",
     )
 

@@ -1,4 +1,4 @@
-"""kind, from nothing to nothing, by the commands that the documentation prints."""
+"""kind, from scratch to nothing, by the commands that the documentation prints."""
 
 from __future__ import annotations
 

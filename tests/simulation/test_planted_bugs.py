@@ -208,7 +208,7 @@ def test_a_missing_fence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         while len(world.gang(attempt)) < world.config.replicas:
             world.clock.step()
         world.raise_exception(world.gang(attempt)[0])
-    # Workers of attempt 1 that nobody hears come back, once attempt 2 has started from nothing.
+    # Workers of attempt 1 that nobody hears come back, once attempt 2 has started from scratch.
     for slot in range(world.config.replicas):
         world.store.put_part(left_behind, slot=slot, workers=world.config.replicas)
     while 3 not in world.judge.claims:

@@ -22,7 +22,7 @@ NO_CLUSTER = "NO CLUSTER: "
 def session_cluster(
     name: str, images: Callable[[], Sequence[Path]], *, keep: bool
 ) -> Iterator[Cluster]:
-    """Start a cluster from nothing and end it after the block; skip where that is not possible.
+    """Start a cluster from scratch and end it after the block; skip where that is not possible.
 
     With `keep` one that runs is used as it is, and left running. Another session that wants the
     same cluster waits for this one.

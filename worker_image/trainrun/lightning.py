@@ -38,7 +38,7 @@ FILE = "lightning.ckpt"
 
 
 def resume_path() -> str | None:
-    """Return the path for `Trainer.fit(ckpt_path=...)`; None: start from nothing.
+    """Return the path for `Trainer.fit(ckpt_path=...)`; None: start from scratch.
 
     It is this attempt's checkpoint in a local file, for reading only. Raises AgentRefused if it is
     damaged, and AgentLost.

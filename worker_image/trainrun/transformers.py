@@ -42,7 +42,7 @@ DATA_PARALLEL = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
 def resume_path() -> str | None:
-    """Return the path for `Trainer.train(resume_from_checkpoint=...)`; None: start from nothing.
+    """Return the path for `Trainer.train(resume_from_checkpoint=...)`; None: start from scratch.
 
     It is this attempt's checkpoint in a local directory, for reading only. Raises AgentRefused if
     it is damaged, and AgentLost.

@@ -235,7 +235,7 @@ def _answer_text(uri: str, found: Resolution) -> str:
         return f"{uri}: a run resumes from step {at.step} of attempt {at.attempt}{aside}"
     if found.outcome == "Resolved":
         stays = "; earlier generations are not resumed" if found.generation > 1 else ""
-        return f"{uri}: nothing was committed, a run starts from nothing{stays}"
+        return f"{uri}: nothing was committed, a run starts from scratch{stays}"
     return found.message
 
 

@@ -159,7 +159,7 @@ def open_run(prepared: Preparation) -> Opened:
     folder = _run_folder(prepared)
     if folder is not None and stored.status.attempt > 0 and not folder.exists():
         file.path.unlink()
-        remark = f"{folder} no longer exists; starting from nothing"
+        remark = f"{folder} no longer exists; starting from scratch"
         return Opened(stored=file.create(spec), remark=remark)
     if stored.status.is_true("Complete"):
         if prepared.run.spec.storage.on_existing != "StartFresh":
@@ -196,7 +196,7 @@ def _run_folder(prepared: Preparation) -> Path | None:
 def _fresh_start_remark(status: TrainRunStatus) -> str:
     last = status.checkpoint
     saved = f"; its checkpoints stay, the last one is {last.uri}" if last else ""
-    return f"the run succeeded before{saved}. A new one starts from nothing (onExisting)"
+    return f"the run succeeded before{saved}. A new one starts from scratch (onExisting)"
 
 
 def _remark(status: TrainRunStatus, *, why: str) -> str:

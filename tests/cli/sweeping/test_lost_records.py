@@ -33,7 +33,7 @@ def test_a_trial_that_is_asked_again_runs_in_a_folder_of_its_own(sweeps: Sweeps)
     ended = sweeps.run()
     assert ended.code == 0, ended.err
     assert "trial 1 starts in the new folder 00001-i2: 00001 holds a trial whose" in ended.err
-    assert [row[1:3] for row in sweeps.begun(1)] == [[1, 0], [1, 0]], "both began from nothing"
+    assert [row[1:3] for row in sweeps.begun(1)] == [[1, 0], [1, 0]], "both began from scratch"
     assert sweeps.trials()[1].incarnation == 2
     assert (sweeps.storage / "lr/trials/00001/run.json").is_file(), "nothing of the old is lost"
 

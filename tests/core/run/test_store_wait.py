@@ -85,7 +85,7 @@ def test_a_run_that_has_trained_waits_for_its_secret_to_be_right_again(slot: int
 
     scene = scene.after(scene.plan, passed=2)
     plan = scene.plan
-    assert (plan.transition, plan.reason) == (True, "RefusedMadeAnew")
+    assert (plan.transition, plan.reason) == (True, "RefusedRecreated")
     scene = scene.after(plan)
     assert actions(scene.plan) == [f"DeleteWorker run-{slot}-1", f"CreateWorker run-{slot}-2"]
     scene = replaced(scene, slot, 2)
@@ -100,7 +100,7 @@ def test_refused_workers_are_made_anew_less_and_less_often() -> None:
     times, number = [], 1
     for passed in range(0, 1200, 10):
         plan = refused(scene).plan
-        if plan.reason == "RefusedMadeAnew":
+        if plan.reason == "RefusedRecreated":
             times.append(passed)
             number += 1
             scene = replaced(scene.after(plan), 2, number)
@@ -178,7 +178,7 @@ def test_a_first_start_from_what_is_there_waits_for_the_one_that_is_refused() ->
     scene = a_run().waiting().resolved(POINT)
     scene = scene.proven(1, outcome="Misconfigured", message=WRONG_KEY)
     scene = scene.after(scene.plan, passed=31)
-    assert scene.plan.reason == "RefusedMadeAnew"
+    assert scene.plan.reason == "RefusedRecreated"
 
 
 @pytest.mark.parametrize("ahead", [6 * HOUR, -6 * HOUR])
@@ -187,7 +187,7 @@ def test_a_clock_that_differs_makes_no_storm_of_new_workers(ahead: float) -> Non
     wait = StoreWait(reason="StorageMisconfigured", renewals=1, since=scene.now)
     scene = scene.with_status(store_wait=replace(wait, renewed=scene.now + seconds(ahead)))
     plan = scene.plan
-    assert plan.reason == "RefusedMadeAnew"
+    assert plan.reason == "RefusedRecreated"
     scene = replaced(scene.after(plan), 2, 2)
     assert actions(refused(scene).plan) == []
 
@@ -226,7 +226,7 @@ def test_no_worker_of_slot_0_proves_since_its_proof_would_pass_for_a_claim_once_
     """An attempt started that nothing in the store told of, and nobody was fenced."""
     scene = refused(a_lost_worker(), 0)
     scene = scene.after(scene.plan, passed=31)
-    assert scene.plan.reason == "RefusedMadeAnew"
+    assert scene.plan.reason == "RefusedRecreated"
     alone = scene.after(scene.plan)
     assert alone.hold(0).resolve is None
     two = a_lost_worker()

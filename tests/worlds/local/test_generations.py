@@ -1,4 +1,4 @@
-"""`trainrun run` with `onExisting: StartFresh`: from nothing once the run has succeeded."""
+"""`trainrun run` with `onExisting: StartFresh`: from scratch once the run has succeeded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
     assert second.status["runId"] not in ("", first.status["runId"])
     assert second.status["checkpoint"]["uri"].startswith(f"{beside.as_uri()}/checkpoints/")
     (told,) = [event for event in second.history if event["reason"] == "StartedFresh"]
-    assert told["message"].startswith(f"generation 2 begins from nothing in {beside.as_uri()};")
+    assert told["message"].startswith(f"generation 2 begins from scratch in {beside.as_uri()};")
     assert "ResumedExisting" not in {event["reason"] for event in second.history}
 
     (newest,) = checkpoints(runs)

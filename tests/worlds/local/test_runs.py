@@ -297,7 +297,7 @@ def test_a_finished_run_that_was_removed_from_its_storage_starts_again(runs: Loc
     shutil.rmtree(runs.storage / "tiny")
     again = runs.run()
     assert again.code == 0
-    assert "no longer exists; starting from nothing" in again.err
+    assert "no longer exists; starting from scratch" in again.err
     assert runs.begins() == [0, 0]
 
 
@@ -402,7 +402,7 @@ def test_a_dumb_terminal_gets_plain_lines_as_they_come(runs: LocalRuns) -> None:
             shown += piece
     os.close(ours)
     assert process.wait() == 0
-    assert b"Started: attempt 1 starts from nothing with 2 workers" in shown
+    assert b"Started: attempt 1 starts from scratch with 2 workers" in shown
     assert b"\x1b" not in shown
 
 

@@ -178,7 +178,7 @@ def get_checkpoint() -> Checkpoint | None:
     """Return the newest good checkpoint of this run, as chosen for this attempt, or None.
 
     It is the same on all ranks and for the whole attempt, even after newer ones are reported. None
-    in a run that starts from nothing, and without an agent.
+    in a run that starts from scratch, and without an agent.
     """
     session.note_checkpoint_asked_for()
     given = Exchange.read(os.environ)

@@ -24,7 +24,7 @@ from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.code import Code
-from trainrun.agent.evidence.gathering import Gathering
+from trainrun.agent.evidence.gathering import EvidenceCollector
 from trainrun.agent.exchange.heartbeat import Heartbeat, OperatorAddresses
 from trainrun.agent.exchange.http import HttpClient, token_source
 from trainrun.agent.faults import Faults
@@ -134,7 +134,7 @@ class Agent:
             recording=Recording(storage=self.storage, news=self.news),
             logs=LogKeeping(storage=self.storage),
             code=Code(config=config, news=self.news),
-            gathering=Gathering(storage=self.storage, news=self.news),
+            gathering=EvidenceCollector(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,
         )

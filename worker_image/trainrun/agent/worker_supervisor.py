@@ -24,7 +24,7 @@ from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
 from trainrun.agent.desired_state import ActualState, DesiredState, Task
-from trainrun.agent.evidence.gathering import Gathering
+from trainrun.agent.evidence.gathering import EvidenceCollector
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
 from trainrun.agent.processes.procfs import children_of
@@ -52,7 +52,7 @@ class WorkerSupervisor:
     rechecking: Rechecking
     recording: Recording
     logs: LogKeeping
-    gathering: Gathering
+    gathering: EvidenceCollector
     code: Code
     ownership: Ownership
     leave: Callable[[Exit], None]

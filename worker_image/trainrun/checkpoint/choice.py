@@ -166,7 +166,7 @@ def listed_damage(run: RunStore, checkpoint: CheckpointId) -> str:
 def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
     """The evidence that this run committed checkpoints, although none of them is good.
 
-    Empty: it never committed any, and may start from nothing. Raises StoreUnavailable where such a
+    Empty: it never committed any, and may start from scratch. Raises StoreUnavailable where such a
     checkpoint exists and only the listing lacks it, StoreError.
     """
     claims = run.claims(view.attempts)

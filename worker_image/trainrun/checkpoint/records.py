@@ -35,7 +35,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRecord:
-    """`generations/000002.json`: a TrainRun started the run again here, from nothing."""
+    """`generations/000002.json`: a TrainRun started the run again here, from scratch."""
 
     number: int
     uid: str
@@ -74,7 +74,7 @@ class AttemptRecord:
     uid: str
     """The TrainRun of this attempt."""
     resume: CheckpointId | None = None
-    """Absent: started from nothing."""
+    """Absent: started from scratch."""
     ended: str = ""
     """The incident that ended the previous attempt."""
     set_aside: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 Layer: rules over `RunStore`, used by slot 0's agent. Invariants: two attempts never get the same
 number; an attempt's choice is claimed write-once before it is reported; once a checkpoint was
-committed, no attempt starts from nothing; a store error is an outcome, not an exception.
+committed, no attempt starts from scratch; a store error is an outcome, not an exception.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class _Claimant:
             raise self.run.incomplete_listing(before)
 
     def _lost(self, view: StoreView, choice: Choice, known: KnownCommits) -> str | None:
-        """What a start from nothing would lose, and why; None: nothing."""
+        """What a start from scratch would lose, and why; None: nothing."""
         # Both lists name a checkpoint that was set aside and has no manifest.
         reasons = list(dict.fromkeys([*choice.set_aside, *evidence(self.run, view, known)]))
         if not reasons:
@@ -264,7 +264,7 @@ class _Claimant:
         )
         return (
             f"{self.run.uri} has no good checkpoint left{'' if view.attempts else vanished}, and "
-            "starting from nothing would lose committed progress; "
+            "starting from scratch would lose committed progress; "
             f"{'; '.join([*reasons, *choice.skipped])}. Restore the objects named here (and remove "
             f"their records in {layout.BAD}), or use another runName"
         )
@@ -307,7 +307,7 @@ class _Claimant:
         self, record: AttemptRecord, owner: Owned, *, highest: int, choice: Choice
     ) -> Resolution:
         resume = record.resume
-        text = f"resume from {resume.name}" if resume else "start from nothing"
+        text = f"resume from {resume.name}" if resume else "start from scratch"
         if choice.skipped:
             text += f" (newer, but never completed: {'; '.join(choice.skipped)})"
         found = self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)

@@ -68,7 +68,7 @@ class Score:
 
 
 Resumes = Mapping[int, "CheckpointId | None"]
-"""The checkpoint that each attempt started from; None: from nothing. Unreadable records are left
+"""The checkpoint that each attempt started from; None: from scratch. Unreadable records are left
 out. For fences, a trial counts with the newer checkpoint that it skips until it has committed one
 of its own (`left_behind`)."""
 

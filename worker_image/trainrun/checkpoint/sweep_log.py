@@ -231,7 +231,7 @@ class TrialReports:
         return self._counts.get(attempt, 0)
 
     def resumed(self, attempt: int) -> int:
-        """The step that an attempt resumed from; 0: from nothing, or unknown.
+        """The step that an attempt resumed from; 0: from scratch, or unknown.
 
         Raises StoreError.
         """

@@ -145,7 +145,7 @@ class Rechecked:
 
 
 Outcome = Literal[
-    "Resolved",  # `resume` is the resume point (absent: start from nothing) and is claimed
+    "Resolved",  # `resume` is the resume point (absent: start from scratch) and is claimed
     "Finished",  # the run has already finished
     "InUse",  # another TrainRun owns the storage; it is alive
     "NotEmpty",  # onExisting: Fail, and the folder is in use; or a trial with other parameters

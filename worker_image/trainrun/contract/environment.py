@@ -119,7 +119,7 @@ class Exchange:
     place: str = ""
     """`<rank>/<world size>` of the process that the agent started; "": not given."""
     resume: ResumePoint | None = None
-    """None: the attempt starts from nothing."""
+    """None: the attempt starts from scratch."""
     initial: str | None = None
     """URI of `checkpoint.initialFrom`."""
 

@@ -58,7 +58,7 @@ class TrialReport:
     attempt: int
     """Attempt of the trial's run; only grows within an incarnation, also across clusters."""
     resumed: int
-    """The step that this attempt resumed from; 0: from nothing."""
+    """The step that this attempt resumed from; 0: from scratch."""
     seq: int
     """Grows within an attempt."""
     step: int

@@ -49,7 +49,7 @@ class TrialView:
     opening: int = 1
     """Counts how often it was opened; each opening has its own TrainRun and one recorded end."""
     incarnation: int = 1
-    """Counts how often it began from nothing; each incarnation has its own folder."""
+    """Counts how often it began from scratch; each incarnation has its own folder."""
     heard: Mapping[int, int] = field(default_factory=dict)
     """For each attempt of this incarnation the newest report in the log."""
     resumed: Mapping[int, int] = field(default_factory=dict)

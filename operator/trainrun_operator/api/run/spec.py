@@ -155,7 +155,7 @@ class StorageSpec(Model):
     on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
     """What to do if the run's folder exists when this TrainRun first starts. Resume: continue from
     the newest good checkpoint of its newest generation. Fail: do not start. StartFresh: begin a new
-    generation from nothing; the folder keeps its content. A TrainRun stays in its generation until
+    generation from scratch; the folder keeps its content. A TrainRun stays in its generation until
     it is deleted. Default Resume."""
 
 

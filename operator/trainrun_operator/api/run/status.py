@@ -87,7 +87,7 @@ class StartRecord(StatusPart):
     world_size: Annotated[int, Field(ge=1)]
     """Processes over all workers."""
     resume_point: HandedCheckpoint | None = None
-    """The checkpoint that every rank gets; absent: the attempt starts from nothing."""
+    """The checkpoint that every rank gets; absent: the attempt starts from scratch."""
     trial_of: HandedCheckpoint | None = None
     """The newest checkpoint, if this attempt tries the one before it; absent: it does not."""
     master_addr: Annotated[str, Field(max_length=253)]

@@ -83,7 +83,7 @@ class Chapter(StatusPart):
     world_size: Annotated[int, Field(exclude_if=not_)] = 0
     """Processes of the attempt."""
     resumed_from: HandedCheckpoint | None = None
-    """The checkpoint that the attempt got; absent: it began from nothing."""
+    """The checkpoint that the attempt got; absent: it began from scratch."""
     facts: Annotated[dict[str, str], Field(exclude_if=not_)] = field(default_factory=dict)
     """What it was started with: image, replicas, hash of the template, limits."""
     reports: Annotated[bool, Field(exclude_if=not_)] = False
@@ -119,7 +119,7 @@ class Chapter(StatusPart):
     closed: datetime | None = None
     """When the next chapter began, or the verdict was written; the chapter is final then."""
     survived: int | None = None
-    """The step that the run resumed from, or keeps; absent: from nothing."""
+    """The step that the run resumed from, or keeps; absent: from scratch."""
     incident: Annotated[dict[str, Any], Field(exclude_if=not_)] = field(default_factory=dict)
     """What ended it, as in `status.incidents`; absent if nothing failed."""
     verdict: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""

@@ -161,7 +161,7 @@ class ResumeSpec(Model):
     """Errored trials resume from their newest good checkpoint, with a fresh failure budget. Default
     false."""
     restart_errored: bool = False
-    """Errored trials start again from nothing, with the same parameters. Default false."""
+    """Errored trials start again from scratch, with the same parameters. Default false."""
     token: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Add 1 to resume the same TrainSweep with these flags. Default 0."""
 

@@ -248,7 +248,7 @@ def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iter
     saved = course.handed.step if course.handed is not None else None
     if saved is not None and saved >= fault.step:
         return
-    where = "from nothing" if saved is None else f"from step {saved}"
+    where = "from scratch" if saved is None else f"from step {saved}"
     notice = f"a notice of {fault.grace:g} s at step {fault.step}"
     cost = f"{notice} saved nothing: training continued {where}"
     kind, why = _unsaved(course, fault.grace)

@@ -51,7 +51,7 @@ class Rehearsed:
     why_not: str = ""
     """Why it was not rehearsed, or not all of it."""
     resumed_from: int | None = None
-    """Step of the checkpoint; None: it started from nothing."""
+    """Step of the checkpoint; None: it started from scratch."""
     lost_steps: int = 0
     """Steps that had to be done again."""
     curves: Curves = "NotCompared"

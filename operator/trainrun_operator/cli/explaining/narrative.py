@@ -95,7 +95,7 @@ def beginning(point: CheckpointId | None, life: Life, *, reports: bool = False) 
     if life.tasks is not None:
         return "after the tasks that were done"
     # A script that reports nothing may have resumed by itself: only its output shows it.
-    return "from nothing" if reports else "no checkpoint handed to it"
+    return "from scratch" if reports else "no checkpoint handed to it"
 
 
 def _events(chapter: Chapter) -> Iterator[TextLine]:

@@ -284,11 +284,11 @@ def _errored(life: SearchLife) -> Iterator[Advice]:
 def _how_resumed(silent: int, errored: int) -> str:
     """What happens to them; `silent` are those that never reported the objective."""
     if silent == errored:
-        return "they restart from nothing, since their checkpoints are past the missing objective"
+        return "they restart from scratch, since their checkpoints are past the missing objective"
     why = ", as those with NoObjective need" if silent else ""
     return (
         "they resume from what they saved, with new failure budgets (restartErrored: true "
-        f"instead: from nothing{why})"
+        f"instead: from scratch{why})"
     )
 
 

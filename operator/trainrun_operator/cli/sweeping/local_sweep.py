@@ -275,7 +275,9 @@ class LocalSweep:
         for trial in self._work.view.trials.values():
             old = before.trials.get(trial.number)
             if old is None and trial.fallback:
-                self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
+                self._sink.say(
+                    f"the parameters of trial {trial.number} are random: {trial.fallback}"
+                )
             if old is None and (moved := displaced(trial)):
                 self._sink.say(moved)
             if trial.open or (old and not old.open and old.opening == trial.opening):

@@ -72,7 +72,7 @@ def _answer(view: View, order: Order) -> Answer:
 def _lost(view: View, record: StartRecord) -> tuple[LostRank, ...]:
     per_worker = record.world_size // len(record.roster)
     found = []
-    before = (it for it in view.status.incidents if it.attempt < record.attempt)
+    before = (i for i in view.status.incidents if i.attempt < record.attempt)
     for incident in before:
         taken_away = row_of(incident.cause).explains <= Explains.EVICTION
         if taken_away or incident.collateral or incident.slot is None:

@@ -50,7 +50,7 @@ def unsaved(*, reports: bool) -> str:
     """The message about a run without a checkpoint; `reports`: whether its script reports steps."""
     return (
         f"no {'checkpoint was ever committed' if reports else 'step was ever reported'}: unless "
-        "the script resumes from its own folder, a restart begins from nothing. Call "
+        "the script resumes from its own folder, a restart begins from scratch. Call "
         "trainrun.report(step=..., checkpoint=...) in the training loop"
     )
 
@@ -98,7 +98,7 @@ def _beginning(view: View, resolution: Resolution) -> Event | None:
         reason="ResumedExisting",
         message=(
             f"resumes from step {point.step} of attempt {point.attempt}, which an earlier TrainRun "
-            f"of this name left in {place}. To train from nothing, set storage.onExisting: "
+            f"of this name left in {place}. To train from scratch, set storage.onExisting: "
             "StartFresh"
         ),
     )
@@ -111,7 +111,7 @@ def _from_nothing(view: View, generation: int) -> Event | None:
     place, before = folder(view, generation), folder(view, generation - 1)
     if view.config.on_existing == "StartFresh":
         message = (
-            f"generation {generation} begins from nothing in {place}; what was saved before stays "
+            f"generation {generation} begins from scratch in {place}; what was saved before stays "
             f"in {before}"
         )
         return Event(type="Normal", reason="StartedFresh", message=message)
@@ -120,7 +120,7 @@ def _from_nothing(view: View, generation: int) -> Event | None:
         reason="NothingToResume",
         message=(
             f"generation {generation}, the newest, has no checkpoint in {place}, so the run begins "
-            f"from nothing there. What was saved before stays in {before} and is not resumed; "
+            f"from scratch there. What was saved before stays in {before} and is not resumed; "
             "checkpoint.initialFrom takes weights from there"
         ),
     )
@@ -129,7 +129,7 @@ def _from_nothing(view: View, generation: int) -> Event | None:
 def started(view: View, record: StartRecord) -> str:
     """An attempt starts; a script that has reported nothing chooses itself where it continues."""
     point, silent = record.resume_point, view.record is not None and not reports(view)
-    begin = "without a checkpoint, since none was reported," if silent else "from nothing"
+    begin = "without a checkpoint, since none was reported," if silent else "from scratch"
     begin = "after the tasks that are done" if view.status.runs_tasks else begin
     if point is not None:
         begin = f"from step {point.step} of attempt {point.attempt}"

@@ -301,7 +301,7 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
 def recreate(view: View, wait: StoreWait, refused: list[WorkerFact], message: str) -> Plan:
     """Recreate the workers that the store refuses: only new ones see a changed Secret."""
     text = f"{message}. Recreating the refused workers: only new ones see the current Secret"
-    plan = transition(view, "RefusedMadeAnew", text, phase=gathering_phase(view), type_="Warning")
+    plan = transition(view, "RefusedRecreated", text, phase=gathering_phase(view), type_="Warning")
     wait = replace(
         wait,
         renewals=wait.renewals + 1,

@@ -179,8 +179,8 @@ def differences(old: TrainSweepSpec, new: TrainSweepSpec) -> list[str]:
 
 def _differences(path: str, old: Any, new: Any) -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        below = {it: f"{path}.{it}" if path else it for it in sorted({*old, *new})}
-        return [p for it in below for p in _differences(below[it], old.get(it), new.get(it))]
+        paths = {key: f"{path}.{key}" if path else key for key in sorted({*old, *new})}
+        return [p for key in paths for p in _differences(paths[key], old.get(key), new.get(key))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
         return [p for at, (one, two) in pairs for p in _differences(f"{path}[{at}]", one, two)]

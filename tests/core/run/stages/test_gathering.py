@@ -135,7 +135,7 @@ def test_an_agent_of_the_version_before_does_not_make_the_run_forget_its_id() ->
 
 def test_a_first_attempt_without_a_checkpoint_starts_from_nothing() -> None:
     plan = a_run().waiting().resolved().plan
-    assert plan.message == "attempt 1 starts from nothing with 2 workers"
+    assert plan.message == "attempt 1 starts from scratch with 2 workers"
     assert plan.status.restarts == 0
 
 
@@ -143,12 +143,12 @@ def test_a_training_that_begins_from_scratch_says_so_when_it_happens() -> None:
     scene = a_run(max_failures=1).running().with_agent(1, steps=(25,)).with_exit(0)
     events = scene.after(scene.plan).waiting().resolved().without_backoff().plan.events
     assert [(e.type, e.reason, e.message) for e in events] == [
-        ("Normal", "Started", "attempt 2 starts from nothing with 2 workers"),
+        ("Normal", "Started", "attempt 2 starts from scratch with 2 workers"),
         (
             "Warning",
             "StartsFromScratch",
             "no checkpoint was ever committed: unless the script resumes from its own folder, a "
-            "restart begins from nothing. Call trainrun.report(step=..., checkpoint=...) in the "
+            "restart begins from scratch. Call trainrun.report(step=..., checkpoint=...) in the "
             "training loop",
         ),
     ]
@@ -478,7 +478,7 @@ def test_a_run_that_resumes_what_another_one_left_says_so() -> None:
             "Normal",
             "ResumedExisting",
             "resumes from step 40 of attempt 7, which an earlier TrainRun of this name left in "
-            "s3://bucket/run. To train from nothing, set storage.onExisting: StartFresh",
+            "s3://bucket/run. To train from scratch, set storage.onExisting: StartFresh",
         ),
     ]
 
@@ -488,11 +488,11 @@ def test_a_run_that_starts_fresh_says_where_and_what_stays() -> None:
     assert scene.answer(0).generation == 0
     scene = scene.resolved(generation=3)
     assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
-        ("Normal", "Started", "attempt 1 starts from nothing with 2 workers"),
+        ("Normal", "Started", "attempt 1 starts from scratch with 2 workers"),
         (
             "Normal",
             "StartedFresh",
-            "generation 3 begins from nothing in s3://bucket/run/generation-000003; what was saved "
+            "generation 3 begins from scratch in s3://bucket/run/generation-000003; what was saved "
             "before stays in s3://bucket/run/generation-000002",
         ),
     ]
@@ -503,12 +503,12 @@ def test_a_run_that_finds_nothing_in_the_newest_generation_says_that_older_ones_
     """Whoever began it was abandoned before its first checkpoint."""
     scene = a_run(on_existing="Resume").waiting().with_all(phase="Idle").resolved(generation=2)
     assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
-        ("Normal", "Started", "attempt 1 starts from nothing with 2 workers"),
+        ("Normal", "Started", "attempt 1 starts from scratch with 2 workers"),
         (
             "Warning",
             "NothingToResume",
             "generation 2, the newest, has no checkpoint in s3://bucket/run/generation-000002, so "
-            "the run begins from nothing there. What was saved before stays in s3://bucket/run and "
+            "the run begins from scratch there. What was saved before stays in s3://bucket/run and "
             "is not resumed; checkpoint.initialFrom takes weights from there",
         ),
     ]

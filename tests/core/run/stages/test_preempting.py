@@ -140,11 +140,11 @@ def test_a_notice_that_is_taken_back_is_no_reason_any_more() -> None:
 
 def test_a_save_that_has_begun_is_carried_through() -> None:
     scene = a_run().running().voted(0, calls=3, committed=3)
-    assert scene.plan.message.endswith("workers have begun to save")
+    assert scene.plan.message.endswith("workers have started to save")
     after = scene.after(scene.plan)
     assert after.plan.reason == "Preempting"
     assert after.answer(1).save == SaveOrder(
-        stage="Commit", call=3, reason="workers have begun to save"
+        stage="Commit", call=3, reason="workers have started to save"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_prepared_call_is_carried_through_although_nobody_wants_it_any_more() 
     scene = a_run().running().voted(0, calls=2, prepared=3).voted(1, calls=2, prepared=3)
     after = scene.after(scene.plan)
     assert after.answer(0).save == SaveOrder(
-        stage="Commit", call=3, reason="workers have begun to save"
+        stage="Commit", call=3, reason="workers have started to save"
     )
 
 

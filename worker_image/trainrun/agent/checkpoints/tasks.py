@@ -54,7 +54,7 @@ class TaskStore:
 
         def work() -> TasksDone:
             if not allowed():
-                raise TrainRunError("the next attempt has begun")
+                raise TrainRunError("the next attempt has started")
             folder = self._opened()
             folder.begun = begun
             return self._do(folder, asked)

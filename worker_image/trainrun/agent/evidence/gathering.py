@@ -67,7 +67,7 @@ STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "in the
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathering:
+class EvidenceCollector:
     """Gathers evidence on request; of one agent."""
 
     storage: AsyncRunStore

@@ -44,7 +44,7 @@ UNASKED = "the script never called trainrun.should_save()"
 
 def decide(view: View, record: StartRecord) -> Plan | None:
     """Ask for a checkpoint before workers are taken away, and end the attempt once it exists."""
-    wanted = _save_reason(view, record) or ("workers have begun to save" if _begun(view) else "")
+    wanted = _save_reason(view, record) or ("workers have started to save" if _begun(view) else "")
     asked = view.status.save_asked
     if wanted and view.config.on_notice in ("Signal", "Stop") and not _begun(view):
         return _end_unsaved(view, record, f"checkpoint.onNotice is {view.config.on_notice}")
