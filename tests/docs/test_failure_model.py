@@ -116,8 +116,10 @@ def test_the_first_page_has_thirty_rows_at_most() -> None:
     assert all(len(row) == 4 for table in first for row in table)
 
 
-def test_the_whole_page_is_read_in_half_an_hour() -> None:
-    assert len(TEXT.split()) <= 4000
+def test_the_text_around_the_tables_is_read_in_ten_minutes() -> None:
+    """Tables are looked up, and grow with each event."""
+    text = " ".join(line for line in TEXT.splitlines() if not line.startswith("|"))
+    assert len(text.split()) <= 2000
 
 
 def test_every_budget_that_the_first_page_names_is_one() -> None:

@@ -25,8 +25,15 @@ from trainrun_operator.core.run.boundary import DeleteWorker, Event, Observation
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import LASTING, news
 from trainrun_operator.core.run.health import with_health
+from trainrun_operator.core.run.run_state import (
+    Finished,
+    Gathering,
+    New,
+    Running,
+    Suspended,
+    state_of,
+)
 from trainrun_operator.core.run.stages import gathering, inactive, running
-from trainrun_operator.core.run.state import Finished, Gathering, New, Running, Suspended, state_of
 from trainrun_operator.core.run.status_size import fitted, with_history
 from trainrun_operator.core.run.storage import with_recheck
 from trainrun_operator.core.run.story import with_story

@@ -29,12 +29,12 @@ from trainrun_operator.core.run.incidents.attribution import (
     explains,
     refined,
 )
+from trainrun_operator.core.run.run_state import Gathering, Suspended
 from trainrun_operator.core.run.stages import placement, waiting
 from trainrun_operator.core.run.stages.inactive import suspend, suspended
 from trainrun_operator.core.run.stages.placement import PLACED, missing
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
-from trainrun_operator.core.run.state import Gathering, Suspended
 from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.storage import (
     AWAY,
