@@ -53,7 +53,7 @@ def test_memory_of_a_process_that_died_inside_a_kernel_is_free_for_the_next_atte
 @pytest.mark.parametrize(
     ("end", "exception", "remedy"),
     [
-        ("asserted", "device-side assert triggered", "an index that is out of range"),
+        ("asserted", "device-side assert triggered", "an index out of range"),
         ("illegal", "an illegal memory access was encountered", "CUDA_LAUNCH_BLOCKING=1"),
         ("full", "CUDA out of memory", "lower the batch"),
     ],

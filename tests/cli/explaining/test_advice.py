@@ -128,7 +128,7 @@ def test_the_advice_for_a_hang_names_where_it_stood() -> None:
         with_incidents(an_incident(cause="Hung", hang="OneRankAway", message=message)), "Cause"
     )
     assert given.text.startswith(
-        "Hung ended 1 attempt: rank 0 is in `load` (train.py:6): look at what"
+        "Hung ended 1 attempt: rank 0 is in `load` (train.py:6): check what"
     )
     (unknown,) = told(with_incidents(an_incident(cause="Hung", message=message)), "Cause")
-    assert unknown.text.startswith("Hung ended 1 attempt: look at what the rank")
+    assert unknown.text.startswith("Hung ended 1 attempt: check what the rank")

@@ -21,7 +21,7 @@ def test_a_killed_run_whose_script_only_says_that_its_folder_exists_has_failed(
     ended = runs.run(json_lines=False)
     assert ended.code == 1
     assert "  | Experiment already exists" in ended.out
-    assert "earlier attempt had reached step 8" in ended.out
+    assert "but an earlier one had reached step 8" in ended.out
     assert "(MaxFailuresExceeded)" in ended.out
     assert "call trainrun.finish() or report a checkpoint of the last step" in ended.out
 
