@@ -130,7 +130,7 @@ def test_a_stopped_leader_finds_another_one_leading_and_ends(
     eventually(lambda: leader.restarts() == 1, timeout=60, what="the old leader ends")
     assert run.reasons().count("Started") == before.attempt + 1
     log = installation.kubectl("logs", leader.pod, "--previous")
-    assert "exiting, so that a new process can start" in log
+    assert "exiting, so that a new process starts" in log
 
 
 @pytest.mark.case("operator", "The operator is down")

@@ -123,7 +123,7 @@ def test_each_kind_of_end_has_its_place(sweeps: Sweeps) -> None:
 
 def test_open_trials_of_an_earlier_session_are_told_as_skipped(sweeps: Sweeps) -> None:
     found = story(sweeps.write(asked(0), SweepSession(uid="other", resume_unfinished=False)))
-    assert "Skipped (1): trial 0 skipped (ResumeUnfinishedFalse): it was unfinished" in found
+    assert "Skipped (1): trial 0 skipped (ResumeUnfinishedFalse): the trial was unfinished" in found
 
 
 def test_an_unfinished_search_says_since_when_nothing_was_written_and_how_to_go_on(

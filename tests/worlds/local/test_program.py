@@ -60,7 +60,7 @@ def test_variables_that_double_each_other_are_named_and_fill_no_memory(tmp_path:
     values = ["x" * 16, *(f"$(E{at})$(E{at})" for at in range(40))]
     env = [{"name": f"E{at}", "value": value} for at, value in enumerate(values)]
     assert problems(tmp_path, env=env) == [
-        f"{WHERE}.env[14].value: would have more than 131072 characters, with its references "
+        f"{WHERE}.env[14].value: would have more than 131072 characters once its references are "
         "replaced"
     ]
 
