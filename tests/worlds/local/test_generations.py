@@ -47,7 +47,7 @@ def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
     runs.env = runs.commit_before(13, of=10, generation=2)
     second = runs.run("--fault", "kill rank=1 step=13")
     assert second.code == 0, second.out[-3000:]
-    assert "the run has succeeded before" in second.err
+    assert "the run succeeded before" in second.err
     assert runs.begins() == [0, 0, 10]  # the second one is killed, and resumes its own
     assert saved(runs.storage / "tiny") == before
     assert second.status["runId"] not in ("", first.status["runId"])
