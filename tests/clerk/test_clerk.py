@@ -60,7 +60,7 @@ async def test_a_metric_of_another_name_is_named_with_the_end_of_its_trial(burea
     bureau.report(0, 0.5, metric="train_loss")
     bureau.order(asked=1, ended=(EndedRun(0, 1, succeeded=True, attempt=1),))
     view = await bureau.view(lambda it: it.count("Errored"), "its end is told")
-    assert "never reported loss, but train_loss: call" in view.trials[0].message
+    assert "never reported loss, only train_loss: call" in view.trials[0].message
 
 
 @pytest.mark.case("sweeps", "The store refuses the clerk")
