@@ -78,14 +78,17 @@ def records_are_written_over_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def volumes_hold_something_else(patch: pytest.MonkeyPatch) -> None:
-    real = NumberedLog._bind
+    real = NumberedLog._write_full_volumes
 
     def bind(self: NumberedLog[Any]) -> None:
-        kept, self._loose = self._loose, [data[:-2] + b" }\n" for data in self._loose]
+        kept, self._after_volumes = (
+            self._after_volumes,
+            [data[:-2] + b" }\n" for data in self._after_volumes],
+        )
         real(self)
-        self._loose = kept[len(kept) - len(self._loose) :]
+        self._after_volumes = kept[len(kept) - len(self._after_volumes) :]
 
-    patch.setattr(NumberedLog, "_bind", bind)
+    patch.setattr(NumberedLog, "_write_full_volumes", bind)
 
 
 def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
