@@ -110,7 +110,7 @@ class FleetAgent:
     left: Callable[[], None]
     """Called when it was ordered to leave, or was rejected for good."""
     heartbeat: Heartbeat = field(init=False)
-    duty: DesiredState = field(default_factory=DesiredState)
+    desired: DesiredState = field(default_factory=DesiredState)
     began: float = 0.0
     """When its processes were started."""
     exits: tuple[tuple[ProcessExit, float], ...] = ()
@@ -145,7 +145,7 @@ class FleetAgent:
     @property
     def training(self) -> bool:
         """Its processes live."""
-        return self.duty.attempt > 0 and not self.exits
+        return self.desired.attempt > 0 and not self.exits
 
     async def live(self) -> None:
         """Fetch the agent as a new pod does, then speak."""
@@ -174,7 +174,7 @@ class FleetAgent:
         self._sequence += 1
         now = time.monotonic()
         age = now - self.began
-        stepped = self.duty.attempt > 0 and age >= 1.0
+        stepped = self.desired.attempt > 0 and age >= 1.0
         return AgentState(
             run=self.config.run,
             run_uid=self.config.run_uid,
@@ -184,8 +184,8 @@ class FleetAgent:
             agent=self._identity,
             sequence=self._sequence,
             node=self.config.node,
-            phase=desired_state.phase(self.duty, self._situation, now),
-            attempt=self.duty.attempt,
+            phase=desired_state.phase(self.desired, self._actual, now),
+            attempt=self.desired.attempt,
             exits=tuple(
                 ProcessExit(
                     rank=end.rank,
@@ -197,33 +197,33 @@ class FleetAgent:
                 )
                 for end, at in self.exits
             ),
-            steps=((int(age) if stepped else None,)) if self.duty.attempt else (),
+            steps=((int(age) if stepped else None,)) if self.desired.attempt else (),
             metrics={"loss": 1.0 / (1.0 + age), "accuracy": 0.5, "samples_per_second": 1234.5},
-            held=self.duty.acknowledged,
-            offer=self.duty.offer,
+            held=self.desired.acknowledged,
+            offer=self.desired.offer,
             resolution=self.resolution,
-            spawned=age if self.duty.attempt else None,
+            spawned=age if self.desired.attempt else None,
             first_step=age - 1.0 if stepped else None,
             stepped=age % 1.0 if stepped else None,
-            seen=self.duty.seen,
+            seen=self.desired.seen,
             serves=f"{self.config.address}:40000",
         )
 
     def apply(self, answer: Answer) -> bool:
         """Take an answer."""
-        now, before = time.monotonic(), self.duty
-        self.duty = desired_state.answered(before, answer, now)
-        if self.duty is not before:
+        now, before = time.monotonic(), self.desired
+        self.desired = desired_state.answered(before, answer, now)
+        if self.desired is not before:
             self._do(now)
-        return self.duty is not before
+        return self.desired is not before
 
     @property
-    def _situation(self) -> ActualState:
+    def _actual(self) -> ActualState:
         return ActualState(alive=self.training, stopped=not self.training, uploading=False)
 
     def _do(self, now: float) -> None:
         before = self.state()
-        for task in desired_state.to_do(self.duty, self._situation, now):
+        for task in desired_state.to_do(self.desired, self._actual, now):
             match task:
                 case desired_state.Stop():
                     end = ProcessExit(rank=self.config.slot, signal=9, ordered=True)
@@ -231,7 +231,7 @@ class FleetAgent:
                     self._do(now)
                 case desired_state.OfferPort():
                     offer = Offer(attempt=task.attempt, address=self.config.address, port=20000)
-                    self.duty = desired_state.offered(self.duty, offer)
+                    self.desired = desired_state.offered(self.desired, offer)
                 case desired_state.Resolve() if task.request is not None:
                     if not desired_state.settled(self.resolution, task.request):
                         self.resolution = Resolution(
@@ -243,11 +243,11 @@ class FleetAgent:
                     self.left()
                 case _:
                     pass
-        if before.held != self.duty.acknowledged or before.attempt != self.duty.attempt:
+        if before.held != self.desired.acknowledged or before.attempt != self.desired.attempt:
             self.heartbeat.news()
 
     def _begin(self, order: Start, now: float) -> None:
-        self.duty = desired_state.started(self.duty, order.attempt)
+        self.desired = desired_state.started(self.desired, order.attempt)
         self.started[order.attempt] = self.began = now
         self.exits, self.resolution = (), None
         # The first step is news, as it is with a real one.

@@ -81,7 +81,7 @@ class Load:
             "agents": len(agents),
             "training": len(training),
             "runs": len({agent.config.run for agent in training}),
-            "attempts": sum(agent.duty.attempt for agent in agents),
+            "attempts": sum(agent.desired.attempt for agent in agents),
         }
 
     async def _heard(self, moment: float) -> float | None:
@@ -94,7 +94,7 @@ class Load:
         for agent in self._kubelets.agents.values():
             gangs[agent.config.run].append(agent)
         moment = time.monotonic()
-        attempts = {run: gangs[run][0].duty.attempt for run in runs}
+        attempts = {run: gangs[run][0].desired.attempt for run in runs}
         for run in runs:
             gangs[run][-1].crash()
 

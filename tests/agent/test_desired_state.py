@@ -54,13 +54,13 @@ def after(attempt: int, *orders: Order) -> DesiredState:
 
 
 def to_do(
-    what: DesiredState, situation: ActualState = AT_REST, *, passed: float = 0.0
+    what: DesiredState, actual: ActualState = AT_REST, *, passed: float = 0.0
 ) -> tuple[Task, ...]:
-    return desired_state.to_do(what, situation, NOW + passed)
+    return desired_state.to_do(what, actual, NOW + passed)
 
 
-def phase(what: DesiredState, situation: ActualState, *, passed: float = 0.0) -> str:
-    return desired_state.phase(what, situation, NOW + passed)
+def phase(what: DesiredState, actual: ActualState, *, passed: float = 0.0) -> str:
+    return desired_state.phase(what, actual, NOW + passed)
 
 
 def test_without_an_order_there_is_nothing_to_do() -> None:

@@ -56,8 +56,8 @@ def rehearsed(
         *fault_scenarios(beside.control, until=UNTIL),
     )
     scenario = next(it for it in planned if it.name == fault)
-    course = a_ground(folder, mode).try_run(scenario, Goal(until=UNTIL, seconds=LONG))
-    return judge(scenario, course, beside)
+    drill_run = a_ground(folder, mode).try_run(scenario, Goal(until=UNTIL, seconds=LONG))
+    return judge(scenario, drill_run, beside)
 
 
 def found(folder: Path, mode: str, fault: FaultName, beside: FaultFreeBaseline) -> list[Finding]:
@@ -180,8 +180,8 @@ def test_a_save_that_is_longer_than_the_grace_is_found_and_measured(
     assert "no files were reported in the" in finding.text
     again = longer(told)
     assert again is not None
-    course = a_ground(tmp_path, "saves-slowly").try_run(again, Goal(until=UNTIL, seconds=LONG))
-    measured = with_measured(told, course)
+    drill_run = a_ground(tmp_path, "saves-slowly").try_run(again, Goal(until=UNTIL, seconds=LONG))
+    measured = with_measured(told, drill_run)
     assert measured.committed is not None
     assert measured.committed > 3
     assert "With a longer grace the checkpoint was committed" in measured.findings[0].text

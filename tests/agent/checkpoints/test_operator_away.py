@@ -45,7 +45,7 @@ def agent(workers: Workers, slot: int, **more: object) -> Agent:
 
 
 def report(made: Agent, step: int, *, files: bool) -> None:
-    attempt = made.orders.attempt
+    attempt = made.supervisor.attempt
     assert attempt is not None
     rank = made.config.slot
     name = f"step-{step:012d}" if files else None
@@ -57,9 +57,9 @@ def report(made: Agent, step: int, *, files: bool) -> None:
 
 
 def close(made: Agent) -> None:
-    assert made.orders.attempt is not None
-    made.orders.attempt.close()
-    made.orders.ownership.stop()
+    assert made.supervisor.attempt is not None
+    made.supervisor.attempt.close()
+    made.supervisor.ownership.stop()
     made.sharing.close()
     made.storage.close()
 
@@ -79,20 +79,20 @@ async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_stor
 ) -> None:
     workers.storage.mkdir()
     lead, other = agent(workers, 0), agent(workers, 1)
-    assert lead.orders.attempt is not None
-    assert other.orders.attempt is not None
+    assert lead.supervisor.attempt is not None
+    assert other.supervisor.attempt is not None
     report(lead, 7, files=True)
     report(other, 7, files=False)
     report(other, 8, files=False)
-    uploads = lead.orders.attempt.uploads
+    uploads = lead.supervisor.attempt.uploads
 
     def committed() -> CheckpointId | None:
         return uploads.committed.id if uploads.committed is not None else None
 
-    staging = lead.orders.attempt.staged
+    staging = lead.supervisor.attempt.staged
     await until(lambda: not staging.pending())
     await other._ask_store()
-    theirs = other.orders.attempt.staged
+    theirs = other.supervisor.attempt.staged
     await until(lambda: any(step.uploaded for step in theirs.describe(0.0)))
     assert committed() is None
     await lead._ask_store()

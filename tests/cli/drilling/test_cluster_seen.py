@@ -11,7 +11,7 @@ from tests.api.spec_table import BASE
 from tests.kube.patching import merged
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.story import Chapter, Note
-from trainrun_operator.cli.drilling.cluster_environment import course_of
+from trainrun_operator.cli.drilling.cluster_environment import drill_run_of
 from trainrun_operator.cli.drilling.run_monitor import StatusPoller
 from trainrun_operator.cli.drilling.runs import DrillRun
 from trainrun_operator.core.run.stages.preempting import UNASKED
@@ -45,17 +45,21 @@ def seen(folder: Path, *chapters: Chapter) -> DrillRun:
         },
     )
     sight = StatusPoller(until=30, fault=None, goal_reached=True, committed={10})
-    return course_of(run_version(raw), sight, seconds=20)
+    return drill_run_of(run_version(raw), sight, seconds=20)
 
 
 def test_its_story_tells_how_far_attempts_came_and_which_of_them_opened_a_checkpoint(
     tmp_path: Path,
 ) -> None:
-    course = seen(tmp_path, FIRST, SECOND)
-    assert (course.ending, course.world_size, course.has_heartbeats) == ("Stopped", 2, False)
-    assert course.reported == {1: {0: 25, 1: 25}}
-    assert course.opened == {2}
-    assert course.committed == (10,)
+    drill_run = seen(tmp_path, FIRST, SECOND)
+    assert (drill_run.ending, drill_run.world_size, drill_run.has_heartbeats) == (
+        "Stopped",
+        2,
+        False,
+    )
+    assert drill_run.reported == {1: {0: 25, 1: 25}}
+    assert drill_run.opened == {2}
+    assert drill_run.committed == (10,)
 
 
 def test_whether_should_save_was_never_asked_is_what_the_operator_told(tmp_path: Path) -> None:

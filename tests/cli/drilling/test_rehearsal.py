@@ -27,13 +27,13 @@ TOO_EARLY = replace(RESUMED, chapters=struck(handed=20).chapters)
 class RecordedGround(DrillEnvironment):
     """Answers with these courses and keeps to which step each run was to go."""
 
-    courses: Iterator[DrillRun]
+    drill_runs: Iterator[DrillRun]
     untils: list[int | None] = field(default_factory=list)
     usual: ClassVar = ("KillAtEnd",)
 
     def try_run(self, scenario: Scenario | None, goal: Goal) -> DrillRun:
         self.untils.append(goal.until)
-        return next(self.courses)
+        return next(self.drill_runs)
 
 
 def drilled(folder: Path, *killed: DrillRun) -> tuple[Drill, RecordedGround]:

@@ -96,9 +96,9 @@ def struck(*, handed: int | None = 20, begins: int = 21, plus: float = 0.0) -> D
 
 
 def verdict(
-    course: DrillRun, scenario: Scenario = KILL, within: Tolerance | None = EXACT
+    drill_run: DrillRun, scenario: Scenario = KILL, within: Tolerance | None = EXACT
 ) -> Rehearsed:
-    return judge(scenario, course, beside(within))
+    return judge(scenario, drill_run, beside(within))
 
 
 def beside(within: Tolerance | None = EXACT, *, on_notice: OnNotice = "Auto") -> FaultFreeBaseline:
@@ -136,8 +136,8 @@ def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_th
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_wrong_is_found_with_a_remedy(course: DrillRun, kind: str, text: str) -> None:
-    told = verdict(course)
+def test_what_is_wrong_is_found_with_a_remedy(drill_run: DrillRun, kind: str, text: str) -> None:
+    told = verdict(drill_run)
     (finding,) = told.findings
     assert (told.outcome, finding.kind) == ("Found", kind)
     assert text in finding.text
@@ -157,9 +157,9 @@ def test_what_is_wrong_is_found_with_a_remedy(course: DrillRun, kind: str, text:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_was_not_seen_is_never_fine(
-    course: DrillRun, scenario: Scenario, within: Tolerance | None, why: str
+    drill_run: DrillRun, scenario: Scenario, within: Tolerance | None, why: str
 ) -> None:
-    told = verdict(course, scenario, within)
+    told = verdict(drill_run, scenario, within)
     assert told.outcome == "NotRehearsed"
     assert why in told.why_not
 
@@ -189,9 +189,9 @@ def test_a_recovery_that_ends_early_is_not_called_fine() -> None:
     ids=["never struck", "no second attempt"],
 )
 def test_a_notice_that_was_not_seen_to_end_is_not_said_to_have_saved_nothing(
-    course: DrillRun, why: str
+    drill_run: DrillRun, why: str
 ) -> None:
-    told = verdict(course, NOTICE)
+    told = verdict(drill_run, NOTICE)
     assert (told.outcome, told.findings) == ("NotRehearsed", ())
     assert why in told.why_not
 
@@ -285,8 +285,8 @@ def test_a_curve_in_which_undisturbed_runs_hardly_differ_may_differ_a_little_aft
 def test_where_undisturbed_runs_differ_as_much_as_the_curve_moves_nothing_is_concluded() -> None:
     within = apart(0.5)
     assert (dict(within.allowed), within.noisy) == ({}, ("loss",))
-    for course in (struck(), struck(plus=0.9)):
-        told = verdict(course, within=within)
+    for drill_run in (struck(), struck(plus=0.9)):
+        told = verdict(drill_run, within=within)
         assert (told.outcome, told.findings) == ("NotRehearsed", ())
         assert told.why_not.startswith("your two undisturbed runs differ (loss by 0.5), so the cur")
         assert "seed all random generators" in told.why_not
@@ -409,8 +409,8 @@ def test_a_framework_that_was_not_told_to_resume_is_told_with_its_own_words(
     file: str, entries: dict[str, bytes] | None, remedy: str
 ) -> None:
     control = replace(CONTROL, contents={(1, 20): {file: Content((1, 1), entries)}})
-    course = replace(struck(begins=1), opened=frozenset())
-    (finding,) = judge(KILL, course, replace(beside(), control=control)).findings
+    drill_run = replace(struck(begins=1), opened=frozenset())
+    (finding,) = judge(KILL, drill_run, replace(beside(), control=control)).findings
     assert finding.kind == "CheckpointNeverAsked"
     assert remedy in finding.remedy
 
@@ -474,12 +474,12 @@ def test_damage_that_nobody_read_is_not_called_rehearsed() -> None:
 
 
 def test_the_stages_of_a_recovery_sum_to_it() -> None:
-    course = struck()
-    first, second = course.chapters
+    drill_run = struck()
+    first, second = drill_run.chapters
     spawned = second.begun + timedelta(seconds=0.2)
     told = verdict(
         replace(
-            course,
+            drill_run,
             chapters=(first, replace(second, spawned=spawned, rendezvous_seconds=0.1)),
         )
     )

@@ -122,7 +122,7 @@ class SimAgent:
         self.unheard = False
         """It was silent at some time, so that it may have been given up."""
         self.sequence = 0
-        self.duty = DesiredState()
+        self.desired = DesiredState()
         self.generation = 0
         """Of the store's folder: where it reads and writes; 0: not known."""
         self.wrong_keys = False
@@ -150,7 +150,7 @@ class SimAgent:
     @property
     def attempt(self) -> int:
         """The attempt that was started last."""
-        return self.duty.attempt
+        return self.desired.attempt
 
     @property
     def computes(self) -> bool:
@@ -160,18 +160,18 @@ class SimAgent:
     @property
     def phase(self) -> Phase:
         """What a heartbeat says that it does."""
-        return desired_state.phase(self.duty, self._situation, self.world.clock.now)
+        return desired_state.phase(self.desired, self._actual, self.world.clock.now)
 
     @property
     def news(self) -> tuple[object, ...]:
         """What is told at once when an answer has changed it."""
-        told = self.duty.acknowledged, self.duty.offer, self.recording.done
+        told = self.desired.acknowledged, self.desired.offer, self.recording.done
         return self.phase, self.vote, self.resolution, self.attempt, *told
 
     @property
-    def _situation(self) -> ActualState:
+    def _actual(self) -> ActualState:
         alive = self.computes
-        flush = self.duty.flush
+        flush = self.desired.flush
         owes_commit = self.world.trainer.owes_commit
         uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
         return ActualState(alive=alive, stopped=not alive, uploading=uploading)
@@ -180,11 +180,11 @@ class SimAgent:
 
     def apply(self, answer: Answer) -> None:
         """Take the operator's answer; it may come twice, late, and in any order."""
-        before, self.duty = (
-            self.duty,
-            desired_state.answered(self.duty, answer, self.world.clock.now),
+        before, self.desired = (
+            self.desired,
+            desired_state.answered(self.desired, answer, self.world.clock.now),
         )
-        if self.duty is before:
+        if self.desired is before:
             return
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
@@ -231,7 +231,7 @@ class SimAgent:
 
     def reconcile(self) -> None:
         """Do what is to be done now."""
-        for task in desired_state.to_do(self.duty, self._situation, self.world.clock.now):
+        for task in desired_state.to_do(self.desired, self._actual, self.world.clock.now):
             self._do(task)
 
     def _do(self, task: desired_state.Task) -> None:
@@ -247,7 +247,7 @@ class SimAgent:
                 self.staging.uploads_only = ()
             case desired_state.OfferPort():
                 offer = Offer(attempt=task.attempt, address=self.name, port=20000 + task.attempt)
-                self.duty = desired_state.offered(self.duty, offer)
+                self.desired = desired_state.offered(self.desired, offer)
             case desired_state.Resolve():
                 if task.request is not None:
                     self._resolve(task.request)
@@ -265,7 +265,7 @@ class SimAgent:
 
     def _launch(self, order: Start) -> None:
         self.world.check_start(self, order)
-        self.duty = desired_state.started(self.duty, order.attempt)
+        self.desired = desired_state.started(self.desired, order.attempt)
         self.started.append(order.attempt)
         self.staging = SimStaging()
         self.resolution = self.damaged = self.suspect = None
@@ -295,7 +295,7 @@ class SimAgent:
         self.world.agent_left(self, code=order.code)
 
     def _follow(self) -> None:
-        answer = self.duty.of_attempt
+        answer = self.desired.of_attempt
         if answer is None:
             return
         self.staging.drop(answer.drop)
@@ -336,7 +336,7 @@ class SimAgent:
     def tick(self) -> None:
         """Called about once a second: what only time changes."""
         self.recording.tick()
-        told, now = self.duty.of_attempt, self.world.clock.now
+        told, now = self.desired.of_attempt, self.world.clock.now
         if self.alive and told is not None and isinstance(told.order, Start):
             self.tally.tick(now, silent=now - self.heard)
 

@@ -67,15 +67,15 @@ def next_state(agent: SimAgent) -> AgentState:
         committed=Committed(id=committed) if committed is not None else None,
         save=agent.vote,
         notice=stated_notice(agent),
-        held=agent.duty.acknowledged,
-        offer=agent.duty.offer,
+        held=agent.desired.acknowledged,
+        offer=agent.desired.offer,
         resolution=agent.resolution,
         damaged=agent.damaged,
         suspect=agent.suspect,
         rechecked=agent.rechecked,
         evidence=_evidence(agent),
         recorded=agent.recording.done,
-        seen=agent.duty.seen,
+        seen=agent.desired.seen,
     )
 
 
@@ -90,7 +90,7 @@ def _away(agent: SimAgent) -> tuple[Problem, ...]:
 def _evidence(agent: SimAgent) -> Evidence | None:
     """Where its ranks stand, as far as an agent can tell that reads no stacks; some cannot
     answer."""
-    told, training = agent.duty.of_attempt, agent.training
+    told, training = agent.desired.of_attempt, agent.training
     request = told.evidence if told is not None else None
     if request is None or training is None or request.attempt != agent.attempt:
         return None

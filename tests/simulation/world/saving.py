@@ -99,8 +99,8 @@ class SimBallotBox:
     ) -> None:
         """Say it, as this worker."""
         await self._reach()
-        ballots = self.store.stored_votes.setdefault(attempt, {}).setdefault(call, {})
-        ballots[self.slot] = (agrees, asked)
+        votes_by_slot = self.store.stored_votes.setdefault(attempt, {}).setdefault(call, {})
+        votes_by_slot[self.slot] = (agrees, asked)
         await self._reach()  # its answer
 
     async def stored_votes(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
@@ -108,19 +108,21 @@ class SimBallotBox:
         await self._reach()
         found = self.store.stored_votes.get(attempt, {})
         listed = {
-            call: {slot: agrees for slot, (agrees, _) in ballots.items()}
-            for call, ballots in found.items()
+            call: {slot: agrees for slot, (agrees, _) in votes_by_slot.items()}
+            for call, votes_by_slot in found.items()
         }
         await self._reach()
         return listed
 
     async def asked_to_save(
-        self, attempt: int, call: int, ballots: Mapping[int, bool]
+        self, attempt: int, call: int, votes_by_slot: Mapping[int, bool]
     ) -> SaveOrder | None:
         """What asked for a call, from those who agree to it."""
         await self._reach()
         told = self.store.stored_votes[attempt][call]
-        return next((told[slot][1] for slot in ballots if ballots[slot] and told[slot][1]), None)
+        return next(
+            (told[slot][1] for slot in votes_by_slot if votes_by_slot[slot] and told[slot][1]), None
+        )
 
     async def _reach(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.0, 0.2))

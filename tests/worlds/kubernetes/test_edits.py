@@ -156,11 +156,11 @@ def test_an_edit_of_what_workers_depend_on_together_replaces_all_of_them(edit: E
     with_template = edit.path in ("workers.agent", "workers.warmStart.preload")
     said = "workers.template" if with_template else edit.path.removesuffix(".name")
     config = config_with(edit.path, before)
-    scene = WorkerObservation(
+    observed = WorkerObservation(
         config=config, status=TrainRunStatus(), workers=a_gang(edit.path, before)
     )
-    assert {outdated(worker, config) for worker in scene.workers} == {""}
-    assert [w for w in scene.workers if outdated(w, config_with(edit.path, after)) != said] == []
+    assert {outdated(worker, config) for worker in observed.workers} == {""}
+    assert [w for w in observed.workers if outdated(w, config_with(edit.path, after)) != said] == []
 
 
 @pytest.mark.parametrize("edit", rows("NextAnswer"), ids=by_path)

@@ -80,9 +80,9 @@ class Agent:
     tls: ssl.SSLContext | None = None
     """How the operator's address is verified, where it is https."""
     identity: str = field(default_factory=lambda: secrets.token_hex(16))
-    orders: WorkerSupervisor = field(init=False)
+    supervisor: WorkerSupervisor = field(init=False)
     heartbeat: Heartbeat = field(init=False)
-    leaving: Shutdown = field(init=False)
+    shutdown: Shutdown = field(init=False)
     sharing: Sharing = field(init=False)
     _sequence: int = 0
     _noticed: float | None = None
@@ -126,7 +126,7 @@ class Agent:
             news=self.news,
             progress=self.heartbeat.progress,
         )
-        self.orders = WorkerSupervisor(
+        self.supervisor = WorkerSupervisor(
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
             prefetching=Prefetching(storage=self.storage, ranks=ranks_of(config)),
@@ -138,8 +138,8 @@ class Agent:
             ownership=ownership,
             leave=self._leave_on_order,
         )
-        self.leaving = Shutdown(
-            orders=self.orders,
+        self.shutdown = Shutdown(
+            supervisor=self.supervisor,
             heartbeat=self.heartbeat,
             storage=self.storage,
             slot=config.slot,
@@ -166,7 +166,7 @@ class Agent:
         self._sequence += 1
         now = time.monotonic()
         return describe(
-            self.orders,
+            self.supervisor,
             now,
             agent=self.identity,
             sequence=self._sequence,
@@ -176,37 +176,37 @@ class Agent:
 
     def apply(self, answer: Answer) -> bool:
         """Apply an answer of the operator; False when it changes nothing."""
-        return not self.leaving.begun and self.orders.apply(answer)
+        return not self.shutdown.begun and self.supervisor.apply(answer)
 
     def child_ended(self) -> None:
         """SIGCHLD: reap everything that ended."""
         for pid, status in reap():
-            self.orders.reaped(pid, status)
+            self.supervisor.reaped(pid, status)
         self._reconcile()
 
     def terminated(self) -> None:
         """SIGTERM: this worker will be taken away. Only `should_save()` informs the training."""
         now = time.monotonic()
         if self._noticed is not None:
-            self.leaving.begin(
+            self.shutdown.begin(
                 ShutdownPlan(code=TERMINATED, seconds=0.0, reason="received SIGTERM twice")
             )
             return
         LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
         self._noticed = now
-        if self.orders.attempt is not None:
-            self.orders.attempt.uploads.hurry()
+        if self.supervisor.attempt is not None:
+            self.supervisor.attempt.uploads.hurry()
         self.news()
 
     def replaced(self, message: str) -> None:
         """The operator has finally decided that this worker no longer belongs to the run."""
-        if self.leaving.begun:
+        if self.shutdown.begun:
             return
         reason = f"no longer part of the run: {message}"
         LOG.warning("this worker is %s", reason)
         if self._noticed is None:
             # Another worker has its slot: what this one could still store is fenced anyway.
-            self.leaving.begin(ShutdownPlan(code=REPLACED, seconds=0.0, reason=reason))
+            self.shutdown.begin(ShutdownPlan(code=REPLACED, seconds=0.0, reason=reason))
         else:
             # The checkpoint saved on its notice may be the newest one: worth the grace.
             self._leave_within(self._grace_left(time.monotonic()), reason)
@@ -214,7 +214,7 @@ class Agent:
     def run_gone(self, message: str) -> None:
         """The TrainRun was deleted: store what was saved and release the storage, so that the next
         TrainRun of this name need not wait."""
-        if not self.leaving.begun:
+        if not self.shutdown.begun:
             LOG.warning("this worker ends: %s", message)
             self._leave_within(self._grace_left(time.monotonic()), message, ended=True)
 
@@ -223,7 +223,7 @@ class Agent:
         if os.getppid() != self.config.parent_pid:
             reason = f"the parent process {self.config.parent_pid} has died"
             LOG.warning("%s", reason)
-            self.leaving.begin(ShutdownPlan(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
+            self.shutdown.begin(ShutdownPlan(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
 
     def crashed(self, code: int) -> None:
         """A bug: exit at once; the processes die with us and the operator replaces the worker."""
@@ -240,17 +240,17 @@ class Agent:
         return (now if self._noticed is None else self._noticed) + self.config.grace_seconds - now
 
     def _committed(self) -> CheckpointId | None:
-        attempt = self.orders.attempt
+        attempt = self.supervisor.attempt
         if attempt is None:
             return None
         newest = attempt.uploads.committed
         return newest.id if newest is not None else attempt.start.resume
 
     def _leave_on_order(self, order: Exit) -> None:
-        self.leaving.begin(
+        self.shutdown.begin(
             ShutdownPlan(
                 code=order.code,
-                seconds=min(EXIT_SECONDS, self.orders.settings.flush_timeout),
+                seconds=min(EXIT_SECONDS, self.supervisor.settings.flush_timeout),
                 reason=f"ordered to exit with code {order.code}",
                 succeeded=order.succeeded,
                 ended=True,
@@ -259,14 +259,14 @@ class Agent:
 
     def _reconcile(self) -> None:
         self._reconciling = False
-        if not self.leaving.begun:
-            self.orders.reconcile()
+        if not self.shutdown.begun:
+            self.supervisor.reconcile()
             self._drain(time.monotonic())
             self._prepare()
 
     def _drain(self, now: float) -> None:
         """After a notice: exit when nothing is left to do, or just before the grace is over."""
-        if self._noticed is None or self.leaving.begun:
+        if self._noticed is None or self.shutdown.begun:
             return
         left = self._grace_left(now)
         if left <= LAST_SECONDS or self._nothing_to_do():
@@ -274,16 +274,16 @@ class Agent:
 
     def _end_alone(self, now: float) -> None:
         """After a notice that no operator has received: SIGTERM for a script that never asks."""
-        attempt = self.orders.attempt
-        if self._noticed is None or attempt is None or self.leaving.begun:
+        attempt = self.supervisor.attempt
+        if self._noticed is None or attempt is None or self.shutdown.begun:
             return
         if self._kill_at is not None:
             if now >= self._kill_at and attempt.processes.alive:
                 attempt.stop()
             return
-        settings, left = self.orders.settings, self._grace_left(now)
+        settings, left = self.supervisor.settings, self._grace_left(now)
         if (
-            self.orders.duty.runs
+            self.supervisor.desired.runs
             and attempt.processes.alive
             and shutdown.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
             and shutdown.out_of_reach(
@@ -300,21 +300,21 @@ class Agent:
 
     def _leave_within(self, seconds: float, reason: str, *, ended: bool = False) -> None:
         for_uploads = max(0.0, seconds - LAST_SECONDS / 2)
-        farewell = ShutdownPlan(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
-        self.leaving.begin(farewell)
+        plan = ShutdownPlan(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
+        self.shutdown.begin(plan)
 
     def _nothing_to_do(self) -> bool:
-        orders, attempt = self.orders, self.orders.attempt
+        supervisor, attempt = self.supervisor, self.supervisor.attempt
         number = attempt.number if attempt is not None else 0
-        if isinstance(orders.duty.order, Start):
-            if orders.duty.order.attempt > number:
+        if isinstance(supervisor.desired.order, Start):
+            if supervisor.desired.order.attempt > number:
                 return False
             exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
             if any(end.yielded for end in exits):
                 # Others may still be saving the same step: our exit would end their attempt.
                 return False
         uploading = attempt is not None and attempt.uploads.unfinished()
-        return orders.phase == "Idle" and not uploading
+        return supervisor.phase == "Idle" and not uploading
 
     async def _warm_up(self) -> None:
         """At once for slot 0, which asks the store before anything starts, and for a replacement
@@ -329,9 +329,9 @@ class Agent:
             now = time.monotonic()
             if self.config.parent_pid is not None:
                 self.parent_died()
-            if self.orders.attempt is not None:
-                self.orders.attempt.look(now)
-            found = problems(self.orders, now)
+            if self.supervisor.attempt is not None:
+                self.supervisor.attempt.look(now)
+            found = problems(self.supervisor, now)
             if found != self._problems:
                 self._problems = found
                 for problem in found:  # the operator shows them to the user, once for all workers
@@ -350,26 +350,26 @@ class Agent:
 
     def _keep_standbys(self, now: float) -> None:
         """Only for a worker that is not about to exit."""
-        self.orders.around.standbys.tick(now)
-        attempt, stays = self.orders.attempt, self._noticed is None and not self.leaving.begun
-        if attempt is not None and self.orders.duty.runs and stays:
+        self.supervisor.around.standbys.tick(now)
+        attempt, stays = self.supervisor.attempt, self._noticed is None and not self.shutdown.begun
+        if attempt is not None and self.supervisor.desired.runs and stays:
             attempt.keep_standbys(now)
 
     def _prepare(self) -> None:
         """The same before an attempt starts."""
-        if self._noticed is None and not self.leaving.begun:
-            self.orders.prepare()
+        if self._noticed is None and not self.shutdown.begun:
+            self.supervisor.prepare()
 
     def _count_votes(self, now: float) -> None:
         """If the operator is silent, find in the store at which call of should_save() to save."""
-        attempt = self.orders.attempt
-        if attempt is not None and self.orders.duty.runs and not self.leaving.begun:
+        attempt = self.supervisor.attempt
+        if attempt is not None and self.supervisor.desired.runs and not self.shutdown.begun:
             attempt.tally.tick(now, silent=now - self.heartbeat.last_answer)
 
     async def _ask_store(self) -> None:
         """The operator is away: find in the store which steps other workers have stored."""
-        attempt = self.orders.attempt
-        if attempt is None or self.leaving.begun:
+        attempt = self.supervisor.attempt
+        if attempt is None or self.shutdown.begun:
             return
         try:
             steps = await asyncio.wait_for(self.storage.open_steps(attempt.number), AWAY)

@@ -136,73 +136,73 @@ class Leave:
 Task = Terminate | Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
 
 
-def answered(duty: DesiredState, answer: Answer, now: float) -> DesiredState:
+def answered(desired: DesiredState, answer: Answer, now: float) -> DesiredState:
     """The state after an answer; the same object if the answer is not new."""
     digest, order = answer.digest, answer.order
-    if digest == duty.seen:
-        return duty
-    duty = replace(duty, answer=answer, seen=digest)
+    if digest == desired.seen:
+        return desired
+    desired = replace(desired, answer=answer, seen=digest)
     if isinstance(order, Hold):
-        held = max(duty.held, (order.attempt, order.number))
-        duty = replace(
-            duty,
+        held = max(desired.held, (order.attempt, order.number))
+        desired = replace(
+            desired,
             held=held,
             linger_until=now + order.linger_seconds,
             kill_at=now + order.grace_seconds,
             flush_until=now + order.flush_seconds,
         )
-    return duty
+    return desired
 
 
-def offered(duty: DesiredState, offer: Offer) -> DesiredState:
+def offered(desired: DesiredState, offer: Offer) -> DesiredState:
     """The state after a port was found."""
-    return replace(duty, offer=offer)
+    return replace(desired, offer=offer)
 
 
-def started(duty: DesiredState, attempt: int) -> DesiredState:
+def started(desired: DesiredState, attempt: int) -> DesiredState:
     """The state after the processes of this attempt were started."""
-    return replace(duty, attempt=attempt, held=max(duty.held, (attempt, 0)), offer=None)
+    return replace(desired, attempt=attempt, held=max(desired.held, (attempt, 0)), offer=None)
 
 
-def released(duty: DesiredState) -> DesiredState:
+def released(desired: DesiredState) -> DesiredState:
     """The state of an agent that is exiting: it starts nothing more."""
-    return replace(duty, answer=None)
+    return replace(desired, answer=None)
 
 
-def to_do(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
+def to_do(desired: DesiredState, actual: ActualState, now: float) -> tuple[Task, ...]:
     """The tasks to do now, in this order."""
-    order = duty.order
+    order = desired.order
     match order:
         case None:
             return ()
         case Start():
-            if order.attempt < duty.held[0] or order.attempt <= duty.attempt:
+            if order.attempt < desired.held[0] or order.attempt <= desired.attempt:
                 return ()  # refused, or done
-            return (Begin(order),) if situation.stopped else (Stop(),)
+            return (Begin(order),) if actual.stopped else (Stop(),)
         case Hold():
-            if order.attempt <= duty.attempt:
+            if order.attempt <= desired.attempt:
                 return ()  # a late answer: that attempt already runs
-            if not situation.stopped:
-                return _ending(duty, situation, now)
-            return (*_uploads(duty, situation, now), *_preparation(duty, order, situation, now))
+            if not actual.stopped:
+                return _ending(desired, actual, now)
+            return (*_uploads(desired, actual, now), *_preparation(desired, order, actual, now))
         case Exit():
             # An exit is final, so refuse one that is older than the last Hold.
-            late = order.attempt > 0 and (order.attempt, order.number) < duty.held
+            late = order.attempt > 0 and (order.attempt, order.number) < desired.held
             return () if late else (Leave(order),)
 
 
-def gathers(duty: DesiredState, situation: ActualState) -> bool:
+def gathers(desired: DesiredState, actual: ActualState) -> bool:
     """Nothing of an attempt runs, and the next one has not been ordered yet."""
-    order = duty.order
-    ahead = order is None or (isinstance(order, Hold) and order.attempt > duty.attempt)
-    return ahead and situation.stopped
+    order = desired.order
+    ahead = order is None or (isinstance(order, Hold) and order.attempt > desired.attempt)
+    return ahead and actual.stopped
 
 
-def phase(duty: DesiredState, situation: ActualState, now: float) -> Phase:
+def phase(desired: DesiredState, actual: ActualState, now: float) -> Phase:
     """The phase of this worker for heartbeats."""
-    if situation.alive or (duty.stops is not None and not situation.stopped):
+    if actual.alive or (desired.stops is not None and not actual.stopped):
         return "Running"
-    return "Flushing" if _flushing(duty, situation, now) else "Idle"
+    return "Flushing" if _flushing(desired, actual, now) else "Idle"
 
 
 def settled(found: Resolution | None, request: ResolveRequest) -> bool:
@@ -214,29 +214,29 @@ def settled(found: Resolution | None, request: ResolveRequest) -> bool:
     return not request.proof or found.resume == request.committed
 
 
-def _ending(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
-    if situation.alive and now < duty.linger_until:
+def _ending(desired: DesiredState, actual: ActualState, now: float) -> tuple[Task, ...]:
+    if actual.alive and now < desired.linger_until:
         return ()
-    return (Terminate(),) if situation.alive and now < duty.kill_at else (Stop(),)
+    return (Terminate(),) if actual.alive and now < desired.kill_at else (Stop(),)
 
 
-def _flushing(duty: DesiredState, situation: ActualState, now: float) -> bool:
-    return duty.stops is not None and situation.uploading and now < duty.flush_until
+def _flushing(desired: DesiredState, actual: ActualState, now: float) -> bool:
+    return desired.stops is not None and actual.uploading and now < desired.flush_until
 
 
-def _uploads(duty: DesiredState, situation: ActualState, now: float) -> tuple[Task, ...]:
-    if duty.stops is None:
+def _uploads(desired: DesiredState, actual: ActualState, now: float) -> tuple[Task, ...]:
+    if desired.stops is None:
         return ()
-    if situation.uploading and now >= duty.flush_until:
+    if actual.uploading and now >= desired.flush_until:
         return (GiveUp(),)
-    return (Flush(duty.flush),)
+    return (Flush(desired.flush),)
 
 
 def _preparation(
-    duty: DesiredState, hold: Hold, situation: ActualState, now: float
+    desired: DesiredState, hold: Hold, actual: ActualState, now: float
 ) -> tuple[Task, ...]:
-    if _flushing(duty, situation, now):
+    if _flushing(desired, actual, now):
         return ()
-    new = duty.offer is None or duty.offer.attempt != hold.attempt
+    new = desired.offer is None or desired.offer.attempt != hold.attempt
     offer = (OfferPort(hold.attempt),) if hold.offer and new else ()
     return (*offer, Resolve(hold.resolve))

@@ -122,9 +122,9 @@ async def _live(
     try:
         code = await agent.done
         if code != 0:
-            attempt = agent.orders.attempt
+            attempt = agent.supervisor.attempt
             exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
-            termination_message.write(termination_message.compose(agent.leaving.reason, exits))
+            termination_message.write(termination_message.compose(agent.shutdown.reason, exits))
         return code
     finally:
         agent.sharing.close()

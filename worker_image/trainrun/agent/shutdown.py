@@ -65,7 +65,7 @@ class ShutdownPlan:
 class Shutdown:
     """Carries out one shutdown."""
 
-    orders: WorkerSupervisor
+    supervisor: WorkerSupervisor
     heartbeat: Heartbeat
     storage: AsyncRunStore
     slot: int
@@ -80,38 +80,40 @@ class Shutdown:
         """The shutdown has begun: orders no longer matter."""
         return self._task is not None
 
-    def begin(self, farewell: ShutdownPlan) -> None:
+    def begin(self, plan: ShutdownPlan) -> None:
         """Start the shutdown; a second call changes nothing."""
         if self._task is None:
-            LOG.info("exiting with code %d", farewell.code)
-            self.reason = farewell.reason
-            self.orders.release()
-            self._task = background.run(self._leave(farewell))
+            LOG.info("exiting with code %d", plan.code)
+            self.reason = plan.reason
+            self.supervisor.release()
+            self._task = background.run(self._leave(plan))
 
-    async def _leave(self, farewell: ShutdownPlan) -> None:
+    async def _leave(self, plan: ShutdownPlan) -> None:
         try:
-            deadline = time.monotonic() + farewell.seconds
-            await _until(self.orders.stop, time.monotonic() + STOP_TIME)
+            deadline = time.monotonic() + plan.seconds
+            await _until(self.supervisor.stop, time.monotonic() + STOP_TIME)
             await self._finish_uploads(deadline)
-            self.orders.keep_lines(succeeded=farewell.succeeded)
+            self.supervisor.keep_lines(succeeded=plan.succeeded)
             if self.slot == 0:
-                await self._write_end(farewell, deadline)
-            await self._try("the story", self.orders.recording.finished, deadline)
-            await self._store_lines(farewell, deadline)
-            await self._try("the evidence of a hang", self.orders.gathering.stored, deadline)
+                await self._write_end(plan, deadline)
+            await self._try("the story", self.supervisor.recording.finished, deadline)
+            await self._store_lines(plan, deadline)
+            await self._try("the evidence of a hang", self.supervisor.gathering.stored, deadline)
             await self.heartbeat.post_last(LAST_WORD)
         finally:
             if not self.done.done():
-                self.done.set_result(farewell.code)
+                self.done.set_result(plan.code)
 
-    async def _store_lines(self, farewell: ShutdownPlan, deadline: float) -> None:
+    async def _store_lines(self, plan: ShutdownPlan, deadline: float) -> None:
         now = time.monotonic()
         # Worth some extra time, but only if this worker was due to end.
-        until = max(deadline, now + LAST_WORD) if farewell.ended else deadline
-        await self._try("the last lines", self.orders.logs.finished, min(until, now + LINES_TIME))
+        until = max(deadline, now + LAST_WORD) if plan.ended else deadline
+        await self._try(
+            "the last lines", self.supervisor.logs.finished, min(until, now + LINES_TIME)
+        )
 
     async def _finish_uploads(self, deadline: float) -> None:
-        attempt = self.orders.attempt
+        attempt = self.supervisor.attempt
         if attempt is None:
             return
         attempt.uploads.only = None
@@ -121,24 +123,24 @@ class Shutdown:
             LOG.warning("uploads did not finish in the time left: given up")
         attempt.uploads.close()
 
-    async def _write_end(self, farewell: ShutdownPlan, deadline: float) -> None:
-        attempt = self.orders.attempt
+    async def _write_end(self, plan: ShutdownPlan, deadline: float) -> None:
+        attempt = self.supervisor.attempt
         if attempt is not None:
             await self._try("metrics", attempt.metrics.write, deadline)
-        if farewell.succeeded:
+        if plan.succeeded:
             # Worth more time than uploads: without it the run would start again.
             late = max(deadline, time.monotonic() + STOP_TIME)
             await self._try(layout.FINISHED, self.storage.finish, late)
-        if farewell.ended and attempt is not None:
+        if plan.ended and attempt is not None:
             await self._try("retention", lambda: self.storage.retain(attempt.number), deadline)
-        if farewell.ended:
-            self.orders.ownership.stop()
+        if plan.ended:
+            self.supervisor.ownership.stop()
             late = max(deadline, time.monotonic() + LAST_WORD)
             await self._try("the release of the storage", self._release, late)
 
     async def _release(self) -> None:
-        attempt = self.orders.attempt
-        ours = max(attempt.number if attempt is not None else 0, self.orders.resolving.claimed)
+        attempt = self.supervisor.attempt
+        ours = max(attempt.number if attempt is not None else 0, self.supervisor.resolving.claimed)
         # A worker that was replaced while cut off must not release storage that the run still
         # uses: in that case a later attempt than its own has been claimed.
         if await self.storage.newest_attempt() <= ours:

@@ -17,7 +17,7 @@ WHY_WIDTH = 300
 
 
 def describe(
-    orders: WorkerSupervisor,
+    supervisor: WorkerSupervisor,
     now: float,
     *,
     agent: str,
@@ -27,7 +27,7 @@ def describe(
 ) -> AgentState:
     """Return the state of this `agent` for heartbeat number `sequence`; it `serves` checkpoints at
     that address. `now` is on the monotonic clock."""
-    config, attempt = orders.around.config, orders.attempt
+    config, attempt = supervisor.around.config, supervisor.attempt
     state = AgentState(
         run=config.run,
         run_uid=config.run_uid,
@@ -37,27 +37,27 @@ def describe(
         agent=agent,
         sequence=sequence,
         node=config.node,
-        phase=orders.phase,
+        phase=supervisor.phase,
         notice=notice,
-        held=orders.duty.acknowledged,
-        code=orders.code_now,
-        offer=orders.duty.offer,
-        rechecked=orders.rechecking.done,
-        evidence=orders.gathering.evidence,
-        recorded=orders.recording.done,
-        resolution=orders.resolving.resolution(now),
-        problems=problems(orders, now),
-        standby_bytes=orders.around.standbys.largest,
-        seen=orders.duty.seen,
+        held=supervisor.desired.acknowledged,
+        code=supervisor.code_now,
+        offer=supervisor.desired.offer,
+        rechecked=supervisor.rechecking.done,
+        evidence=supervisor.gathering.evidence,
+        recorded=supervisor.recording.done,
+        resolution=supervisor.resolving.resolution(now),
+        problems=problems(supervisor, now),
+        standby_bytes=supervisor.around.standbys.largest,
+        seen=supervisor.desired.seen,
         serves=serves,
     )
     return state if attempt is None else _with_attempt(state, attempt, now)
 
 
-def problems(orders: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
+def problems(supervisor: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
-    found = orders.attempt.problems(now) if orders.attempt is not None else ()
-    own = orders.ownership.problem
+    found = supervisor.attempt.problems(now) if supervisor.attempt is not None else ()
+    own = supervisor.ownership.problem
     every = found if own is None else (*found, own)
     return tuple(replace(problem, message=masked(problem.message)) for problem in every)
 

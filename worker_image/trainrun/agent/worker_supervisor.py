@@ -58,18 +58,21 @@ class WorkerSupervisor:
     leave: Callable[[Exit], None]
     """Starts the agent's shutdown."""
     attempt: Attempt | None = None
-    duty: DesiredState = field(default_factory=DesiredState)
+    desired: DesiredState = field(default_factory=DesiredState)
     _swept: int = 0
     """The newest attempt whose processes are all gone."""
 
     def apply(self, answer: Answer) -> bool:
         """Take the operator's answer; False if it is not new."""
-        before, self.duty = self.duty, desired_state.answered(self.duty, answer, time.monotonic())
-        if self.duty is before:
+        before, self.desired = (
+            self.desired,
+            desired_state.answered(self.desired, answer, time.monotonic()),
+        )
+        if self.desired is before:
             return False
-        if self.duty.order != before.order:
+        if self.desired.order != before.order:
             LOG.info("order: %s", answer.order)
-        if self.duty.acknowledged != before.acknowledged:
+        if self.desired.acknowledged != before.acknowledged:
             self.around.news()
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
@@ -86,7 +89,7 @@ class WorkerSupervisor:
 
     def reconcile(self) -> None:
         """Carry out the tasks that are due now."""
-        for task in desired_state.to_do(self.duty, self._situation, time.monotonic()):
+        for task in desired_state.to_do(self.desired, self._actual, time.monotonic()):
             self._do(task)
 
     def prepare(self) -> None:
@@ -100,7 +103,7 @@ class WorkerSupervisor:
     def release(self) -> None:
         """Orders no longer matter: start nothing more."""
         self.around.standbys.stop()
-        self.duty = desired_state.released(self.duty)
+        self.desired = desired_state.released(self.desired)
 
     def reaped(self, pid: int, status: int) -> None:
         """A child has ended."""
@@ -112,14 +115,14 @@ class WorkerSupervisor:
     @property
     def settings(self) -> RunSettings:
         """The settings of the last answer, or of the configuration."""
-        answer = self.duty.answer
+        answer = self.desired.answer
         settings = answer.settings if answer is not None else None
         return settings if settings is not None else self.around.config.settings
 
     @property
     def phase(self) -> Phase:
         """The phase of this worker for heartbeats."""
-        return desired_state.phase(self.duty, self._situation, time.monotonic())
+        return desired_state.phase(self.desired, self._actual, time.monotonic())
 
     def stop(self) -> bool:
         """Kill every process of the attempt; True if none is left, helpers included."""
@@ -152,17 +155,17 @@ class WorkerSupervisor:
 
     @property
     def _gathers(self) -> bool:
-        return desired_state.gathers(self.duty, self._situation)
+        return desired_state.gathers(self.desired, self._actual)
 
     @property
-    def _situation(self) -> ActualState:
+    def _actual(self) -> ActualState:
         attempt = self.attempt
         if attempt is None:
             return ActualState(alive=False, stopped=True, uploading=False)
         return ActualState(
             alive=attempt.processes.alive,
             stopped=self._swept == attempt.number,
-            uploading=attempt.uploads.unfinished(self.duty.flush),
+            uploading=attempt.uploads.unfinished(self.desired.flush),
         )
 
     def _do(self, task: Task) -> None:
@@ -204,7 +207,7 @@ class WorkerSupervisor:
 
     def _offer(self, attempt: int) -> None:
         offer = Offer(attempt=attempt, address=self.around.config.address, port=pick_port())
-        self.duty = desired_state.offered(self.duty, offer)
+        self.desired = desired_state.offered(self.desired, offer)
         self.around.news()
 
     def _launch(self, order: Start) -> None:
@@ -214,7 +217,7 @@ class WorkerSupervisor:
         self.resolving.want(None)
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
-        self.duty = desired_state.started(self.duty, order.attempt)
+        self.desired = desired_state.started(self.desired, order.attempt)
         self.attempt = _put_together(order, self.around)
         self._take_settings()
         self.attempt.launch()
@@ -223,8 +226,8 @@ class WorkerSupervisor:
         background.run(asyncio.to_thread(self.around.folders.forget_below, order.attempt))
 
     def _read_ahead(self) -> None:
-        order = self.duty.order
-        if isinstance(order, Hold) and order.attempt > self.duty.attempt and order.prefetch:
+        order = self.desired.order
+        if isinstance(order, Hold) and order.attempt > self.desired.attempt and order.prefetch:
             self.prefetching.want(order.prefetch)
 
     def _gather(self, answer: Answer) -> None:
@@ -242,7 +245,7 @@ class WorkerSupervisor:
 
     def _take_steps(self) -> None:
         """Apply what the answer says about checkpoints of our attempt."""
-        attempt, answer = self.attempt, self.duty.of_attempt
+        attempt, answer = self.attempt, self.desired.of_attempt
         if attempt is None or answer is None:
             return
         if answer.committed is not None and answer.committed.attempt == attempt.number:

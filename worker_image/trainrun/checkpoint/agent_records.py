@@ -3,7 +3,7 @@
 Layer: rules over `RunStore`. The command line reads chapters and hangs (where the ranks of a hung
 gang were). With ballots, agents agree on a call of `should_save()` while no operator counts votes:
 each worker writes its own, and never two different ones for a call (see
-`agent.training.vote_record`), so all agents that have read all ballots reach the same result.
+`agent.training.vote_rules`), so all agents that have read all ballots reach the same result.
 """
 
 from __future__ import annotations

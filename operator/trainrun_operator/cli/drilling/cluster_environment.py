@@ -160,7 +160,7 @@ class ClusterEnvironment(DrillEnvironment):
                 finally:
                     await self._remove(own)
             took = time.monotonic() - started
-            return await asyncio.to_thread(course_of, version, poller, seconds=took)
+            return await asyncio.to_thread(drill_run_of, version, poller, seconds=took)
         finally:
             await asyncio.to_thread(self._empty, name)
 
@@ -254,7 +254,7 @@ async def _strike(own: OwnRun, poller: StatusPoller, version: RunVersion) -> boo
     return await own.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
 
 
-def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> DrillRun:
+def drill_run_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> DrillRun:
     """What was observed of the run. Raises StoreError."""
     ranks = range(version.run.spec.workers.replicas * version.config.processes_per_worker)
     ending, failure = ended(version.status, goal_reached=poller.goal_reached)
@@ -267,14 +267,14 @@ def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> D
         struck=poller.struck,
         failure=failure,
     )
-    course = with_stored(observed, cluster_source(version))
-    attempts = frozenset(chapter.attempt for chapter in course.chapters)
+    drill_run = with_stored(observed, cluster_source(version))
+    attempts = frozenset(chapter.attempt for chapter in drill_run.chapters)
     return replace(
-        course,
+        drill_run,
         # The status has one step for all ranks.
         reported={
             chapter.attempt: dict.fromkeys(ranks, chapter.reached)
-            for chapter in course.chapters
+            for chapter in drill_run.chapters
             if chapter.reached is not None
         },
         sought=attempts,
@@ -282,12 +282,12 @@ def course_of(version: RunVersion, poller: StatusPoller, *, seconds: float) -> D
         asked=attempts
         - {
             chapter.attempt
-            for chapter in course.chapters
+            for chapter in drill_run.chapters
             for note in chapter.notes
             if UNASKED in note.message
         },
         opened=frozenset(
-            chapter.attempt for chapter in course.chapters if chapter.rendezvous_seconds
+            chapter.attempt for chapter in drill_run.chapters if chapter.rendezvous_seconds
         ),
     )
 

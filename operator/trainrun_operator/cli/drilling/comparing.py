@@ -342,13 +342,13 @@ def _same(one: Content, other: Content) -> Content | None:
     return replace(one, entries=entries) if entries else None
 
 
-def compare(course: DrillRun, contents: Contents) -> Compared:
+def compare(drill_run: DrillRun, contents: Contents) -> Compared:
     """Compare what the last attempt of a run saved with these contents."""
-    after = course.handed.step if course.handed is not None else -1
+    after = drill_run.handed.step if drill_run.handed is not None else -1
     steps: list[int] = []
     unclear: set[str] = set()
-    for (attempt, step), files in sorted(course.contents.items()):
-        if attempt != course.last or step <= after or step not in contents:
+    for (attempt, step), files in sorted(drill_run.contents.items()):
+        if attempt != drill_run.last or step <= after or step not in contents:
             continue
         expected = contents[step]
         readable = {

@@ -74,18 +74,18 @@ def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
     return Finding(kind="OwnFilesUsed", text=text)
 
 
-def of_fault(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> list[Finding]:
+def of_fault(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) -> list[Finding]:
     """What a run shows after a fault has struck it."""
-    if course.ending == "Failed":
-        text = f"the run failed after the fault: {course.failure}"
+    if drill_run.ending == "Failed":
+        text = f"the run failed after the fault: {drill_run.failure}"
         advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
         return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
-    found = [*of_notice(scenario, course, baseline.on_notice)]
-    sequence = [*_sequence(course, baseline.control)]
+    found = [*of_notice(scenario, drill_run, baseline.on_notice)]
+    sequence = [*_sequence(drill_run, baseline.control)]
     if not sequence:  # otherwise steps stand for other work, and all would differ
-        compared = compare(course, baseline.contents)
-        sequence = _curves(course, baseline, compared) or [*_contents(compared)]
-    saved_by = framework_of(baseline.control, course.handed)
+        compared = compare(drill_run, baseline.contents)
+        sequence = _curves(drill_run, baseline, compared) or [*_contents(compared)]
+    saved_by = framework_of(baseline.control, drill_run.handed)
     return [
         *found,
         *(replace(finding, advice=loading(finding.kind, saved_by)) for finding in sequence),
@@ -102,17 +102,17 @@ def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:
     return ""
 
 
-def _sequence(course: DrillRun, control: DrillRun) -> Iterator[Finding]:
+def _sequence(drill_run: DrillRun, control: DrillRun) -> Iterator[Finding]:
     """Findings if the attempt after the fault does not continue where its checkpoint ends."""
-    steps, handed = course.steps(course.last), course.handed
+    steps, handed = drill_run.steps(drill_run.last), drill_run.handed
     if not steps or handed is None:
         return
     first_step = steps[0]
     expected = min((s for s in control.steps(1) if s > handed.step), default=None)
-    unread = course.last not in course.opened
+    unread = drill_run.last not in drill_run.opened
     if first_step <= handed.step and unread:
-        yield _ignored(course, handed, first_step)
-    elif unread and course.ranks(course.last) and course.last not in course.sought:
+        yield _ignored(drill_run, handed, first_step)
+    elif unread and drill_run.ranks(drill_run.last) and drill_run.last not in drill_run.sought:
         text = (
             f"the attempt got the checkpoint of step {handed.step} and continued with step "
             f"{first_step} without calling get_checkpoint(): it resumes from files of its own"
@@ -166,9 +166,9 @@ def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
     return all(a is not None and b is not None and distance(a, b) == 0 for a, b in shifted)
 
 
-def _ignored(course: DrillRun, handed: CheckpointId, first_step: int) -> Finding:
+def _ignored(drill_run: DrillRun, handed: CheckpointId, first_step: int) -> Finding:
     given = f"the attempt got the checkpoint of step {handed.step}"
-    if course.last in course.sought:
+    if drill_run.last in drill_run.sought:
         text = f"{given}, did not open it, and started again with step {first_step}"
         return Finding(kind="CheckpointNeverOpened", text=text)
     text = (
@@ -178,15 +178,15 @@ def _ignored(course: DrillRun, handed: CheckpointId, first_step: int) -> Finding
     return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _curves(course: DrillRun, baseline: FaultFreeBaseline, compared: Compared) -> list[Finding]:
+def _curves(drill_run: DrillRun, baseline: FaultFreeBaseline, compared: Compared) -> list[Finding]:
     within, until = baseline.within, baseline.until
     if within is None:
         return []
-    handed = course.handed
+    handed = drill_run.handed
     after = handed.step if handed is not None else -1
-    again = handed is not None and course.steps(course.last)[:1] == [handed.step]
+    again = handed is not None and drill_run.steps(drill_run.last)[:1] == [handed.step]
     after -= again
-    run, control = course.curve(course.last), baseline.control.curve(1)
+    run, control = drill_run.curve(drill_run.last), baseline.control.curve(1)
     wrong = deviations(run, control, within, after=after, until=until)
     if not wrong:
         return []
@@ -203,7 +203,7 @@ def _curves(course: DrillRun, baseline: FaultFreeBaseline, compared: Compared) -
     found = looks_like(after_resume, wrong)
     if again and (_one_ahead(after_resume, wrong) or found[0].kind not in OF_ONE_STEP):
         return [_repeated(after + 1, after + 1)]
-    if handed is not None and course.last not in course.opened:
+    if handed is not None and drill_run.last not in drill_run.opened:
         text = f"no rank opened the files of the checkpoint. {found[0].text}"
         return [Finding(kind="CheckpointNeverOpened", text=text)]
     return found
@@ -238,28 +238,28 @@ def of_gap(control: DrillRun, *, grace: float, on_notice: OnNotice) -> Iterator[
     yield Finding(kind="SaveTooLate", text=text)
 
 
-def of_notice(scenario: Scenario, course: DrillRun, on_notice: OnNotice) -> Iterator[Finding]:
+def of_notice(scenario: Scenario, drill_run: DrillRun, on_notice: OnNotice) -> Iterator[Finding]:
     """Whether a notice saved something, as shown by what the next attempt resumed from."""
-    if not course.struck or len(course.chapters) < 2:
+    if not drill_run.struck or len(drill_run.chapters) < 2:
         return
     if scenario.name != "Notice" or on_notice == "Stop":
         return
     (fault,) = scenario.faults
-    saved = course.handed.step if course.handed is not None else None
+    saved = drill_run.handed.step if drill_run.handed is not None else None
     if saved is not None and saved >= fault.step:
         return
     where = "from scratch" if saved is None else f"from step {saved}"
     notice = f"a notice of {fault.grace:g} s at step {fault.step}"
     cost = f"{notice} saved nothing: training continued {where}"
-    kind, why = _unsaved(course, fault.grace)
+    kind, why = _unsaved(drill_run, fault.grace)
     yield Finding(kind=kind, text=f"{cost}{why}")
 
 
-def _unsaved(course: DrillRun, grace: float) -> tuple[Kind, str]:
-    noticed = course.noticed
-    if 1 not in course.asked:
+def _unsaved(drill_run: DrillRun, grace: float) -> tuple[Kind, str]:
+    noticed = drill_run.noticed
+    if 1 not in drill_run.asked:
         return "ShouldSaveNeverAsked", "; the script never called should_save()"
-    if not course.has_heartbeats:
+    if not drill_run.has_heartbeats:
         why = "; should_save() was called too late, or the save did not end in time"
         return "NoticeSavedNothing", why
     if noticed.agreed is None:

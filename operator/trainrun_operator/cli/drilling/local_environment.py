@@ -130,7 +130,7 @@ class Trial:
             raise KeyboardInterrupt
         prepared, watcher = self._prepared, self._watcher
         ending, failure = ended(status, goal_reached=watcher.goal_reached)
-        course = DrillRun(
+        drill_run = DrillRun(
             ending=ending,
             world_size=prepared.run.spec.workers.replicas * prepared.processes_per_worker,
             seconds=time.monotonic() - started,
@@ -148,7 +148,7 @@ class Trial:
             spoilt=self._spoilt,
             failure=failure,
         )
-        return with_stored(course, self._source)
+        return with_stored(drill_run, self._source)
 
     async def _bounded(self) -> TrainRunStatus:
         leading = asyncio.create_task(self._run.lead(say=lambda _text: None))

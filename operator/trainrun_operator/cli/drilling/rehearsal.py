@@ -184,14 +184,14 @@ class Rehearsal:
         share = self.within / (len(self._names) + 3)
         left = self.within / 2 if which == "first" else self._left()
         goal = Goal(until=until, seconds=left, share=share)
-        course = self._try(f"{which} undisturbed run", None, goal)
-        if course.ending == "Failed" or len(course.chapters) > 1:
-            why = course.failure or str(course.chapters[0].incident.get("message", ""))
+        drill_run = self._try(f"{which} undisturbed run", None, goal)
+        if drill_run.ending == "Failed" or len(drill_run.chapters) > 1:
+            why = drill_run.failure or str(drill_run.chapters[0].incident.get("message", ""))
             raise ScriptFails(
                 f"the run fails without any fault: {why}\nuse `trainrun run` to see more: it keeps "
                 "what the workers print"
             )
-        return course
+        return drill_run
 
     def _rehearse(self, scenario: Scenario, baseline: FaultFreeBaseline) -> Rehearsed:
         if not scenario.faults:
@@ -206,13 +206,13 @@ class Rehearsal:
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
         # A run that is killed with its last step is judged by its end.
         until = NO_STEP if scenario.name == "KillAtEnd" else baseline.until
-        course = self._try(what, scenario, Goal(until=until, seconds=self._left()))
-        rehearsed = judge(scenario, course, baseline)
-        sooner = earlier(rehearsed, course, until=baseline.until)
+        drill_run = self._try(what, scenario, Goal(until=until, seconds=self._left()))
+        rehearsed = judge(scenario, drill_run, baseline)
+        sooner = earlier(rehearsed, drill_run, until=baseline.until)
         if sooner is not None and self._left() >= _least(sooner, baseline.control):
             what = f"the save came with the last step: run with {sooner.shown}"
-            course = self._try(what, sooner, Goal(until=baseline.until, seconds=self._left()))
-            rehearsed = judge(sooner, course, baseline)
+            drill_run = self._try(what, sooner, Goal(until=baseline.until, seconds=self._left()))
+            rehearsed = judge(sooner, drill_run, baseline)
         again = longer(rehearsed)
         if again is None or self._left() < _least(again, baseline.control):
             return rehearsed

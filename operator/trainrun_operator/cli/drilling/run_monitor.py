@@ -240,7 +240,7 @@ def _reported(status: TrainRunStatus) -> set[int]:
     return {step} if chapter.attempt == status.attempt and status.phase == "Running" else set()
 
 
-def with_stored(course: DrillRun, source: Source) -> DrillRun:
+def with_stored(drill_run: DrillRun, source: Source) -> DrillRun:
     """With what its storage and its story show. Raises StoreError."""
     store = source.checkpoints()
     # A fenced checkpoint was not committed; an incomplete one never will be.
@@ -251,10 +251,10 @@ def with_stored(course: DrillRun, source: Source) -> DrillRun:
             manifests.append(read_manifest(store, info.id))
     first = {info.id.step for info in good if info.id.attempt == 1}
     return replace(
-        course,
+        drill_run,
         points=tuple(_points(store)),
         chapters=life_of(source).ran,
-        committed=tuple(sorted({*course.committed, *first})),
+        committed=tuple(sorted({*drill_run.committed, *first})),
         contents={
             (manifest.attempt, manifest.step): read_files(store, manifest) for manifest in manifests
         },

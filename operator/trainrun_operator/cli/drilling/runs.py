@@ -136,22 +136,22 @@ class DrillRun:
         return self.chapters[-1].resumed_from if len(self.chapters) > 1 else None
 
 
-def recovery(course: DrillRun) -> float | None:
+def recovery(drill_run: DrillRun) -> float | None:
     """Seconds from the end of the first attempt to the first step of the last one; None: there was
     none."""
-    if len(course.chapters) < 2:
+    if len(drill_run.chapters) < 2:
         return None
-    ended, first = course.chapters[0].ended, course.chapters[-1].first_step
+    ended, first = drill_run.chapters[0].ended, drill_run.chapters[-1].first_step
     return (first - ended).total_seconds() if ended is not None and first is not None else None
 
 
-def detected(course: DrillRun) -> float | None:
+def detected(drill_run: DrillRun) -> float | None:
     """Seconds from the first failure until it was detected; None: that is not known."""
-    seconds = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
+    seconds = drill_run.chapters[0].incident.get("detectSeconds") if drill_run.chapters else None
     return float(seconds) if isinstance(seconds, int | float) else None
 
 
-def stages(course: DrillRun) -> dict[str, float]:
+def stages(drill_run: DrillRun) -> dict[str, float]:
     """The stages of the recovery, in seconds, in their order; they sum to it. Empty: not all of
     them are known.
 
@@ -159,10 +159,10 @@ def stages(course: DrillRun) -> dict[str, float]:
     were started; `rendezvous`: until one asked for its checkpoint; `load`: until all had it;
     `firstStep`: the rest.
     """
-    whole, last = recovery(course), course.chapters[-1] if course.chapters else None
+    whole, last = recovery(drill_run), drill_run.chapters[-1] if drill_run.chapters else None
     if whole is None or last is None or last.spawned is None:
         return {}
-    ended = course.chapters[0].ended
+    ended = drill_run.chapters[0].ended
     assert ended is not None
     stop = (last.begun - ended).total_seconds()
     start = (last.spawned - last.begun).total_seconds()

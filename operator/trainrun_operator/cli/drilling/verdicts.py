@@ -107,28 +107,28 @@ class Drill:
         return all(rehearsed.outcome != "NotRehearsed" for rehearsed in self.rehearsed)
 
 
-def judge(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> Rehearsed:
+def judge(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) -> Rehearsed:
     """The verdict on one fault."""
-    found = of_fault(scenario, course, baseline)
-    why_not = "" if found else not_observed(scenario, course, baseline)
-    handed, ran = course.handed, course.chapters
-    compared = compare(course, baseline.contents) if len(ran) > 1 else Compared()
-    went_on = course.struck and len(ran) > 1
+    found = of_fault(scenario, drill_run, baseline)
+    why_not = "" if found else not_observed(scenario, drill_run, baseline)
+    handed, ran = drill_run.handed, drill_run.chapters
+    compared = compare(drill_run, baseline.contents) if len(ran) > 1 else Compared()
+    went_on = drill_run.struck and len(ran) > 1
     return Rehearsed(
         scenario=scenario,
         outcome="Found" if found else "NotRehearsed" if why_not else "Fine",
         why_not=why_not,
         resumed_from=handed.step if handed is not None else None,
-        lost_steps=_lost(course) if len(ran) > 1 else 0,
-        curves=_curves(found, baseline.within, complete=not _cut_short(course, baseline)),
+        lost_steps=_lost(drill_run) if len(ran) > 1 else 0,
+        curves=_curves(found, baseline.within, complete=not _cut_short(drill_run, baseline)),
         checkpoints=_checkpoints(compared),
         unclear=compared.unclear,
-        recovery=recovery(course),
-        detected=detected(course),
-        stages=stages(course),
-        committed=course.noticed.committed if scenario.name == "Notice" else None,
-        curve=course.curve(course.last) if went_on else {},
-        seconds=course.seconds,
+        recovery=recovery(drill_run),
+        detected=detected(drill_run),
+        stages=stages(drill_run),
+        committed=drill_run.noticed.committed if scenario.name == "Notice" else None,
+        curve=drill_run.curve(drill_run.last) if went_on else {},
+        seconds=drill_run.seconds,
         findings=tuple(found),
     )
 
@@ -156,59 +156,59 @@ def files_shared(first: DrillRun, second: DrillRun) -> bool:
     return first_step > max(first.committed[0], min(first.steps(1)))
 
 
-def not_observed(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
+def not_observed(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) -> str:
     """What of this fault could not be observed; empty: nothing is missing."""
-    if not course.struck:
+    if not drill_run.struck:
         return "the fault never struck: the training ended before, or its time ran out"
-    if len(course.chapters) < 2:
+    if len(drill_run.chapters) < 2:
         return "no attempt was started after the fault in the remaining time"
     if scenario.name == "KillAtEnd":
-        return _not_at_end(scenario, course)
+        return _not_at_end(scenario, drill_run)
     return (
-        _not_as_planned(scenario, course)
-        or _by_luck(scenario, course, baseline)
+        _not_as_planned(scenario, drill_run)
+        or _by_luck(scenario, drill_run, baseline)
         or _not_comparable(baseline.control, baseline.within)
-        or _cut_short(course, baseline)
-        or _blind(course, baseline)
+        or _cut_short(drill_run, baseline)
+        or _blind(drill_run, baseline)
     )
 
 
-def _not_as_planned(scenario: Scenario, course: DrillRun) -> str:
-    name, handed = scenario.name, course.handed
+def _not_as_planned(scenario: Scenario, drill_run: DrillRun) -> str:
+    name, handed = scenario.name, drill_run.handed
     if name in ("KillAfterCheckpoint", "KillMidEpoch") and handed is None:
         return "no checkpoint was committed yet when the rank was killed"
     if name == "KillBeforeCheckpoint" and handed is not None:
         return f"the checkpoint of step {handed.step} was committed before the kill"
     if name != "CorruptNewest":
         return ""
-    if course.spoilt is None:
+    if drill_run.spoilt is None:
         return "no checkpoint was committed yet that could be damaged"
-    if handed is not None and handed.step >= course.spoilt:
-        if course.last in course.opened:
-            return f"the damaged file of the checkpoint of step {course.spoilt} was never read"
-        return f"the checkpoint of step {course.spoilt} was damaged, but no rank opened it"
+    if handed is not None and handed.step >= drill_run.spoilt:
+        if drill_run.last in drill_run.opened:
+            return f"the damaged file of the checkpoint of step {drill_run.spoilt} was never read"
+        return f"the checkpoint of step {drill_run.spoilt} was damaged, but no rank opened it"
     return ""
 
 
 TOO_EARLY = "the checkpoint of the last step was not committed yet when the rank was killed"
 
 
-def _not_at_end(scenario: Scenario, course: DrillRun) -> str:
+def _not_at_end(scenario: Scenario, drill_run: DrillRun) -> str:
     (fault,) = scenario.faults
-    if course.ending != "Succeeded":
+    if drill_run.ending != "Succeeded":
         return "it did not end in the remaining time: raise --within"
-    if course.handed is None or course.handed.step < fault.step:
+    if drill_run.handed is None or drill_run.handed.step < fault.step:
         return TOO_EARLY
     return ""
 
 
-def _by_luck(scenario: Scenario, course: DrillRun, baseline: FaultFreeBaseline) -> str:
+def _by_luck(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) -> str:
     """The run survived a notice with a checkpoint that it saved anyway."""
     if scenario.name != "Notice" or baseline.on_notice == "Stop":
         return ""
-    if course.handed is None or course.noticed.reported is not None:
+    if drill_run.handed is None or drill_run.noticed.reported is not None:
         return ""
-    step = course.handed.step
+    step = drill_run.handed.step
     if 0 < baseline.control.commit_gap < scenario.faults[0].grace / 2:
         return ""  # it saves so often that a notice changes nothing
     if step < scenario.faults[0].step or step not in baseline.control.committed:
@@ -229,9 +229,9 @@ def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
     return ""
 
 
-def _blind(course: DrillRun, baseline: FaultFreeBaseline) -> str:
+def _blind(drill_run: DrillRun, baseline: FaultFreeBaseline) -> str:
     """Why a run that loads nothing would not differ by more than is allowed; empty: it would."""
-    within, handed, until = baseline.within, course.handed, baseline.until
+    within, handed, until = baseline.within, drill_run.handed, baseline.until
     if handed is None or within is None:
         return ""
     if shows_weights(baseline.control.curve(1), within, after=handed.step, until=until):
@@ -241,7 +241,7 @@ def _blind(course: DrillRun, baseline: FaultFreeBaseline) -> str:
             f"{difference.metric} {_by(difference)}" for difference in within.largest[:3]
         )
         differ = apart or f"in {', '.join(within.noisy[:3])}"
-        unread = "" if course.last in course.opened else "no rank opened the checkpoint, and "
+        unread = "" if drill_run.last in drill_run.opened else "no rank opened the checkpoint, and "
         return (
             f"{unread}your two undisturbed runs differ ({differ}), so the curves show nothing: "
             "seed all random generators and the order of the data, and drill again"
@@ -256,16 +256,18 @@ def _by(difference: Difference) -> str:
     return f"by {difference.size:.4g}" if math.isfinite(difference.size) else "at all"
 
 
-def _cut_short(course: DrillRun, baseline: FaultFreeBaseline) -> str:
+def _cut_short(drill_run: DrillRun, baseline: FaultFreeBaseline) -> str:
     """Why the attempt after the fault has not done all steps; empty: it has."""
-    control, until, reached = baseline.control, baseline.until, course.reached(course.last)
+    control, until, reached = baseline.control, baseline.until, drill_run.reached(drill_run.last)
     # The last heartbeat of successful processes may be missed, their metrics are not.
     last = max((s for s in control.steps(1) if s <= until), default=until)
-    if reached is None or reached >= (last if course.ending == "Succeeded" else until):
-        after = course.handed.step if course.handed is not None else -1
-        common = common_steps(course.curve(course.last), control.curve(1), after=after, until=until)
+    if reached is None or reached >= (last if drill_run.ending == "Succeeded" else until):
+        after = drill_run.handed.step if drill_run.handed is not None else -1
+        common = common_steps(
+            drill_run.curve(drill_run.last), control.curve(1), after=after, until=until
+        )
         return "" if common else "no step after the resume was reported in the remaining time"
-    ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
+    ended = " and ended with exit code 0" if drill_run.ending == "Succeeded" else ""
     return f"after the fault it only got to step {reached} of {until}{ended}"
 
 
@@ -280,11 +282,11 @@ OTHER = MEASURED | {"CheckpointsDiffer", "ShouldSaveNeverAsked", "NoticeSavedNot
 """Findings that say nothing about curves."""
 
 
-def _lost(course: DrillRun) -> int:
+def _lost(drill_run: DrillRun) -> int:
     """Steps that had to be done again: those of earlier attempts after the checkpoint of the last
     resume."""
-    reached = max((chapter.reached or 0 for chapter in course.chapters[:-1]), default=0)
-    return max(reached - (course.handed.step if course.handed is not None else 0), 0)
+    reached = max((chapter.reached or 0 for chapter in drill_run.chapters[:-1]), default=0)
+    return max(reached - (drill_run.handed.step if drill_run.handed is not None else 0), 0)
 
 
 def _curves(found: list[Finding], within: Tolerance | None, *, complete: bool) -> Curves:
@@ -315,12 +317,12 @@ def longer(rehearsed: Rehearsed) -> Scenario | None:
     return replace(rehearsed.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
 
 
-def earlier(rehearsed: Rehearsed, course: DrillRun, *, until: int) -> Scenario | None:
+def earlier(rehearsed: Rehearsed, drill_run: DrillRun, *, until: int) -> Scenario | None:
     """The notice so early that twice as many steps may pass until it is saved; None if it was not
     too late, or cannot come earlier."""
     if rehearsed.scenario.name != "Notice" or rehearsed.outcome != "NotRehearsed":
         return None
-    handed, first = course.handed, min(course.steps(1), default=until)
+    handed, first = drill_run.handed, min(drill_run.steps(1), default=until)
     if handed is None or handed.step < until:
         return None
     (fault,) = rehearsed.scenario.faults
@@ -330,9 +332,9 @@ def earlier(rehearsed: Rehearsed, course: DrillRun, *, until: int) -> Scenario |
     return replace(rehearsed.scenario, faults=(replace(fault, step=step),))
 
 
-def with_measured(rehearsed: Rehearsed, course: DrillRun) -> Rehearsed:
+def with_measured(rehearsed: Rehearsed, drill_run: DrillRun) -> Rehearsed:
     """The verdict with what the longer grace has shown."""
-    took = course.noticed.committed
+    took = drill_run.noticed.committed
     if took is None:
         note = ". With a much longer grace it saved nothing either"
     else:

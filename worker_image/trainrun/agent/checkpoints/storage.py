@@ -197,10 +197,10 @@ class AsyncRunStore(OpenedStore):
         return await self.on_run(agent_records.read_votes, attempt)
 
     async def asked_to_save(
-        self, attempt: int, call: int, ballots: Mapping[int, bool]
+        self, attempt: int, call: int, votes_by_slot: Mapping[int, bool]
     ) -> SaveOrder | None:
         """The save order behind a call, as other workers have published it."""
-        return await self.on_run(agent_records.asked_to_save, attempt, call, ballots)
+        return await self.on_run(agent_records.asked_to_save, attempt, call, votes_by_slot)
 
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories; may take long for large checkpoints."""

@@ -72,7 +72,7 @@ class VoteStore(Protocol):
         ...
 
     async def asked_to_save(
-        self, attempt: int, call: int, ballots: Mapping[int, bool]
+        self, attempt: int, call: int, votes_by_slot: Mapping[int, bool]
     ) -> SaveOrder | None:
         """The order behind a call, from workers that agree to it."""
         ...
@@ -120,8 +120,8 @@ class Tally:
                 await self._write_vote(
                     held
                 )  # write before reading, so that the last worker sees all
-            for call, ballots in (await self.box.stored_votes(self.attempt)).items():
-                await self._take_part(call, ballots)
+            for call, votes_by_slot in (await self.box.stored_votes(self.attempt)).items():
+                await self._take_part(call, votes_by_slot)
         except StoreError as error:
             self._wait(
                 "StorageUnavailable",
@@ -129,23 +129,23 @@ class Tally:
                 "continues when the operator or the store answers",
             )
 
-    async def _take_part(self, call: int, ballots: Mapping[int, bool]) -> None:
+    async def _take_part(self, call: int, votes_by_slot: Mapping[int, bool]) -> None:
         """Vote on a call that others wait at, and follow the outcome of all votes."""
         if self.votes.agrees(call) is None:
-            order = await self.box.asked_to_save(self.attempt, call, ballots)
+            order = await self.box.asked_to_save(self.attempt, call, votes_by_slot)
             if order is not None:
                 self.votes.consider(order)
-        if self.slot not in ballots:
-            ballots = {**ballots, **await self._write_vote(call)}
+        if self.slot not in votes_by_slot:
+            votes_by_slot = {**votes_by_slot, **await self._write_vote(call)}
         asked = self.votes.asked()
         if self.votes.vote.prepared != call or asked is None:
             return  # not prepared here, or decided meanwhile
-        stage = vote_rules.outcome(ballots, workers=self.workers)
+        stage = vote_rules.outcome(votes_by_slot, workers=self.workers)
         if stage is not None:
             self.problem = None
             self.votes.consider(replace(asked, stage=stage))
         else:
-            self._wait("VotesMissing", self._missing(ballots))
+            self._wait("VotesMissing", self._missing(votes_by_slot))
 
     async def _write_vote(self, call: int) -> dict[int, bool]:
         """Write our vote if there is one; return it by slot."""
@@ -167,8 +167,8 @@ class Tally:
             )
             self.problem = Problem(type="SaveWaiting", reason=reason, message=message)
 
-    def _missing(self, ballots: Mapping[int, bool]) -> str:
-        slots = [slot for slot in range(self.workers) if slot not in ballots]
+    def _missing(self, votes_by_slot: Mapping[int, bool]) -> str:
+        slots = [slot for slot in range(self.workers) if slot not in votes_by_slot]
         named = ", ".join(map(str, slots[:NAMED])) + (", ..." if len(slots) > NAMED else "")
         return (
             f", and the votes of the workers of slots {named} are not in the store. It continues "

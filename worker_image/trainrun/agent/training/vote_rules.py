@@ -58,11 +58,13 @@ def agrees(vote: SaveVote, call: int, *, living: bool, ended_well: bool) -> bool
     return vote.calls < call
 
 
-def outcome(ballots: Mapping[int, bool], *, workers: int) -> Literal["Commit", "Abort"] | None:
+def outcome(
+    votes_by_slot: Mapping[int, bool], *, workers: int
+) -> Literal["Commit", "Abort"] | None:
     """The outcome for a call from the workers' votes by slot; None: votes are missing."""
-    if not all(ballots.values()):
+    if not all(votes_by_slot.values()):
         return "Abort"
-    return "Commit" if len(ballots) == workers else None
+    return "Commit" if len(votes_by_slot) == workers else None
 
 
 def _prepared(vote: SaveVote, call: int, stops: Callable[[int], bool]) -> SaveVote:

@@ -155,7 +155,7 @@ def worker_fact(
     placed = memory.since(pod.uid, PLACED) or now
     why = pending_of(pod, placed_for=now - placed) if phase == "Pending" else None
     since = memory.update(pod.uid, _visible(pod, node, training, why), now)
-    scene = WorkerObservation(
+    observed = WorkerObservation(
         pod=pod,
         node=node,
         contact=contact,
@@ -164,26 +164,26 @@ def worker_fact(
         since=since,
         notices=notices,
     )
-    notice = notice_of(scene)
-    loss = loss_of(scene, noticed=notice is not None)
+    notice = notice_of(observed)
+    loss = loss_of(observed, noticed=notice is not None)
     return WorkerFact(
         name=pod.name,
         slot=pod.slot,
         created_for=pod.creation,
         template_hash=pod.template_hash,
         storage=pod.storage,
-        phase=scene.phase,
+        phase=observed.phase,
         deleting=pod.deletion is not None,
         node=pod.node,
         avoids=pod.avoids,
-        age=scene.ago(pod.created),
-        running_for=scene.seen_for(RUNS) if scene.phase == "Running" else None,
-        exit_code=scene.container.exit_code if scene.container is not None else None,
-        holds_room=scene.phase == "Ended" and _holds_room(pod, training),
-        container_failure=container_failure(scene),
+        age=observed.ago(pod.created),
+        running_for=observed.seen_for(RUNS) if observed.phase == "Running" else None,
+        exit_code=observed.container.exit_code if observed.container is not None else None,
+        holds_room=observed.phase == "Ended" and _holds_room(pod, training),
+        container_failure=container_failure(observed),
         loss=loss,
-        pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
-        suspect_node=_suspicion(scene, node_lease_age),
+        pending=_pending(observed, why) if why is not None and pod.deletion is None else None,
+        suspect_node=_suspicion(observed, node_lease_age),
         notice=notice,
         agent=contact.state,
         silent_for=contact.silent_for,
@@ -221,18 +221,18 @@ def _visible(
             yield NODE_GONE
 
 
-def _pending(scene: WorkerObservation, why: PodPending) -> Pending:
-    return Pending(kind=why.kind, message=why.message, since=scene.seen_for(why.stage))
+def _pending(observed: WorkerObservation, why: PodPending) -> Pending:
+    return Pending(kind=why.kind, message=why.message, since=observed.seen_for(why.stage))
 
 
-def _suspicion(scene: WorkerObservation, lease_age: timedelta | None) -> str:
+def _suspicion(observed: WorkerObservation, lease_age: timedelta | None) -> str:
     """Why the node may be lost; "": no sign. The silence of the agent decides whether it is."""
-    node = scene.node
+    node = observed.node
     if node is not None and node.deleted:
-        return f"{scene.node_text} was deleted"
+        return f"{observed.node_text} was deleted"
     if node is not None and node.ready != "True":
         detail = node.ready_message or node.ready_reason
-        return f"{scene.node_text} is NotReady" + (f": {detail}" if detail else "")
+        return f"{observed.node_text} is NotReady" + (f": {detail}" if detail else "")
     if lease_age is not None:
-        return f"the kubelet of {scene.node_text} does not renew its Lease"
+        return f"the kubelet of {observed.node_text} does not renew its Lease"
     return ""
