@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aiohttp import ClientConnectionError, ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from trainrun_operator.runtime.listener import AgentArchive
+from trainrun_operator.runtime.agent_archive import AgentArchive
 
 if TYPE_CHECKING:
     from pathlib import Path

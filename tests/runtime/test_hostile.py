@@ -17,7 +17,8 @@ from tests.runtime.states import RUN_UID, a_state, hold
 from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.wire import LARGEST_HEARTBEAT
-from trainrun_operator.runtime import listener
+from trainrun_operator.runtime import agent_archive, listener
+from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
@@ -31,7 +32,6 @@ from trainrun_operator.runtime.listener import (
     MOST_FIELDS,
     MOST_ITEMS,
     UNAUTHENTICATED_PER_ADDRESS,
-    AgentArchive,
 )
 
 if TYPE_CHECKING:
@@ -201,9 +201,11 @@ async def do_not_read(port: Port, address: str, number: int) -> list[asyncio.Str
 @pytest.mark.slow
 async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: Port) -> None:
     async with port.open(size=LARGE):
-        await do_not_read(port, "127.0.0.66", listener.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.66", agent_archive.OF_AN_ADDRESS)
         assert await download(port, token="") == LARGE, "a worker that is not known yet"
-        await do_not_read(port, "127.0.0.67", listener.ANONYMOUS_AT_ONCE - listener.OF_AN_ADDRESS)
+        await do_not_read(
+            port, "127.0.0.67", agent_archive.ANONYMOUS_AT_ONCE - agent_archive.OF_AN_ADDRESS
+        )
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()
 
@@ -211,7 +213,7 @@ async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: P
 @pytest.mark.slow
 async def test_a_download_that_takes_too_long_is_cut_and_makes_room(port: Port) -> None:
     async with port.open(size=LARGE, download=SHORT):
-        for reader in await do_not_read(port, "127.0.0.66", listener.OF_AN_ADDRESS):
+        for reader in await do_not_read(port, "127.0.0.66", agent_archive.OF_AN_ADDRESS):
             await is_cut(reader)
         await do_not_read(port, "127.0.0.66", 1)
 

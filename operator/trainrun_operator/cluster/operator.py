@@ -32,9 +32,9 @@ from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.events import EventRecorder
 from trainrun_operator.kube.informer import Informer, ListState
 from trainrun_operator.kube.lease import Lease, LeaseLost
+from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import silence_grace
-from trainrun_operator.runtime.listener import AgentArchive
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, key_id

@@ -38,9 +38,10 @@ from trainrun.contract.wire import (
     parsed,
 )
 from trainrun_operator.core.sweep.clerking import CLERK
+from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, Cadence, RunAgents
 from trainrun_operator.runtime.clerk_exchange import ClerkExchanges
-from trainrun_operator.runtime.listener import AgentArchive, AgentListener, read_shaped
+from trainrun_operator.runtime.listener import AgentListener, read_shaped
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of proxies between agent and operator."""

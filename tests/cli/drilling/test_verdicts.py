@@ -121,7 +121,7 @@ def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_th
 
 
 @pytest.mark.parametrize(
-    ("course", "kind", "text"),
+    ("drill_run", "kind", "text"),
     [
         (replace(struck(begins=1), opened=frozenset()), "CheckpointNeverAsked", "no process that"),
         (
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_found_with_a_remedy(drill_run: DrillRun, kind: str, te
 
 
 @pytest.mark.parametrize(
-    ("course", "scenario", "within", "why"),
+    ("drill_run", "scenario", "within", "why"),
     [
         (replace(struck(), struck=False), KILL, EXACT, "the fault never struck"),
         (struck(handed=None, begins=1), KILL, EXACT, "no checkpoint was committed yet"),
@@ -181,7 +181,7 @@ def test_a_recovery_that_ends_early_is_not_called_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("course", "why"),
+    ("drill_run", "why"),
     [
         (replace(struck(), struck=False), "the fault never struck"),
         (replace(struck(), chapters=CONTROL.chapters), "no attempt was started"),

@@ -15,13 +15,13 @@ import pytest_asyncio
 
 from tests.support.certificates import TestAuthority
 from tests.support.pythons import python
+from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agent_server import (
     AgentServer,
     AuthenticatedCaller,
     Refusal,
     shared_token,
 )
-from trainrun_operator.runtime.listener import AgentArchive
 from trainrun_operator.worlds.kubernetes.render import FETCH
 
 if TYPE_CHECKING:
