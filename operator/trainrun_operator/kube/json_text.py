@@ -78,7 +78,9 @@ class Items:
         """The text of each object that is now complete."""
         text, begin = self._text + part, 0
         end, at = len(text), self._at
-        if self._open and (rest := STRING_REST.match(text, at)):  # it matches every text
+        if self._open:
+            rest = STRING_REST.match(text, at)
+            assert rest is not None, "it matches every text"
             at, self._open = rest.end(), not rest[1]
             if self._open:
                 self._text, self._at = text, at

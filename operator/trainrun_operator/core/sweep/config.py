@@ -200,7 +200,8 @@ def _domain(it: SearchedParameter) -> Domain:
         return FloatRange(**it.real.model_dump())
     if it.whole is not None:
         return IntRange(**it.whole.model_dump())
-    return OneOf(it.choice or ())  # exactly one of the three is given
+    assert it.choice is not None, "exactly one of the three is given"
+    return OneOf(it.choice)
 
 
 def trials_uri(sweep: TrainSweep) -> str:
