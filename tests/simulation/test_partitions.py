@@ -98,7 +98,7 @@ def test_nothing_is_counted_of_workers_that_do_not_reach_the_next_leader(replica
     world.live(600.0)
     told = world.status.condition("Unreachable")
     assert told is not None
-    assert told.message.startswith("worker run-0-1 on node ")
+    assert told.message.startswith("this operator gets no heartbeat from worker run-0-1 on node ")
     nothing_happened(world)
 
 
