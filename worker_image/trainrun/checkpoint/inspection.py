@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from trainrun.checkpoint.choice import StoreView, inspect, look, recorded_reason
 from trainrun.checkpoint.ownership import BeatWatch, owner_uid
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.records import Manifest
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.checkpoint.selection import ObjectInfo
-    from trainrun.checkpoint.stores.store import ObjectStore, Progress
+    from trainrun.checkpoint.stores.store import ObjectStore
     from trainrun.contract.agent_state import Resolution
     from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -246,10 +246,9 @@ class ReadOnlyStore:
     def put(self, key: str, data: bytes) -> None:
         """Write nothing."""
 
-    def put_file(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
-    ) -> None:
-        """Write nothing."""
+    def put_file(self, *_: object, **__: object) -> NoReturn:
+        """Nobody does that here."""
+        raise NotImplementedError("an inspection uploads no files")
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Whether it would be written, or already has this content."""

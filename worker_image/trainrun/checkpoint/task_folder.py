@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +98,7 @@ class TaskFolder:
 
     def upload(self, path: Path, name: str) -> None:
         """See TaskStorage.upload."""
-        self.folder.store.put_file(self._object(name), path, crc32=_crc32(path))
+        self.folder.store.put_file(self._object(name), path)
 
     def download(self, name: str, path: Path) -> None:
         """See TaskStorage.download."""
@@ -133,7 +132,7 @@ class TaskFolder:
             except ObjectNotFound:
                 return
             key = self.folder.key(layout.TASK_DAMAGED + name)
-            self.folder.store.put_file(key, path, crc32=_crc32(path))
+            self.folder.store.put_file(key, path)
         self.folder.store.delete([self._object(name)])
 
     def names(self) -> list[str]:
@@ -194,11 +193,3 @@ class TaskFolder:
             "restore it from a copy or an older version; to compute everything again, "
             f"{self.recompute_remedy}"
         )
-
-
-def _crc32(path: Path) -> int:
-    crc32 = 0
-    with path.open("rb") as file:
-        while data := file.read(CHUNK):
-            crc32 = zlib.crc32(data, crc32)
-    return crc32

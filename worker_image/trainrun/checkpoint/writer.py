@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,8 @@ from trainrun.checkpoint.merge import Merged, merge_others, merge_ranks, merge_w
 from trainrun.checkpoint.ownership import owner_uid
 from trainrun.checkpoint.records import BadRecord, DoneMarker, FinishedRecord, Manifest, PartFile
 from trainrun.checkpoint.selection import Folder, all_parts_done, fenced_by
-from trainrun.checkpoint.stores.parts import FILES
+from trainrun.checkpoint.stores.parts import CONNECTIONS
+from trainrun.checkpoint.stores.store import changed_file
 from trainrun.contract import layout
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 CHUNK = 4 << 20
 """Bytes per read while a checksum is computed."""
+
+UNKNOWN = -1
+"""Checksum of a file that has not been read yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,35 +259,45 @@ def _store_files(
     upload: Upload,
 ) -> tuple[PartFile, ...]:
     """Upload the files of a worker's ranks, each content once; return the stored files."""
-    with ThreadPoolExecutor(FILES) as pool:
-        parts = merge_ranks(pool.map(_describe, files), step=checkpoint.step)
-        paths = {(item.name, item.rank): item.path for item in files}
+    # Only a name that several ranks brought must be compared before it is sent. Any other file is
+    # read once: its checksum is that of the bytes that went to the store.
+    brought = Counter(item.name for item in files)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        described = pool.map(lambda item: _describe(item, read=brought[item.name] > 1), files)
+        parts = merge_ranks(described, step=checkpoint.step)
+        first = {(item.name, item.rank): item for item in files}
 
-        def send(item: PartFile) -> None:
-            if upload.arrived.get(item.name) != item:
-                upload.advance(0)
-                run.store.put_file(
-                    run.key(layout.folder(checkpoint) + layout.file_name(worker, item.name)),
-                    paths[item.name, item.ranks[0]],
-                    crc32=item.crc32,
-                    progress=upload.advance,
-                )
-                upload.arrived[item.name] = item
+        def send(part: PartFile) -> PartFile:
+            upload.advance(0)
+            known, local = part.crc32 != UNKNOWN, first[part.name, part.ranks[0]]
+            sent = upload.arrived.get(part.name)
+            if sent is not None and (sent if known else replace(sent, crc32=UNKNOWN)) == part:
+                return sent
+            crc32 = run.store.put_file(
+                run.key(layout.folder(checkpoint) + layout.file_name(worker, part.name)),
+                local.path,
+                crc32=part.crc32 if known else None,
+                progress=upload.advance,
+            )
+            now = _describe(local, read=False)
+            if (now.size, now.modified) != (part.size, part.modified):
+                raise changed_file(local.path)
+            upload.arrived[part.name] = replace(part, crc32=crc32)
+            return upload.arrived[part.name]
 
-        list(pool.map(send, parts))
-    return parts
+        return tuple(pool.map(send, parts))
 
 
-def _describe(item: LocalFile) -> PartFile:
-    crc32 = size = 0
+def _describe(item: LocalFile, *, read: bool) -> PartFile:
+    """What is known of a file; its checksum is UNKNOWN unless it is `read`."""
+    crc32 = 0 if read else UNKNOWN
     with item.path.open("rb", buffering=0) as source:
-        while data := source.read(CHUNK):
+        while read and (data := source.read(CHUNK)):
             crc32 = zlib.crc32(data, crc32)
-            size += len(data)
         facts = os.fstat(source.fileno())
     return PartFile(
         name=item.name,
-        size=size,
+        size=facts.st_size,
         crc32=crc32,
         ranks=(item.rank,),
         mode=mode_of(facts),

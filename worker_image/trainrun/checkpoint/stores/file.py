@@ -60,14 +60,16 @@ class FileStore:
             self._install(key, lambda target: _write(target, data), os.replace)
 
     def put_file(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
-    ) -> None:
+        self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
+    ) -> int:
         """See ObjectStore.put_file."""
+        found = 0
         with path.open("rb", buffering=0) as source:
 
             def copy(target: int) -> None:
+                nonlocal found
                 found = _copy(source.fileno(), target, progress)
-                if found != crc32:
+                if crc32 not in (None, found):
                     raise StoreError(
                         f"{path} changed while it was being uploaded to {self._name(key)} "
                         f"(CRC32 {found:08x}, was {crc32:08x}); write new files for each checkpoint"
@@ -75,6 +77,7 @@ class FileStore:
 
             with self._explained("write", key):
                 self._install(key, copy, os.replace)
+        return found
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """See ObjectStore.put_if_absent."""

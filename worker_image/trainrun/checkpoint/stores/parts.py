@@ -1,10 +1,9 @@
-"""Multipart transfer of large files to and from an S3 server, several parts in parallel.
+"""Transfer of large files from an S3 server, several parts in parallel; what both ways share.
 
-Layer: local files and threads; `s3.py` owns the client, maps its exceptions and aborts failed
-uploads. Invariants: at most CONNECTIONS parts of a store are in memory or in transit, however many
-files move; the first failure stops the rest; a download's checksum is computed in order while later
-parts are still in transit; each part and the whole object carry a CRC32 that the server checks; a
-range of an object with another size is refused.
+Layer: local files and threads; `s3.py` owns the client and maps its exceptions; `sending.py` is
+the way up. Invariants: at most CONNECTIONS parts of a store are in memory or in transit, however
+many files move; the first failure stops the rest; a download's checksum is computed in order while
+later parts are still in transit; a range of an object with another size is refused.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainrun.checkpoint.stores.store import changed
-from trainrun.errors import CheckpointDamaged, StoreError, StoreUnavailable
+from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from trainrun.checkpoint.stores.store import Progress
 
 T = TypeVar("T")
 
@@ -128,47 +125,6 @@ def required_field(answer: Mapping[str, Any], field: str, *, name: str) -> str:
             f"cannot write {name}: the response has no {field}; is a proxy answering for the store?"
         )
     return str(answer[field])
-
-
-def send_file(
-    client: Client,
-    where: Mapping[str, str],
-    path: Path,
-    *,
-    size: int,
-    crc32: int,
-    progress: Progress | None,
-    limit: threading.Semaphore,
-) -> None:
-    """Send all parts of a multipart upload (`where` names it) and complete it.
-
-    Raises what the client raises, and StoreError when the file has become shorter.
-    """
-    with path.open("rb", buffering=0) as source:
-
-        def send(part: Part) -> dict[str, object]:
-            with limit:
-                data = os.pread(source.fileno(), part.size, part.start)
-                if len(data) != part.size:
-                    raise StoreError(f"{path} changed while it was being uploaded")
-                code = encode_crc32(zlib.crc32(data))
-                answer = client.upload_part(
-                    **where, PartNumber=part.number, Body=data, ChecksumCRC32=code
-                )
-            if progress is not None:
-                progress(part.size)
-            etag = required_field(answer, "ETag", name=f"{where['Key']}, part {part.number}")
-            return {"PartNumber": part.number, "ETag": etag, "ChecksumCRC32": code}
-
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            parts = list(in_order(pool, [pool.submit(send, part) for part in cut(size)]))
-    answer = client.complete_multipart_upload(
-        **where,
-        MultipartUpload={"Parts": parts},
-        ChecksumCRC32=encode_crc32(crc32),
-        ChecksumType="FULL_OBJECT",
-    )
-    required_field(answer, "ETag", name=where["Key"])
 
 
 def abort_uploads(

@@ -28,10 +28,16 @@ from trainrun.checkpoint.stores.parts import (
     fetch_parts,
     fetch_range,
     required_field,
-    send_file,
 )
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
-from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
+from trainrun.checkpoint.stores.sending import Buffers, send_large
+from trainrun.checkpoint.stores.store import (
+    Progress,
+    changed,
+    changed_file,
+    check_key,
+    probe_put_if_absent,
+)
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -108,39 +114,47 @@ class S3Store:
         self._proxy_note = proxy_note(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
+        self._buffers = Buffers(self._limit)
         self._cached_client: Any = None
 
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
         with self._explained("write", key):
-            self._put(key, data)
+            self._put(key, bytearray(data))
 
     def put_file(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
-    ) -> None:
+        self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
+    ) -> int:
         """See ObjectStore.put_file."""
         size = path.stat().st_size
-        with self._explained("write", key):
+        with self._explained("write", key), self._buffers.kept():
             if size > SINGLE:
-                self._put_parts(key, path, size=size, crc32=crc32, progress=progress)
-                return
-            with self._limit:
-                data = path.read_bytes()
-                if zlib.crc32(data) != crc32:
-                    raise StoreError(
-                        f"{path} changed while it was being uploaded to {self._name(key)}; "
-                        "write new files for each checkpoint"
-                    )
-                self._put(key, data)
+                return send_large(
+                    self._client,
+                    self._at(key),
+                    path,
+                    size=size,
+                    crc32=crc32,
+                    progress=progress,
+                    buffers=self._buffers,
+                )
+            whole = Part(number=1, start=0, size=size)
+            with path.open("rb", buffering=0) as source:
+                with self._buffers.filled(source.fileno(), whole, path) as data:
+                    found = zlib.crc32(data)
+                    if crc32 not in (None, found):
+                        raise changed_file(path)
+                    self._put(key, data, crc32=found)
         if progress is not None:
             progress(size)
+        return found
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """See ObjectStore.put_if_absent."""
         for attempt in range(CONFLICT_TRIES):
             try:
                 with self._explained("write", key):
-                    self._put(key, data, IfNoneMatch="*")
+                    self._put(key, bytearray(data), IfNoneMatch="*")
                 return True
             except AlreadyThere:
                 # Possibly ours: the SDK repeats a request whose response was lost.
@@ -278,8 +292,10 @@ class S3Store:
     def _name(self, key: str) -> str:
         return f"s3://{self.bucket}/{self.prefix}{key}".rstrip("/")
 
-    def _put(self, key: str, data: bytes, **conditions: str) -> None:
-        code = encode_crc32(zlib.crc32(data))
+    def _put(
+        self, key: str, data: bytearray, *, crc32: int | None = None, **conditions: str
+    ) -> None:
+        code = encode_crc32(zlib.crc32(data) if crc32 is None else crc32)
         for attempt in range(PLACING_TRIES):
             try:
                 answer = self._client.put_object(
@@ -292,49 +308,6 @@ class S3Store:
                 if refusal != MISPLACED or attempt == PLACING_TRIES - 1:
                     raise
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
-
-    def _put_parts(
-        self, key: str, path: Path, *, size: int, crc32: int, progress: Progress | None
-    ) -> None:
-        if self._holds(key, size=size, crc32=crc32):
-            return  # an earlier try succeeded, and its response was lost
-        where = self._at(key)
-        upload = self._client.create_multipart_upload(
-            **where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT"
-        )
-        where["UploadId"] = required_field(upload, "UploadId", name=self._name(key))
-        try:
-            if upload["ResponseMetadata"].get("RetryAttempts"):  # a response with its id was lost
-                with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
-                    is_this_key, upload_id = where["Key"].__eq__, where["UploadId"]
-                    abort_uploads(
-                        self._client, self.bucket, where["Key"], is_this_key, but=upload_id
-                    )
-            send_file(
-                self._client,
-                where,
-                path,
-                size=size,
-                crc32=crc32,
-                progress=progress,
-                limit=self._limit,
-            )
-        except BaseException:
-            # Parts of an upload that is neither completed nor aborted are invisible and billed.
-            with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
-                self._client.abort_multipart_upload(**where)
-            if self._holds(key, size=size, crc32=crc32):
-                return  # it was completed, and the response was lost
-            raise
-
-    def _holds(self, key: str, *, size: int, crc32: int) -> bool:
-        """Whether the object exists with exactly this content, as far as the server reports."""
-        try:
-            there = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
-        except (sdk.ClientError, sdk.BotoCoreError):
-            return False
-        code = encode_crc32(crc32)
-        return (there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code)
 
     def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
         """Write one range to its offset in the file; retries a broken connection."""

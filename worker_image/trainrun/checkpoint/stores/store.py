@@ -38,11 +38,11 @@ class ObjectStore(Protocol):
         ...
 
     def put_file(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
-    ) -> None:
-        """Write an object from a local file with this CRC32, replacing any that exists.
+        self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
+    ) -> int:
+        """Write an object from a local file, replacing any that exists; return its CRC32.
 
-        Raises StoreError when the file no longer has that checksum.
+        Raises StoreError when the file no longer has the given `crc32` (None: not known yet).
         """
         ...
 
@@ -103,6 +103,13 @@ class ObjectStore(Protocol):
 def changed(name: str) -> StoreUnavailable:
     """The error for an object that is not the version that the listing showed."""
     return StoreUnavailable(f"{name} was overwritten after it was listed; TrainRun lists it again")
+
+
+def changed_file(path: Path) -> StoreError:
+    """The error for a local file that is not what it was when its upload began."""
+    return StoreError(
+        f"{path} changed while it was being uploaded; write new files for each checkpoint"
+    )
 
 
 def probe_put_if_absent(store: ObjectStore, *, otherwise: str) -> None:

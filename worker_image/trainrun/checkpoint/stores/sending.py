@@ -1,0 +1,215 @@
+"""Sends local files to an S3 server: each byte is read once, in memory of a bounded size.
+
+Layer: local files, buffers and threads; `s3.py` owns the client and maps its exceptions.
+Invariants: at most CONNECTIONS buffers of a store are in use, however many files move; a checksum
+is computed from the very bytes that are sent; the first failure stops the rest and aborts the
+upload.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from botocore import exceptions as sdk
+
+from trainrun.checkpoint.stores.parts import (
+    CONNECTIONS,
+    PART,
+    Client,
+    Part,
+    abort_uploads,
+    cut,
+    encode_crc32,
+    in_order,
+    required_field,
+)
+from trainrun.checkpoint.stores.store import changed_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from trainrun.checkpoint.stores.store import Progress
+
+_POLYNOMIAL = 0xEDB88320
+"""Of CRC32, the lowest power first (bit 31 is x to the power of 0)."""
+_ONE, _X_8 = 1 << 31, 1 << 23
+
+
+class Buffers:
+    """Memory for what is in transit, reused from part to part. Thread-safe.
+
+    They are bytearrays because the SDK sends these in one call. It reads `bytes` in blocks of
+    16 KiB, after a round trip to ask whether it may send (`Expect: 100-continue`).
+    """
+
+    def __init__(self, limit: threading.Semaphore) -> None:
+        """`limit`: how many may be in use at once."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._free: list[bytearray] = []
+        self._users = 0
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep unused buffers while any such block runs."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._free.clear()
+
+    @contextlib.contextmanager
+    def filled(self, source: int, part: Part, path: Path) -> Iterator[bytearray]:
+        """The bytes of a part of the file `source`. Waits for a buffer.
+
+        Raises StoreError when the file (`path`, for the message) has become shorter.
+        """
+        with self._limit:
+            buffer = self._take(part.size)
+            view, done = memoryview(buffer), 0
+            while count := os.preadv(source, [view[done:]], part.start + done):
+                done += count
+            view.release()
+            if done != part.size:
+                raise changed_file(path)
+            yield buffer
+            if part.size == PART:
+                with self._lock:
+                    self._free.append(buffer)
+
+    def _take(self, size: int) -> bytearray:
+        with self._lock:
+            if size == PART and self._free:
+                return self._free.pop()
+        return bytearray(size)
+
+
+def send_large(
+    client: Client,
+    where: Mapping[str, str],
+    path: Path,
+    *,
+    size: int,
+    crc32: int | None,
+    progress: Progress | None,
+    buffers: Buffers,
+) -> int:
+    """Write an object (`where`: bucket and key) from a file in parts; return its CRC32.
+
+    Raises what the client raises, and StoreError when the file does not have the given `crc32`
+    (None: not known yet) or has become shorter.
+    """
+    if crc32 is not None and _holds(client, where, size=size, crc32=crc32):
+        return crc32  # an earlier try succeeded, and its response was lost
+    begun = client.create_multipart_upload(
+        **where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT"
+    )
+    upload = {**where, "UploadId": required_field(begun, "UploadId", name=where["Key"])}
+    try:
+        if begun["ResponseMetadata"].get("RetryAttempts"):  # a response with its id was lost
+            with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+                is_this_key = where["Key"].__eq__
+                abort_uploads(
+                    client, where["Bucket"], where["Key"], is_this_key, but=upload["UploadId"]
+                )
+        parts, found = _send_parts(
+            client, upload, path, size=size, progress=progress, buffers=buffers
+        )
+        if crc32 not in (None, found):
+            raise changed_file(path)
+        crc32 = found
+        answer = client.complete_multipart_upload(
+            **upload,
+            MultipartUpload={"Parts": parts},
+            ChecksumCRC32=encode_crc32(crc32),
+            ChecksumType="FULL_OBJECT",
+        )
+        required_field(answer, "ETag", name=where["Key"])
+    except BaseException:
+        # Parts of an upload that is neither completed nor aborted are invisible and billed.
+        with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+            client.abort_multipart_upload(**upload)
+        # Perhaps it was completed, and the response was lost.
+        if crc32 is None or not _holds(client, where, size=size, crc32=crc32):
+            raise
+    return crc32
+
+
+def joined_crc32(first: int, second: int, size: int) -> int:
+    """The CRC32 of two pieces of data in a row, from theirs; the second has `size` bytes."""
+    return _product(_x_to_the_bits_of(size), first) ^ second
+
+
+@functools.lru_cache(maxsize=8)
+def _x_to_the_bits_of(size: int) -> int:
+    """x to the power of 8 * size, modulo the polynomial."""
+    power, square = _ONE, _X_8
+    while size:
+        if size & 1:
+            power = _product(square, power)
+        square, size = _product(square, square), size >> 1
+    return power
+
+
+def _product(one: int, other: int) -> int:
+    """The product of two polynomials modulo that of CRC32."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if one >> bit & 1:
+            product ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product
+
+
+def _send_parts(
+    client: Client,
+    upload: Mapping[str, str],
+    path: Path,
+    *,
+    size: int,
+    progress: Progress | None,
+    buffers: Buffers,
+) -> tuple[list[dict[str, object]], int]:
+    """Send all parts. Returns them as the completion lists them, and the CRC32 of the whole."""
+    with path.open("rb", buffering=0) as source:
+
+        def send(part: Part) -> tuple[dict[str, object], int]:
+            with buffers.filled(source.fileno(), part, path) as data:
+                crc32 = zlib.crc32(data)
+                code = encode_crc32(crc32)
+                answer = client.upload_part(
+                    **upload, PartNumber=part.number, Body=data, ChecksumCRC32=code
+                )
+            if progress is not None:
+                progress(part.size)
+            etag = required_field(answer, "ETag", name=f"{upload['Key']}, part {part.number}")
+            return {"PartNumber": part.number, "ETag": etag, "ChecksumCRC32": code}, crc32
+
+        parts = cut(size)
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            sent = list(in_order(pool, [pool.submit(send, part) for part in parts]))
+    whole = 0
+    for part, (_, crc32) in zip(parts, sent, strict=True):
+        whole = joined_crc32(whole, crc32, part.size)
+    return [listed for listed, _ in sent], whole
+
+
+def _holds(client: Client, where: Mapping[str, str], *, size: int, crc32: int) -> bool:
+    """Whether the object exists with exactly this content, as far as the server reports."""
+    try:
+        there = client.head_object(**where, ChecksumMode="ENABLED")
+    except (sdk.ClientError, sdk.BotoCoreError):
+        return False
+    code = encode_crc32(crc32)
+    return (there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code)
