@@ -188,6 +188,24 @@ async def test_when_time_is_short_the_store_is_tried_again_at_once(
     await until(lambda: not bench.staged.pending())
 
 
+@pytest.mark.parametrize(("hurried", "first"), [(False, 1), (True, 2)])
+async def test_when_time_is_short_the_newest_checkpoint_is_stored_first(
+    bench: Bench, hurried: bool, first: int
+) -> None:
+    stored: list[set[int]] = []
+
+    async def look_before_an_upload() -> None:
+        stored.append({s.step for s in bench.staged.describe(0.0) if s.uploaded})
+
+    bench.uploads.before_commit = look_before_an_upload
+    bench.save(1)
+    bench.save(2)
+    if hurried:
+        bench.uploads.hurry()
+    await until(lambda: not bench.staged.pending())
+    assert stored == [set(), {first}]
+
+
 async def test_an_upload_of_something_older_than_a_commit_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

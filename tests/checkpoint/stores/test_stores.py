@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.parts import PART
+from trainrun.checkpoint.stores.s3 import SINGLE
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import (
     CheckpointDamaged,
@@ -132,6 +134,17 @@ def test_a_large_file_travels_in_parts(store: ObjectStore, tmp_path: Path) -> No
     store.get_file("dir/large", tmp_path / "back", size=path.stat().st_size, crc32=crc32)
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
     assert sum(moved) == path.stat().st_size
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, SINGLE, SINGLE + 1, 3 * PART])
+def test_the_checksum_of_a_file_is_that_of_what_was_stored(
+    store: ObjectStore, tmp_path: Path, size: int
+) -> None:
+    content = random.Random(size).randbytes(size)
+    (tmp_path / "file").write_bytes(content)
+    crc32 = store.put_file("dir/file", tmp_path / "file")
+    assert crc32 == zlib.crc32(content)
+    store.get_file("dir/file", tmp_path / "back", size=size, crc32=crc32)
 
 
 def test_a_file_of_another_size_is_damage(store: ObjectStore, tmp_path: Path) -> None:

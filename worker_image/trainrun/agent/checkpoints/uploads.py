@@ -1,8 +1,9 @@
 """Uploads this worker's part of staged checkpoints in the background.
 
-Layer: agent. One step at a time, oldest first; store errors delay uploads and are reported as a
-problem, but never end the training. Invariants: writes nothing for a dropped step or after `close`;
-a worker without files writes its (empty) done marker only for open steps.
+Layer: agent. One step at a time, oldest first, so that all workers store the same steps; newest
+first once time is short, because its commit makes older steps obsolete. Store errors delay uploads
+and are reported as a problem, but never end the training. Invariants: writes nothing for a dropped
+step or after `close`; a worker without files writes its (empty) done marker only for open steps.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Uploads:
     torn: TornSteps = field(init=False)
     only: frozenset[int] | None = None
     """Upload only these steps, while an order says so; None: all."""
+    _newest_first: bool = False
     _committed_at: float = 0.0
     _stored: dict[int, set[int]] = field(default_factory=dict)
     """Slots whose part of a step is in the store."""
@@ -111,7 +113,9 @@ class Uploads:
             wake.set()
 
     def hurry(self) -> None:
-        """Time is short: lanes that pause after a store error retry at once."""
+        """Time is short: upload the newest step first, and let lanes that pause after a store error
+        retry at once. A running upload is not interrupted."""
+        self._newest_first = True
         for hurry in self._hurries:
             hurry.set()
 
@@ -319,9 +323,10 @@ class Uploads:
         return True
 
     def _allowed(self, tried: set[int]) -> list[Step]:
+        oldest_first = self.staged.uploadable()
         return [
             entry
-            for entry in self.staged.uploadable()
+            for entry in (reversed(oldest_first) if self._newest_first else oldest_first)
             if entry.step not in tried and (self.only is None or entry.step in self.only)
         ]
 

@@ -1,0 +1,140 @@
+"""How a file goes up: read once, in memory that is used again, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.checkpoints import Bench
+from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.stores.parts import PART, Part
+from trainrun.checkpoint.stores.sending import Buffers, joined_crc32
+from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.checkpoint.writer import Upload, write_part
+from trainrun.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.s3_server import S3Server
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.writer import LocalFile
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server, s3_uri: str) -> Iterator[ForeignAnswers]:
+    with foreign_answers(s3_server.port) as proxy:
+        yield proxy
+
+
+def test_checksums_of_pieces_join_to_that_of_the_whole() -> None:
+    dice = random.Random(0)
+    for first, second in [(0, 0), (0, 5), (7, 0), (1, 1), (1000, 65_537), (3, PART)]:
+        one, two = dice.randbytes(first), dice.randbytes(second)
+        assert joined_crc32(zlib.crc32(one), zlib.crc32(two), second) == zlib.crc32(one + two)
+
+
+def test_buffers_are_used_again_and_released_with_the_last_upload(tmp_path: Path) -> None:
+    path, whole = tmp_path / "file", Part(number=1, start=0, size=PART)
+    path.write_bytes(bytes(PART))
+    buffers = Buffers(threading.BoundedSemaphore(2))
+    with path.open("rb") as source:
+        with buffers.kept():
+            with buffers.filled(source.fileno(), whole, path) as first:
+                with buffers.filled(source.fileno(), whole, path) as other:
+                    assert other is not first
+            with buffers.filled(source.fileno(), whole, path) as second:
+                assert second is first
+        with buffers.kept(), buffers.filled(source.fileno(), whole, path) as third:
+            assert third is not first
+            assert third is not other
+
+
+def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"short")
+    with path.open("rb") as source, pytest.raises(StoreError, match=f"{path} changed while it was"):
+        with Buffers(threading.BoundedSemaphore(1)).filled(
+            source.fileno(), Part(number=1, start=0, size=6), path
+        ):
+            pass
+
+
+def write(bench: Bench, files: list[LocalFile], upload: Upload) -> Manifest | None:
+    return write_part(
+        bench.run,
+        attempt=1,
+        step=1,
+        worker=0,
+        workers=1,
+        files=files,
+        metrics={},
+        whole=True,
+        upload=upload,
+    )
+
+
+@dataclass
+class Rewriting(Upload):
+    """Changes a byte of a file, and not its size, once a piece of it has moved."""
+
+    path: Path | None = None
+
+    def advance(self, count: int) -> None:
+        super().advance(count)
+        if count and self.path is not None:
+            with self.path.open("r+b") as file:
+                file.write(b"!")
+            self.path = None
+
+
+@pytest.mark.parametrize("kind", ["bench", pytest.param("s3_bench", marks=pytest.mark.servers)])
+@pytest.mark.parametrize("size", [10, 3 * PART])
+def test_a_file_that_changes_while_it_is_sent_is_not_committed(
+    request: pytest.FixtureRequest, kind: str, size: int
+) -> None:
+    bench: Bench = request.getfixturevalue(kind)
+    files = bench.save(0, {"model.pt": bytes(size)})
+    upload = Rewriting(path=files[0].path)
+    message = "model.pt changed while it was being uploaded; write new files for each checkpoint"
+    with pytest.raises(StoreError, match=message):
+        write(bench, files, upload)
+    assert not [item.key for item in bench.run.objects("") if item.key.endswith(".json")]
+    manifest = write(bench, files, upload)
+    assert manifest is not None
+    assert [item.crc32 for item in manifest.files] == [zlib.crc32(b"!" + bytes(size - 1))]
+
+
+def test_a_repeated_upload_sends_only_what_is_not_there_and_what_has_changed(
+    proxied: ObjectStore, proxy: ForeignAnswers, tmp_path: Path
+) -> None:
+    bench = Bench(run=RunStore(proxied, "digits"), scratch=tmp_path / "scratch")
+    files = bench.save(0, {name: name.encode() for name in ("a", "b", "c")})
+
+    def refuse(exchange: Exchange) -> None:
+        if exchange.path.endswith("/c"):
+            exchange.status = 503
+
+    upload, proxy.before = Upload(), refuse
+    with pytest.raises(StoreUnavailable):
+        write(bench, files, upload)
+    proxy.before = lambda _: None
+    proxy.seen.clear()
+    files[0].path.write_bytes(b"A")
+    os.utime(files[0].path, ns=(0, 0))
+    manifest = write(bench, files, upload)
+    assert manifest is not None
+    contents = {"a": b"A", "b": b"b", "c": b"c"}
+    assert {item.name: item.crc32 for item in manifest.files} == {
+        name: zlib.crc32(content) for name, content in contents.items()
+    }
+    sent = [path.rpartition("/")[2] for method, path in proxy.seen if method == "PUT"]
+    assert sorted(sent) == ["a", "c", "manifest.json"]
