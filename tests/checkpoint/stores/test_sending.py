@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import zlib
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tests.support.checkpoints import Bench
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.parts import PART, Part
-from trainrun.checkpoint.stores.sending import Buffers, joined_crc32
+from trainrun.checkpoint.stores.sending import Body, Buffers, joined_crc32
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import StoreError, StoreUnavailable
@@ -42,20 +43,33 @@ def test_checksums_of_pieces_join_to_that_of_the_whole() -> None:
         assert joined_crc32(zlib.crc32(one), zlib.crc32(two), second) == zlib.crc32(one + two)
 
 
-def test_buffers_are_used_again_and_released_with_the_last_upload(tmp_path: Path) -> None:
+def test_no_more_memory_is_used_than_for_the_parts_in_transit(tmp_path: Path) -> None:
     path, whole = tmp_path / "file", Part(number=1, start=0, size=PART)
-    path.write_bytes(bytes(PART))
+    content = random.Random(0).randbytes(PART)
+    path.write_bytes(content)
     buffers = Buffers(threading.BoundedSemaphore(2))
-    with path.open("rb") as source:
-        with buffers.kept():
-            with buffers.filled(source.fileno(), whole, path) as first:
+    before = memory_used()
+    with path.open("rb") as source, buffers.kept():
+        for _ in range(3):
+            with buffers.filled(source.fileno(), whole, path) as one:
                 with buffers.filled(source.fileno(), whole, path) as other:
-                    assert other is not first
-            with buffers.filled(source.fileno(), whole, path) as second:
-                assert second is first
-        with buffers.kept(), buffers.filled(source.fileno(), whole, path) as third:
-            assert third is not first
-            assert third is not other
+                    assert one == other == content
+        del one, other
+        assert PART < memory_used() - before < 3 * PART
+    assert memory_used() - before < PART
+
+
+def memory_used() -> int:
+    """Bytes that only this process holds."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * sum(map(int, re.findall(r"RssAnon:\s+(\d+) kB", status)))
+
+
+def test_a_body_is_sent_again_from_its_start() -> None:
+    body = Body(memoryview(b"abc"))
+    assert (len(body), body.tell(), bytes(body.read(1)), bytes(body.read(1))) == (3, 0, b"abc", b"")
+    body.seek(0)
+    assert bytes(body.read()) == b"abc"
 
 
 def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:

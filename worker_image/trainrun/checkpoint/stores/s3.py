@@ -30,7 +30,7 @@ from trainrun.checkpoint.stores.parts import (
     required_field,
 )
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
-from trainrun.checkpoint.stores.sending import Buffers, send_large
+from trainrun.checkpoint.stores.sending import Body, Buffers, send_large, without_expect
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
@@ -69,9 +69,6 @@ PLACING_TRIES = 5
 versitygw 1.x gives this error (backend/posix, PutObject) both where a folder has the object's name
 and where a deletion has just removed the folder that it was writing into.
 """
-
-SINGLE = 2 * PART
-"""Bytes up to which a file is sent in one request."""
 
 DELETE_AT_ONCE = 1000
 """Keys per delete request: the protocol's limit."""
@@ -120,7 +117,7 @@ class S3Store:
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
         with self._explained("write", key):
-            self._put(key, bytearray(data))
+            self._put(key, memoryview(data))
 
     def put_file(
         self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
@@ -128,7 +125,7 @@ class S3Store:
         """See ObjectStore.put_file."""
         size = path.stat().st_size
         with self._explained("write", key), self._buffers.kept():
-            if size > SINGLE:
+            if size > PART:  # smaller files are sent in one request
                 return send_large(
                     self._client,
                     self._at(key),
@@ -154,7 +151,7 @@ class S3Store:
         for attempt in range(CONFLICT_TRIES):
             try:
                 with self._explained("write", key):
-                    self._put(key, bytearray(data), IfNoneMatch="*")
+                    self._put(key, memoryview(data), IfNoneMatch="*")
                 return True
             except AlreadyThere:
                 # Possibly ours: the SDK repeats a request whose response was lost.
@@ -280,9 +277,11 @@ class S3Store:
         try:
             session = boto3.session.Session()
             region = self._region or session.region_name or "us-east-1"
-            return session.client(
+            client = session.client(
                 "s3", endpoint_url=self._endpoint_url, region_name=region, config=config
             )
+            client.meta.events.register("before-call.s3", without_expect)
+            return client
         except ValueError as error:
             raise StoreMisconfigured(f"{self.uri}: storage.endpointURL: {error}") from error
 
@@ -293,13 +292,13 @@ class S3Store:
         return f"s3://{self.bucket}/{self.prefix}{key}".rstrip("/")
 
     def _put(
-        self, key: str, data: bytearray, *, crc32: int | None = None, **conditions: str
+        self, key: str, data: memoryview, *, crc32: int | None = None, **conditions: str
     ) -> None:
         code = encode_crc32(zlib.crc32(data) if crc32 is None else crc32)
         for attempt in range(PLACING_TRIES):
             try:
                 answer = self._client.put_object(
-                    **self._at(key), Body=data, ChecksumCRC32=code, **conditions
+                    **self._at(key), Body=Body(data), ChecksumCRC32=code, **conditions
                 )
                 required_field(answer, "ETag", name=self._name(key))
                 return

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import mmap
 import os
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as sdk
 
@@ -42,18 +43,50 @@ _POLYNOMIAL = 0xEDB88320
 _ONE, _X_8 = 1 << 31, 1 << 23
 
 
+class Body:
+    """Data that the SDK sends in one call; it would read `bytes` in blocks of 16 KiB."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def __len__(self) -> int:
+        """Bytes in total."""
+        return len(self._data)
+
+    def read(self, _size: int = -1) -> memoryview:
+        """All that is left, whatever was asked for."""
+        start, self._position = self._position, len(self._data)
+        return self._data[start:]
+
+    def tell(self) -> int:
+        """The position of the next byte."""
+        return self._position
+
+    def seek(self, position: int, _whence: int = 0) -> None:
+        """Start again, for another try."""
+        self._position = position
+
+
+def without_expect(params: Mapping[str, Any], **_: object) -> None:
+    """Handler of the SDK's event `before-call`: do not ask the server before data are sent.
+
+    The question (`Expect: 100-continue`) costs a round trip in each request.
+    """
+    params["headers"].pop("Expect", None)
+
+
 class Buffers:
     """Memory for what is in transit, reused from part to part. Thread-safe.
 
-    They are bytearrays because the SDK sends these in one call. It reads `bytes` in blocks of
-    16 KiB, after a round trip to ask whether it may send (`Expect: 100-continue`).
+    It is mapped, since C libraries keep what threads have freed: up to 16 MB for each thread.
     """
 
     def __init__(self, limit: threading.Semaphore) -> None:
         """`limit`: how many may be in use at once."""
         self._limit = limit
         self._lock = threading.Lock()
-        self._free: list[bytearray] = []
+        self._free: list[mmap.mmap] = []
         self._users = 0
 
     @contextlib.contextmanager
@@ -70,29 +103,28 @@ class Buffers:
                     self._free.clear()
 
     @contextlib.contextmanager
-    def filled(self, source: int, part: Part, path: Path) -> Iterator[bytearray]:
+    def filled(self, source: int, part: Part, path: Path) -> Iterator[memoryview]:
         """The bytes of a part of the file `source`. Waits for a buffer.
 
         Raises StoreError when the file (`path`, for the message) has become shorter.
         """
         with self._limit:
             buffer = self._take(part.size)
-            view, done = memoryview(buffer), 0
-            while count := os.preadv(source, [view[done:]], part.start + done):
+            data, done = memoryview(buffer)[: part.size], 0
+            while count := os.preadv(source, [data[done:]], part.start + done):
                 done += count
-            view.release()
             if done != part.size:
                 raise changed_file(path)
-            yield buffer
-            if part.size == PART:
+            yield data
+            if len(buffer) == PART:
                 with self._lock:
                     self._free.append(buffer)
 
-    def _take(self, size: int) -> bytearray:
+    def _take(self, size: int) -> mmap.mmap:
         with self._lock:
-            if size == PART and self._free:
+            if size <= PART and self._free:
                 return self._free.pop()
-        return bytearray(size)
+        return mmap.mmap(-1, max(size, PART), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def send_large(
@@ -189,7 +221,7 @@ def _send_parts(
                 crc32 = zlib.crc32(data)
                 code = encode_crc32(crc32)
                 answer = client.upload_part(
-                    **upload, PartNumber=part.number, Body=data, ChecksumCRC32=code
+                    **upload, PartNumber=part.number, Body=Body(data), ChecksumCRC32=code
                 )
             if progress is not None:
                 progress(part.size)
