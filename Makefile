@@ -269,6 +269,10 @@ bench-recovery: install ## from kill -9 of a rank to the next optimizer step, ag
 bench-flush: install test-tools ## kills right after report() returned: is that step resumed? (ROUNDS=200)
 	@ROUNDS=$(or $(ROUNDS),200) $(PYTHON) benchmarks/flush.py
 
+.PHONY: bench-checkpoint-write
+bench-checkpoint-write: install test-tools ## uploads against boto3: speed, CPU, memory, kills (WHAT="speed memory kills")
+	@$(PYTHON) benchmarks/checkpoint_write.py $(WHAT)
+
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys
 	@$(PYTHON) benchmarks/step_overhead.py
