@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
@@ -93,7 +94,7 @@ class _Spent:
         return used.ru_utime + used.ru_stime
 
 
-def _spent(side, step: int) -> _Spent:
+def _spent(side: Callable[[int], None], step: int) -> _Spent:
     spent = _Spent()
     side(step)
     spent.end()

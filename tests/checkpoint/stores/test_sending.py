@@ -17,7 +17,7 @@ from tests.support.checkpoints import Bench
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.parts import PART, Part
-from trainrun.checkpoint.stores.sending import Body, Buffers, joined_crc32
+from trainrun.checkpoint.stores.sending import BLOCK, Body, Buffers, joined_crc32
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import StoreError, StoreUnavailable
@@ -65,11 +65,19 @@ def memory_used() -> int:
     return 1024 * sum(map(int, re.findall(r"RssAnon:\s+(\d+) kB", status)))
 
 
-def test_a_body_is_sent_again_from_its_start() -> None:
-    body = Body(memoryview(b"abc"))
-    assert (len(body), body.tell(), bytes(body.read(1)), bytes(body.read(1))) == (3, 0, b"abc", b"")
+def test_a_body_is_sent_in_blocks_and_again_from_its_start() -> None:
+    """A whole part in one call would have to go within the time to connect."""
+    data = random.Random(0).randbytes(2 * BLOCK + 1)
+    body = Body(memoryview(data))
+    assert [bytes(body.read(16_384)) for _ in range(4)] == [
+        data[:BLOCK],
+        data[BLOCK : 2 * BLOCK],
+        data[2 * BLOCK :],
+        b"",
+    ]
+    assert (len(body), body.tell()) == (len(data), len(data))
     body.seek(0)
-    assert bytes(body.read()) == b"abc"
+    assert bytes(body.read()) == data
 
 
 def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:

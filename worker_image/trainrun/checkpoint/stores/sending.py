@@ -38,13 +38,17 @@ if TYPE_CHECKING:
 
     from trainrun.checkpoint.stores.store import Progress
 
+BLOCK = 128 << 10
+"""Bytes per call to the network: enough that calls cost little, and few enough for a slow network,
+since each call must end within CONNECT_TIMEOUT of `s3.py`."""
+
 _POLYNOMIAL = 0xEDB88320
 """Of CRC32, the lowest power first (bit 31 is x to the power of 0)."""
 _ONE, _X_8 = 1 << 31, 1 << 23
 
 
 class Body:
-    """Data that the SDK sends in one call; it would read `bytes` in blocks of 16 KiB."""
+    """Data that the SDK sends in blocks of BLOCK; it would read `bytes` in blocks of 16 KiB."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -54,10 +58,11 @@ class Body:
         """Bytes in total."""
         return len(self._data)
 
-    def read(self, _size: int = -1) -> memoryview:
-        """All that is left, whatever was asked for."""
-        start, self._position = self._position, len(self._data)
-        return self._data[start:]
+    def read(self, size: int = -1) -> memoryview:
+        """At least a block, if so much is left; a negative size: all that is left."""
+        start, end = self._position, len(self._data)
+        self._position = end if size < 0 else min(start + max(size, BLOCK), end)
+        return self._data[start : self._position]
 
     def tell(self) -> int:
         """The position of the next byte."""
