@@ -47,13 +47,29 @@ def test_a_range_that_was_not_asked_for_is_not_taken(
     put_large(opened, tmp_path / "file")
 
     def shift(exchange: Exchange) -> None:
-        if exchange.headers.get("Range") == "bytes=8388608-16777215":
-            exchange.answer["Content-Range"] = f"bytes 0-8388607/{LARGE}"
+        if exchange.headers.get("Range") == "bytes=4194304-8388607":
+            exchange.answer["Content-Range"] = f"bytes 0-4194303/{LARGE}"
 
     proxy.after = shift
-    message = r"requested bytes 8388608-16777215, received bytes 0-8"
+    message = r"requested bytes 4194304-8388607, received bytes 0-4"
     with pytest.raises(StoreUnavailable, match=message):
         proxied.get_file("weights/model.bin", tmp_path / "back", size=LARGE, crc32=None)
+
+
+def test_a_file_that_changes_its_size_meanwhile_is_damage(
+    proxied: ObjectStore, proxy: ForeignAnswers, opened: ObjectStore, tmp_path: Path
+) -> None:
+    size = 9_000_000
+    (tmp_path / "file").write_bytes(bytes(size))
+    opened.put_file("file", tmp_path / "file", crc32=zlib.crc32(bytes(size)))
+
+    def grow(exchange: Exchange) -> None:
+        if exchange.headers.get("Range", "").startswith("bytes=8388608-"):
+            exchange.answer["Content-Range"] = f"bytes 8388608-{size - 1}/{size + 1}"
+
+    proxy.after = grow
+    with pytest.raises(CheckpointDamaged, match=f"file: {size + 1} bytes, should be {size}"):
+        proxied.get_file("file", tmp_path / "back", size=size, crc32=None)
 
 
 def test_a_server_that_ignores_ranges_gives_no_wrong_bytes(

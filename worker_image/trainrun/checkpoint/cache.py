@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun._common.tree import NO_ROOM, TreeEntry, remove_directory, set_mode, stamp
-from trainrun.checkpoint.stores.parts import FILES, in_order
+from trainrun.checkpoint.stores.parts import in_order
+from trainrun.checkpoint.stores.ranges import CONNECTIONS
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
@@ -126,7 +127,7 @@ class FilesOnNode:
 
         def work() -> Path:
             if not _shows(target, wanted, self.others):
-                with ThreadPoolExecutor(FILES) as pool:
+                with ThreadPoolExecutor(CONNECTIONS) as pool:
                     downloads = [
                         pool.submit(_download, self.folder, item, fetch) for item in wanted
                     ]

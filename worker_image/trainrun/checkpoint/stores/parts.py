@@ -1,28 +1,24 @@
-"""Transfer of large files from an S3 server, several parts in parallel; what both ways share.
+"""What uploads to an S3 server and downloads from it share: parts, checksums, ranges of an object.
 
-Layer: local files and threads; `s3.py` owns the client and maps its exceptions; `sending.py` is
-the way up. Invariants: at most CONNECTIONS parts of a store are in memory or in transit, however
-many files move; the first failure stops the rest; a download's checksum is computed in order while
-later parts are still in transit; a range of an object with another size is refused.
+Layer: threads; `s3.py` owns the client and maps its exceptions, `sending` is the way up, `ranges`
+the way down. Invariant: a range of an object with another size is refused.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainrun.checkpoint.stores.store import changed
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+
+    from trainrun.checkpoint.stores.ranges import Stream
 
 T = TypeVar("T")
 
@@ -30,7 +26,7 @@ Client = Any
 """boto3 builds its client classes at run time: there is no type to name."""
 
 FILES = 4
-"""Files in transit at once, up or down; large ones are also split into parts."""
+"""Files on their way up at once; large ones are also split into parts."""
 
 PART = 8 << 20
 """Bytes of a part: large enough that a request costs little (within a tenth of the throughput of
@@ -38,6 +34,9 @@ PART = 8 << 20
 
 CONNECTIONS = 8
 """Parts in transit at once: a typical object store gives 60 MB/s per connection."""
+
+SILENCE = 20.0
+"""Seconds without a byte in the middle of a download, before another connection is tried."""
 
 MOST_PARTS = 9_000
 """S3 allows 10,000 parts per object: larger objects are split into larger parts."""
@@ -66,29 +65,6 @@ def cut(size: int) -> list[Part]:
     ]
 
 
-def fetch_parts(
-    path: Path, size: int, fetch: Callable[[Part, int], None], *, limit: threading.Semaphore
-) -> int:
-    """Fill a new file of `size` bytes part by part; return its CRC32.
-
-    `fetch` receives a part and the file descriptor to write it to, at the part's offset. Raises
-    what `fetch` raises, and OSError for errors of the file.
-    """
-    crc32 = 0
-    with path.open("w+b", buffering=0) as target:
-
-        def move(part: Part) -> None:
-            with limit:
-                fetch(part, target.fileno())
-
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            parts = cut(size)
-            futures = [pool.submit(move, part) for part in parts]
-            for part, _ in zip(parts, in_order(pool, futures), strict=True):
-                crc32 = _checksum(target.fileno(), part, crc32)
-    return crc32
-
-
 def in_order(pool: ThreadPoolExecutor, futures: Sequence[Future[T]]) -> Iterator[T]:
     """The results in order; raises the first failure and cancels what has not begun."""
     try:
@@ -96,21 +72,6 @@ def in_order(pool: ThreadPoolExecutor, futures: Sequence[Future[T]]) -> Iterator
             yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _checksum(descriptor: int, part: Part, crc32: int) -> int:
-    for start in range(part.start, part.start + part.size, BUFFER):
-        count = min(BUFFER, part.start + part.size - start)
-        crc32 = zlib.crc32(os.pread(descriptor, count, start), crc32)
-    return crc32
-
-
-class Body(Protocol):
-    """The body of a response, read as a stream."""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer as far as possible; 0 at the end."""
-        ...
 
 
 def encode_crc32(crc32: int) -> str:
@@ -140,23 +101,23 @@ def abort_uploads(
             client.abort_multipart_upload(Bucket=bucket, Key=item["Key"], UploadId=item["UploadId"])
 
 
-def fetch_range(
+@contextlib.contextmanager
+def request_range(
     client: Client,
     where: Mapping[str, str],
-    part: Part,
-    target: int,
+    start: int,
+    count: int,
     *,
     size: int,
     tag: str,
     name: str,
-) -> None:
-    """Write one range of an object of `size` bytes to its offset in the file `target`.
+) -> Iterator[Stream]:
+    """Request `count` bytes from `start` of an object of `size` bytes.
 
     Raises CheckpointDamaged when the object has another size, StoreUnavailable when the response
-    has another range or version (`tag`; empty: any) or ends too early, OSError for errors of the
-    file, and what the client raises.
+    has another range or version (`tag`; empty: any), and what the client raises.
     """
-    bounds = f"{part.start}-{part.start + part.size - 1}"
+    bounds = f"{start}-{start + count - 1}"
     version = {"IfMatch": tag} if tag else {}
     answer = client.get_object(**where, **version, Range=f"bytes={bounds}")
     # A server that ignores the range sends the whole object.
@@ -172,21 +133,6 @@ def fetch_range(
             )
         if tag and answer.get("ETag", tag) != tag:  # a server that ignores the condition
             raise changed(name)
-        _receive(body, part, target, name=name)
-
-
-def _receive(body: Body, part: Part, target: int, *, name: str) -> None:
-    buffer = memoryview(bytearray(min(BUFFER, part.size)))
-    position, end = part.start, part.start + part.size
-    while position < end:
-        count = body.readinto(buffer[: end - position])
-        if count == 0:
-            raise StoreUnavailable(f"cannot read {name}: the response ended too early")
-        _write(target, buffer[:count], position)
-        position += count
-
-
-def _write(target: int, data: memoryview, position: int) -> None:
-    while data:
-        count = os.pwrite(target, data, position)
-        data, position = data[count:], position + count
+        body.set_socket_timeout(SILENCE)
+        # The SDK's own methods wait until a buffer is full: that would hide a drip.
+        yield body._raw_stream  # noqa: SLF001

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore import exceptions as sdk
 from botocore.config import Config
+from urllib3.exceptions import HTTPError
 
 from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
-    Part,
     abort_uploads,
     encode_crc32,
-    fetch_parts,
-    fetch_range,
+    request_range,
     required_field,
 )
+from trainrun.checkpoint.stores.ranges import Pace, Stream, fetch_file
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
 from trainrun.checkpoint.stores.sending import Body, Buffers, send_large, without_expect
 from trainrun.checkpoint.stores.store import (
@@ -87,6 +88,7 @@ _NETWORK = (
     sdk.HTTPClientError,
     sdk.IncompleteReadError,
     sdk.ChecksumError,
+    HTTPError,  # from a body that is read without the SDK
 )
 
 
@@ -112,6 +114,8 @@ class S3Store:
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
         self._buffers = Buffers(self._limit)
+        self._reads = threading.BoundedSemaphore(ranges.CONNECTIONS)
+        self._pace = Pace()
         self._cached_client: Any = None
 
     def put(self, key: str, data: bytes) -> None:
@@ -178,21 +182,28 @@ class S3Store:
         self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
     ) -> None:
         """See ObjectStore.get_file."""
+        name = self._name(key)
         if size == 0:
-            found = self.get(key)
-            if found:
-                raise CheckpointDamaged(f"{self._name(key)}: {len(found)} bytes, should be 0")
+            if there := len(self.get(key)):
+                raise CheckpointDamaged(f"{name}: {there} bytes, should be 0")
             path.write_bytes(b"")
             return
 
-        def fetch(part: Part, target: int) -> None:
-            self._fetch(key, part, target, size=size, tag=tag)
+        @contextlib.contextmanager
+        def open_range(start: int, count: int) -> Iterator[Stream]:
+            try:
+                with self._explained("read", key):
+                    with request_range(
+                        self._client, self._at(key), start, count, size=size, tag=tag, name=name
+                    ) as stream:
+                        yield stream
+            except AlreadyThere as error:  # 412 to If-Match
+                raise changed(name) from error
 
-        found_crc32 = fetch_parts(path, size, fetch, limit=self._limit)
-        if crc32 is not None and found_crc32 != crc32:
+        found = fetch_file(path, size, open_range, name=name, limit=self._reads, pace=self._pace)
+        if crc32 is not None and found != crc32:
             raise CheckpointDamaged(
-                f"{self._name(key)}: CRC32 {found_crc32:08x}, should be {crc32:08x}: "
-                "its content changed"
+                f"{name}: CRC32 {found:08x}, should be {crc32:08x}: its content changed"
             )
 
     def list(self, prefix: str) -> list[ObjectInfo]:
@@ -266,7 +277,7 @@ class S3Store:
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
             retries={"mode": "standard", "total_max_attempts": SDK_TRIES},
-            max_pool_connections=2 * CONNECTIONS,
+            max_pool_connections=CONNECTIONS + ranges.CONNECTIONS,
             # Path style: not every compatible server supports bucket names as host names.
             # The CRC32 that we send protects the payload: also hashing it for the signature would
             # take longer than sending it.
@@ -308,26 +319,6 @@ class S3Store:
                     raise
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
 
-    def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
-        """Write one range to its offset in the file; retries a broken connection."""
-        for last in (False, False, True):
-            try:
-                with self._explained("read", key):
-                    fetch_range(
-                        self._client,
-                        self._at(key),
-                        part,
-                        target,
-                        size=size,
-                        tag=tag,
-                        name=self._name(key),
-                    )
-                return
-            except AlreadyThere as error:  # 412 to If-Match
-                raise changed(self._name(key)) from error
-            except StoreUnavailable:
-                if last:
-                    raise
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
