@@ -565,3 +565,26 @@ def test_an_empty_directory_keeps_no_checkpoint_waiting(
     state = operator.until(lambda s: s.committed)
     assert state.committed is not None
     assert state.committed.id.step == 4
+
+
+def test_a_restart_in_place_reads_no_files_from_the_store(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    prepare_storage(workers)
+    read = """
+resume = trainrun.get_checkpoint()
+if resume is None:
+    save(5)
+else:
+    with resume.as_directory() as directory:
+        print("read", (Path(directory) / "model.bin").read_bytes(), flush=True)
+time.sleep(600)
+"""
+    worker = workers.start(PRELUDE + read)
+    operator.order(start())
+    operator.until(lambda s: s.committed)
+    (folder(workers, 5) / "worker-00000/model.bin").unlink()
+    operator.order(Hold(attempt=2, number=1))
+    operator.until(lambda s: s.hold is not None and s.hold.attempt == 2)
+    operator.order(start(2, resume=CheckpointId(attempt=1, step=5)))
+    worker.shows("read b'abc'")

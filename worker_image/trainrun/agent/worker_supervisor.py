@@ -300,6 +300,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         staged=staged,
         storage=around.storage,
         news=stored,
+        resume=start.resume,
         before_commit=metrics.write,
     )
     fetching = Fetching(

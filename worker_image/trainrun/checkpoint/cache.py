@@ -7,7 +7,8 @@ has one folder:
     <cache>/<run>-<hash>/step-...-attempt-3/
         partial/<worker>/<name>  files in transit
         boot                     the boot id of the machine when the files were downloaded
-        files/<worker>/<name>    verified files, each placed by one rename
+        files/<worker>/<name>    verified files, each placed by one rename: downloaded, or kept
+                                 when this node had stored them
         views/step_42, views/rank-3/step_42
                                  directories of links to them, each placed by one rename
 
@@ -25,7 +26,8 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +158,21 @@ class FilesOnNode:
 
         return self._run_with_room([item], needed, work)
 
+    def keep(self, paths: Mapping[str, Path], *, in_use: str) -> None:
+        """Move files that this node has just stored into the cache; others stay in `paths`.
+
+        `paths` has where each file is, by its source. A file is kept if it is as it was when it was
+        summed and nobody can still write to it. `in_use` names the checkpoint that the processes
+        have opened: it stays, and one other. Never raises: the store has the files.
+        """
+        with contextlib.suppress(OSError), _locked(self.folder):
+            _forget_other_boots(self.folder)
+            free = shutil.disk_usage(self.folder).free
+            if free > sum(item.size for item in self.files):  # room for the next one comes first
+                for item in self.files:
+                    _keep(paths[item.source], self.folder / "files" / item.source, item)
+            _forget_older(self.folder.parent, in_use)
+
     def received(self) -> int:
         """Bytes of the files on this node: grows during a download."""
         size = 0
@@ -182,7 +199,7 @@ class FilesOnNode:
             raise CacheUnusable(
                 f"cannot keep a checkpoint in {self.folder}: {error.strerror or error}{remedy}"
             ) from error
-        _forget_older(self.folder)
+        _forget_older(self.folder.parent, self.name)
         return path
 
     def _read(self, item: CachedFile, path: Path) -> None:
@@ -208,15 +225,16 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     return cache / f"{name[:48]}-{digest}"
 
 
-def _forget_older(used: Path) -> None:
-    """Delete all but the newest checkpoints of a run; the folder `used` stays, however old.
+def _forget_older(run: Path, used: str) -> None:
+    """Delete all but NEWEST checkpoints of a run: the one `used`, however old, and the newest.
 
     Newer ones may exist if they turned out to be damaged. A checkpoint that another process is
     downloading stays as well.
     """
-    for path in _oldest_first(used.parent)[:-NEWEST]:
-        if path != used:
-            _forget(path)
+    found = _oldest_first(run)
+    others = [path for path in found if path.name != used]
+    for path in others[: len(found) - len(others) - NEWEST]:
+        _forget(path)
 
 
 def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
@@ -306,7 +324,27 @@ def _is_verified(path: Path, item: CachedFile) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     whole_seconds = item.stamp // 10**9 * 10**9  # all that some file systems keep
-    return facts.st_size == item.size and facts.st_mtime_ns in (item.stamp, whole_seconds)
+    micros = facts.st_mtime_ns // 1000 * 1000  # a kept file has its own time
+    return facts.st_size == item.size and micros in (item.stamp, whole_seconds)
+
+
+def _keep(path: Path, place: Path, item: CachedFile) -> None:
+    if path.resolve() != path:  # a link to a file of the script
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Refused while anybody has it open for writing, or mapped. So the look comes last.
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # a new writer would end us by SIGIO
+        if _is_verified(path, item) and os.fstat(descriptor).st_nlink == 1:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            set_mode(path, item.mode | 0o400)
+            path.replace(place)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EINVAL, errno.EACCES):  # no such lease here
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:

@@ -25,10 +25,10 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from trainrun._common.tree import TreeEntry
-    from trainrun.checkpoint.records import ManifestFile
+    from trainrun.checkpoint.records import PartFile
     from trainrun.checkpoint.run_store import RunStore
 
 
@@ -47,7 +47,7 @@ def checkpoint_on_node(
     return FilesOnNode(
         name=checkpoint.name,
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
-        files=tuple(cached_file(item) for item in items),
+        files=tuple(cached_file(item, item.worker) for item in items),
         others=tuple(item for item in manifest.others if rank is None or rank in item.ranks),
         store=run.store,
         prefix=run.key(layout.folder(checkpoint)),
@@ -65,7 +65,9 @@ def likely_on_node(
     """
     all_files = checkpoint_on_node(run, manifest, cache_dir=cache_dir)
     brought = {rank for item in manifest.files for rank in item.ranks}
-    own = tuple(cached_file(item) for item in manifest.files if {*item.ranks} & {*ranks})
+    own = tuple(
+        cached_file(item, item.worker) for item in manifest.files if {*item.ranks} & {*ranks}
+    )
     guess = replace(all_files, files=own, others=(), view="ahead")
     return all_files if len(brought) <= 1 else guess
 
@@ -127,11 +129,40 @@ def check_names(names: Iterable[str], others: Iterable[TreeEntry], *, manifest: 
             )
 
 
-def cached_file(item: ManifestFile) -> CachedFile:
-    """A file of a checkpoint, as an entry of the node's cache."""
+def keep_on_node(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    worker: int,
+    stored: Iterable[PartFile],
+    directories: Mapping[int, Path],
+    *,
+    cache_dir: Path,
+    in_use: CheckpointId | None,
+) -> None:
+    """Move what this worker has just stored of a checkpoint into the node's cache.
+
+    `stored` are the files, `directories` has those of each rank. `in_use` is the checkpoint that
+    the processes have opened. Later reads compare with the manifest, as with downloaded files.
+    """
+    files = {cached_file(item, worker): item for item in stored}
+    kept = FilesOnNode(
+        name=checkpoint.name,
+        folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
+        files=tuple(files),
+        store=run.store,
+    )
+    paths = {
+        file.source: directories[item.ranks[0]].resolve() / item.name
+        for file, item in files.items()
+    }
+    kept.keep(paths, in_use=in_use.name if in_use is not None else "")
+
+
+def cached_file(item: PartFile, worker: int) -> CachedFile:
+    """A file that `worker` stored, as an entry of the node's cache."""
     return CachedFile(
         name=item.name,
-        source=layout.file_name(item.worker, item.name),
+        source=layout.file_name(worker, item.name),
         size=item.size,
         crc32=item.crc32,
         mode=item.mode,
@@ -156,7 +187,11 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     if manifest is None and uri.startswith("file:"):
         return Path(unquote(urlsplit(uri).path))
     others = manifest.others if manifest is not None else ()
-    files = _foreign_files(found) if manifest is None else list(map(cached_file, manifest.files))
+    files = (
+        _foreign_files(found)
+        if manifest is None
+        else [cached_file(item, item.worker) for item in manifest.files]
+    )
     check_names([item.name for item in files], others, manifest=uri)
 
     # A folder whose listing has changed gets another cache entry.

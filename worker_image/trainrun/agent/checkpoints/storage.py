@@ -202,6 +202,28 @@ class AsyncRunStore(OpenedStore):
         """The save order behind a call, as other workers have published it."""
         return await self.on_run(agent_records.asked_to_save, attempt, call, votes_by_slot)
 
+    async def keep(
+        self, checkpoint: CheckpointId, part: Step, upload: Upload, *, in_use: CheckpointId | None
+    ) -> None:
+        """Move the files of a stored part into this node's cache, and delete the rest.
+
+        `in_use`: what the attempt resumed from.
+        """
+
+        def move() -> None:
+            reader.keep_on_node(
+                self.run(),
+                checkpoint,
+                self.config.slot,
+                upload.arrived.values(),
+                part.files,
+                cache_dir=self.cache,
+                in_use=in_use,
+            )
+
+        await self.call(move)
+        await self.remove([*part.files.values()])
+
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories; may take long for large checkpoints."""
         for directory in directories:

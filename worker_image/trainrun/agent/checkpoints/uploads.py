@@ -61,6 +61,8 @@ class Uploads:
     storage: AsyncRunStore
     news: Callable[[], None]
     """Called when something changed that the operator waits for."""
+    resume: CheckpointId | None = None
+    """What the attempt resumed from; its processes may be reading it."""
     before_commit: Callable[[], Awaitable[None]] | None = None
     """Awaited before a part is uploaded and before a commit: stores the metrics of the step first,
     since an attempt that resumes from it does not report them again. Must not raise."""
@@ -255,7 +257,7 @@ class Uploads:
         self._over_trouble()
         self.staged.uploaded(entry.step, part.files)
         self.stored(entry.step, [self.slot])
-        self.remove(list(part.files.values()))
+        background.run(self.storage.keep(checkpoint, part, handle, in_use=self.resume))
         if manifest is not None:
             self._committed(manifest)
         self.wake()
