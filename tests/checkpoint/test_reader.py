@@ -21,8 +21,10 @@ from tests.support.checkpoints import (
     read_directory,
 )
 from tests.support.eventually import eventually
+from trainrun.checkpoint.reader import checkpoint_on_node, only, read_manifest
 from trainrun.checkpoint.records import Manifest, ManifestFile, add_checksum
 from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import scan, write_part
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
@@ -301,3 +303,47 @@ def test_what_a_killed_download_has_left_is_removed(bench: Bench, tmp_path: Path
     left.write_bytes(b"half")
     assert materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=0)
     assert not left.exists()
+
+
+def included(run: RunStore, cache: Path, *include: str) -> Path:
+    manifest = read_manifest(run, checkpoint_id(1, 5))
+    return only(checkpoint_on_node(run, manifest, cache_dir=cache), include).directory()
+
+
+def test_only_the_files_that_are_asked_for_are_downloaded(bench: Bench, cache: Path) -> None:
+    files = {"model/a.pt": b"a", "model/more/b.pt": b"b", "optimizer.pt": b"o"}
+    bench.part(step=5, files={0: files}, whole=True)
+    run, store = counting(bench)
+    directory = included(run, cache, "model/*")
+    assert directory.name == "step_5"
+    assert read_directory(directory) == {"model/a.pt": b"a", "model/more/b.pt": b"b"}
+    assert sorted(store.downloads) == ["a.pt", "b.pt"]
+    assert read_directory(materialize(run, checkpoint_id(1, 5), cache_dir=cache)) == files
+    assert sorted(store.downloads) == ["a.pt", "b.pt", "optimizer.pt"]
+
+
+def test_what_a_link_leads_to_comes_with_it(bench: Bench, cache: Path) -> None:
+    directory = bench.scratch / "linked"
+    (directory / "step_[1]").mkdir(parents=True)
+    (directory / "step_[1]/model.pt").write_bytes(b"m")
+    (directory / "other.pt").write_bytes(b"o")
+    (directory / "latest").symlink_to("step_[1]")
+    write_part(
+        bench.run,
+        attempt=1,
+        step=5,
+        worker=0,
+        workers=1,
+        files=scan(directory, rank=0),
+        metrics={},
+        whole=True,
+    )
+    found = included(bench.run, cache, "latest")
+    assert (found / "latest/model.pt").read_bytes() == b"m"
+    assert not (found / "other.pt").exists()
+
+
+def test_a_pattern_that_matches_nothing_is_told(bench: Bench, cache: Path) -> None:
+    bench.commit(step=5)
+    with pytest.raises(ObjectNotFound, match=r"has no file that matches include=\['modle/\*'\]"):
+        included(bench.run, cache, "modle/*")

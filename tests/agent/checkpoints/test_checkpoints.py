@@ -578,13 +578,22 @@ if resume is None:
 else:
     with resume.as_directory() as directory:
         print("read", (Path(directory) / "model.bin").read_bytes(), flush=True)
+    with resume.as_directory(include=["*.bin"]) as directory:
+        print("again", os.listdir(directory), flush=True)
+    try:
+        with resume.as_directory(include=["*.pt"]):
+            pass
+    except trainrun.TrainRunError as error:
+        print(error, flush=True)
 time.sleep(600)
 """
     worker = workers.start(PRELUDE + read)
     operator.order(start())
     operator.until(lambda s: s.committed)
     (folder(workers, 5) / "worker-00000/model.bin").unlink()
-    operator.order(Hold(attempt=2, number=1))
-    operator.until(lambda s: s.hold is not None and s.hold.attempt == 2)
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.exits)
     operator.order(start(2, resume=CheckpointId(attempt=1, step=5)))
     worker.shows("read b'abc'")
+    worker.shows("again ['model.bin']")
+    worker.shows("has no file that matches include=['*.pt']")

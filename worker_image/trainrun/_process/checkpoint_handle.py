@@ -22,7 +22,7 @@ from trainrun.contract import questions
 from trainrun.contract.environment import Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trainrun.contract.metrics import Metric
     from trainrun.contract.questions import Described
@@ -60,15 +60,24 @@ class Checkpoint:
         return {}
 
     @contextmanager
-    def as_directory(self, rank: int | None = None) -> Iterator[str]:
+    def as_directory(
+        self, rank: int | None = None, *, include: Sequence[str] = ()
+    ) -> Iterator[str]:
         """Give a local directory with its files, for reading only.
 
         The files of all ranks are in one directory; `rank=k` gives only those of rank k. They are
         downloaded once per worker and verified; all processes share the directory, so do not write
         into it (`to_directory` makes a copy). Raises AgentRefused with the reason, for instance
-        damage, and AgentLost.
+        damage or that nothing matches, AgentLost, and TypeError if `include` is a string.
+
+        Args:
+            rank: Only the files of this rank.
+            include: Download only files whose path matches one of these patterns, such as
+                `["model/*"]`; `*` also matches `/`. A local directory is given whole.
         """
-        yield self._fetch(rank)
+        if isinstance(include, str):
+            raise TypeError(f"include={include!r} must be a list of patterns: [{include!r}]")
+        yield self._fetch(rank, include)
 
     def to_directory(
         self, path: str | os.PathLike[str] | None = None, rank: int | None = None
@@ -102,7 +111,7 @@ class Checkpoint:
         """Return the local directory. Raises ValueError if it is in object storage."""
         return Path(self.path)
 
-    def _fetch(self, rank: int | None) -> str:
+    def _fetch(self, rank: int | None, include: Sequence[str] = ()) -> str:  # noqa: ARG002 - it is here
         if rank is not None:
             raise ValueError(f"checkpoint {self.path} is a local directory, which has no ranks")
         if not Path(self.path).is_dir():
@@ -155,8 +164,8 @@ class StoredCheckpoint(Checkpoint):
             "reuse its files in a new checkpoint, copy it with to_directory()"
         )
 
-    def _fetch(self, rank: int | None) -> str:
-        return _ask_for_path(questions.FetchCheckpoint(rank=rank))
+    def _fetch(self, rank: int | None, include: Sequence[str] = ()) -> str:
+        return _ask_for_path(questions.FetchCheckpoint(rank=rank, include=tuple(include)))
 
 
 class InitialCheckpoint(Checkpoint):
@@ -168,10 +177,10 @@ class InitialCheckpoint(Checkpoint):
             f"checkpoint {self.path} is in object storage: copy it with to_directory()"
         )
 
-    def _fetch(self, rank: int | None) -> str:
+    def _fetch(self, rank: int | None, include: Sequence[str] = ()) -> str:
         if rank is not None:
             raise ValueError(f"initial checkpoint {self.path} has no ranks; leave out rank=")
-        return _ask_for_path(questions.FetchInitial())
+        return _ask_for_path(questions.FetchInitial(include=tuple(include)))
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -295,12 +295,12 @@ class Attempt:
             case FetchCheckpoint():
                 self.report.loaded = True
                 with self.loading:
-                    return await self.fetching.checkpoint(request.rank)
+                    return await self.fetching.checkpoint(request.rank, request.include)
             case DescribeCheckpoint():
                 return await self.fetching.info()
             case FetchInitial():
                 with self.loading:
-                    return await self.fetching.initial_checkpoint()
+                    return await self.fetching.initial_checkpoint(request.include)
             case AskSave():
                 return Decided(save=await self.voter.ask(rank, request.call))
             case AskTasks():

@@ -8,10 +8,12 @@ checksums, so only sizes are checked.
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 import zlib
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -25,7 +27,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.records import PartFile
@@ -70,6 +72,35 @@ def likely_on_node(
     )
     guess = replace(all_files, files=own, others=(), view="ahead")
     return all_files if len(brought) <= 1 else guess
+
+
+def only(files: FilesOnNode, include: Sequence[str]) -> FilesOnNode:
+    """The files whose name matches a pattern of `include`, and what links among them lead to.
+
+    `*` matches any characters, also `/`. An empty `include` means all files. Raises ObjectNotFound
+    if nothing matches.
+    """
+    if not include:
+        return files
+    patterns = [*include]
+
+    def matches(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    links = {item.name: item.target for item in files.others if item.target}
+    while found := [name for name in links if matches(name)]:
+        for name in found:
+            target = glob.escape(os.path.normpath(Path(name).parent / links.pop(name)))
+            patterns += [glob.escape(name), target, f"{target}/*"]
+    chosen = tuple(item for item in files.files if matches(item.name))
+    matched = [item.name for item in chosen]
+    matched += [item.name for item in files.others if matches(item.name)]
+    if not matched:
+        raise ObjectNotFound(f"{files.name} has no file that matches include={[*include]}")
+    shown = {*matched, *(str(above) for name in matched for above in PurePosixPath(name).parents)}
+    others = tuple(item for item in files.others if item.name in shown)
+    view = f"include-{zlib.crc32(repr(sorted(include)).encode()):08x}/{files.view}"
+    return replace(files, files=chosen, others=others, view=view)
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:

@@ -131,6 +131,8 @@ class FetchCheckpoint:
     reply = Fetched
     rank: int | None
     """Only the files that this rank reported; None: all."""
+    include: tuple[str, ...] = ()
+    """Only files whose name matches one of these patterns; empty: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,8 @@ class FetchInitial:
 
     type: ClassVar[str] = "initial"
     reply = Fetched
+    include: tuple[str, ...] = ()
+    """As in `FetchCheckpoint`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

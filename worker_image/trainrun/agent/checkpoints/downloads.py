@@ -46,6 +46,8 @@ class Downloads:
         """The one that was read last."""
         self._asked: CheckpointId | None = None
         """The last checkpoint that processes requested: on a full disk it replaces all others."""
+        self._included: set[str] = set()
+        """The patterns that processes gave for it; empty: they want all files."""
         self._served: dict[bool, FilesOnNode] = {}
         """The last files that other workers requested: of checkpoints or initial weights (True)."""
         # Downloads of one node wait for each other anyway. Here they wait without a thread, which
@@ -61,17 +63,32 @@ class Downloads:
         return self._manifest
 
     async def materialize(
-        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
+        self,
+        checkpoint: CheckpointId,
+        rank: int | None,
+        source: PeerSource | None = None,
+        *,
+        include: Sequence[str] = (),
     ) -> Path:
-        """Download a checkpoint, once per node; from `source` if that works."""
+        """Download a checkpoint, once per node; from `source` if that works.
+
+        `rank`, `include`: see `FetchCheckpoint`.
+        """
 
         def work() -> Path:
             run = self._store.run()
             manifest = reader.read_manifest(run, checkpoint)
             files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
+            files = reader.only(files, include)
             # A thread left over from an ended attempt must not take room from the next one.
             return _directory(files, source, needed=lambda: self._asked == checkpoint)
 
+        if self._asked != checkpoint:
+            self._included = {*include}
+        elif not include or not self._included:
+            self._included = set()
+        else:
+            self._included.update(include)
         self._asked = checkpoint
         async with self._downloading:
             return await self._store.call(work)
@@ -92,18 +109,23 @@ class Downloads:
             run = self._store.run()
             manifest = reader.read_manifest(run, checkpoint)
             files = reader.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
+            files = reader.only(files, sorted(self._included))  # as the last time
             files.directory(copy=not_copied, needed=wanted)
             return sum(file.size for file in files.files)
 
         return await self._store.call(work)
 
-    async def materialize_initial(self, source: PeerSource | None = None) -> Path:
-        """Download `checkpoint.initialFrom`, once per node; from `source` if that works."""
+    async def materialize_initial(
+        self, source: PeerSource | None = None, *, include: Sequence[str] = ()
+    ) -> Path:
+        """The same for `checkpoint.initialFrom`; a folder of this machine is given whole."""
 
         def work() -> Path:
             with contextlib.closing(self._initial_store()) as store:
                 found = reader.initial_on_node(store, cache_dir=self._store.cache)
-                return found if isinstance(found, Path) else _directory(found, source)
+                if isinstance(found, Path):
+                    return found
+                return _directory(reader.only(found, include), source)
 
         async with self._downloading:
             return await self._store.call(work)

@@ -68,11 +68,13 @@ class Fetching:
         files = tuple(sorted({error.file for error in errors}))
         return Suspect(id=self.resume, files=files, message=str(errors[0]))
 
-    async def checkpoint(self, rank: int | None) -> Reply:
+    async def checkpoint(self, rank: int | None, include: Sequence[str] = ()) -> Reply:
         """Reply with the local directory of the resume point."""
 
         async def fetch(resume: CheckpointId) -> Reply:
-            path = await self.storage.downloads.materialize(resume, rank, self.source)
+            path = await self.storage.downloads.materialize(
+                resume, rank, self.source, include=include
+            )
             return Fetched(path=str(path))
 
         return await self._reply(fetch)
@@ -81,14 +83,14 @@ class Fetching:
         """Reply with step and metrics of the resume point, from its manifest."""
         return await self._reply(self._about)
 
-    async def initial_checkpoint(self) -> Reply:
+    async def initial_checkpoint(self, include: Sequence[str] = ()) -> Reply:
         """Reply with the local directory of the initial checkpoint."""
         uri = self.initial
         if uri is None:
             return Failed(error="the run has no checkpoint.initialFrom")
         try:
             path: Path = await self._patiently(
-                lambda: self.storage.downloads.materialize_initial(self.source)
+                lambda: self.storage.downloads.materialize_initial(self.source, include=include)
             )
         except (TrainRunError, OSError) as error:
             return Failed(error=f"the initial checkpoint {uri} cannot be read: {error}")
