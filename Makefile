@@ -273,6 +273,10 @@ bench-flush: install test-tools ## kills right after report() returned: is that 
 bench-checkpoint-write: install test-tools ## uploads against boto3: speed, CPU, memory, kills (WHAT="speed memory kills")
 	@$(PYTHON) benchmarks/checkpoint_write.py $(WHAT)
 
+.PHONY: bench-checkpoint-read
+bench-checkpoint-read: install test-tools ## reading checkpoints: against boto3 and aws, from a store in a cloud, in place (RATE=60: MB/s per connection)
+	@$(PYTHON) -m benchmarks.checkpoint_read --rate $(or $(RATE),60)
+
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys
 	@$(PYTHON) benchmarks/step_overhead.py

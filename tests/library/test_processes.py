@@ -52,7 +52,7 @@ def test_an_exception_of_a_library_is_told_with_its_module(
 
 
 REMEDY = (
-    "for maxPending + 1 checkpoints, plus the last two checkpoints read and everything else: make "
+    "for maxPending + 1 checkpoints, plus two cached checkpoints and everything else: make "
     "room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,13 @@ def folder(workers: Workers, step: int, attempt: int = 1) -> Path:
 def prepare_storage(workers: Workers) -> None:
     """As a resolver leaves it."""
     workers.storage.mkdir(exist_ok=True)
+
+
+def forget_kept_files(workers: Workers) -> None:
+    """As on a node that did not store them."""
+    cache = workers.folder / "cache"
+    eventually(lambda: [*cache.rglob("model.bin")], what="kept files")
+    shutil.rmtree(cache)
 
 
 def test_ranks_of_one_worker_bring_one_merged_checkpoint(
@@ -316,6 +324,7 @@ def test_what_reads_wrongly_on_one_node_is_set_aside_once_another_has_read_it(
     operator.order(start())
     operator.until(lambda s: s.committed and s.exits)
     (folder(workers, 5) / "worker-00000/model.bin").write_bytes(b"fivE")
+    forget_kept_files(workers)
     resume = CheckpointId(attempt=1, step=5)
     operator.order(start(2, resume=resume))
     state = operator.until(lambda s: s.suspect)
@@ -360,6 +369,7 @@ def test_a_damaged_resume_point_is_told_set_aside_and_an_error_in_the_process(
     operator.order(start())
     operator.until(lambda s: s.committed and s.exits)
     (folder(workers, 5) / "worker-00000/model.bin").write_bytes(b"fiv")  # as a listing shows
+    forget_kept_files(workers)
     resume = CheckpointId(attempt=1, step=5)
     operator.order(start(2, resume=resume))
     state = operator.until(lambda s: s.attempt == 2 and s.exits)

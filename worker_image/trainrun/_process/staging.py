@@ -49,8 +49,8 @@ LITTLE = 1 << 20
 """Bytes: a disk with less room counts as full."""
 
 REMEDY = (
-    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, plus the "
-    "last two checkpoints read and everything else: make room, lower checkpoint.maxPending or "
+    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, plus two "
+    "cached checkpoints and everything else: make room, lower checkpoint.maxPending or "
     "raise the worker's ephemeral storage"
 )
 
