@@ -80,9 +80,9 @@ def test_a_save_of_a_thread_that_is_under_way_is_refused_and_accepted_at_its_end
             trainrun.report(step=3, checkpoint=directory)
         assert str(refused.value) == (
             f"report(step=3): {directory} is still being written (this process has model.pt open "
-            "for writing), so it is not committed. Report a checkpoint when its save has ended: "
-            "wait for the future of async_save(), call wait_until_finished() of orbax, or join "
-            "the thread or process that saves"
+            "for writing), so it is not committed. Pass the end of its save as report(..., "
+            "after=...): the future of async_save() or of ThreadPoolExecutor.submit(), or "
+            "wait_until_finished of orbax"
         )
         eventually(lambda: agent.of_type("unstaged"))
         rest.set()
@@ -210,7 +210,7 @@ def test_a_file_that_comes_after_the_report_ends_the_script_with_what_to_wait_fo
         trainrun.report(step=5)
     assert str(refused.value).startswith(
         "the checkpoint of step 3 was reported before its save had ended, since __2_1.distcp "
-        "appeared later, so no run resumes from it. Report a checkpoint when its save has ended: "
+        "appeared later, so no run resumes from it. Pass the end of its save as report(..., after="
     )
     trainrun.report(step=5)
 

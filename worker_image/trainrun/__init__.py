@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from trainrun._process.reporting import (
         SaveRequest,
         finish,
-        long_section,
         report,
         should_save,
         staging_directory,
     )
+    from trainrun._process.sections import long_section
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
@@ -91,10 +91,8 @@ __all__ = [
 _HOMES = {
     "_process.checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
     "_process.context": ("Context", "get_context", "get_params"),
-    "_process.reporting": (
-        *("SaveRequest", "finish", "long_section"),
-        *("report", "should_save", "staging_directory"),
-    ),
+    "_process.reporting": ("SaveRequest", "finish", "report", "should_save", "staging_directory"),
+    "_process.sections": ("long_section",),
 }
 """Modules of the names that are not in `errors`."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.agent.checkpoints.steps_of import bring, staging
 from trainrun.agent.checkpoints.staged import overdue_checkpoint
+from trainrun.contract.messages import Report
 
 
 def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
@@ -53,3 +54,15 @@ def test_a_rank_that_has_died_is_not_blamed_for_silence() -> None:
     steps = staging()
     bring(steps, 0, 40)
     assert overdue_checkpoint(steps, (0,), 31.0, 30.0) is None
+
+
+def test_nobody_is_silent_while_a_rank_still_saves() -> None:
+    steps = staging()
+    steps.pend(0, Report(step=40, pending=True), after_save=False, now=0.0)
+    assert overdue_checkpoint(steps, (0, 1), 100.0, 30.0) is None
+    steps.saved(0, 40, now=100.0)
+    bring(steps, 0, 40)
+    assert overdue_checkpoint(steps, (0, 1), 129.0, 30.0) is None
+    problem = overdue_checkpoint(steps, (0, 1), 131.0, 30.0)
+    assert problem is not None
+    assert "but rank 1 has not reported this step" in problem.message

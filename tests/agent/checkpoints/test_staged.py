@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.checkpoints.steps_of import bring, staging
+from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.contract.messages import Report
 
 
 def test_a_part_is_complete_when_every_rank_has_passed_its_step() -> None:
@@ -157,3 +159,59 @@ def test_a_rank_that_ends_without_its_files_has_lost_them() -> None:
     steps.lacks(1, 5)
     steps.exited_well(1)
     assert steps.lost() == [5]
+
+
+def pend(steps: StagedSteps, rank: int, step: int, *, after_save: bool = False) -> None:
+    report = Report(step=step, pending=True, metrics={"loss": 1.0})
+    steps.pend(rank, report, after_save=after_save, now=0.0)
+    steps.reports(rank, step)
+
+
+def test_a_rank_whose_save_is_pending_passes_that_step_only_with_its_files() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    pend(steps, 1, 5)
+    steps.reports(1, 9)
+    steps.reports(0, 9)
+    assert steps.not_passed_by(5) == (1,)
+    assert not steps.only_open(5), "its files take room"
+    assert steps.passed_by_all == 4
+    assert steps.saved(1, 5, now=7.0).metrics == {"loss": 1.0}
+    bring(steps, 1, 5)
+    assert steps.complete(5)
+    assert steps.passed_by_all == 8
+
+
+def test_a_step_that_only_pending_saves_know_is_listed_as_incomplete() -> None:
+    """Another worker brings files for it, and must not take this one's part for empty."""
+    steps = staging(0)
+    pend(steps, 0, 5)
+    steps.reports(0, 9)
+    assert [(s.step, s.ranks, s.complete) for s in steps.describe(0.0)] == [(5, (), False)]
+
+
+def test_files_that_were_saved_before_a_save_was_asked_for_do_not_answer_it() -> None:
+    steps = staging(0)
+    pend(steps, 0, 5)
+    pend(steps, 0, 6, after_save=True)
+    for step in (5, 6):
+        steps.saved(0, step, now=0.0)
+        bring(steps, 0, step)
+    assert [(s.step, s.after_save) for s in steps.describe(0.0)] == [(5, False), (6, True)]
+
+
+def test_a_rank_that_exits_well_without_the_files_of_a_pending_save_costs_the_checkpoint() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    pend(steps, 1, 5)
+    steps.exited_well(1)
+    assert steps.lost() == [5]
+
+
+def test_a_save_that_fails_costs_a_checkpoint_unless_that_is_over_or_whole() -> None:
+    steps = staging()
+    for step in (5, 6, 7):
+        pend(steps, 1, step)
+    bring(steps, 0, 6, whole=True)
+    steps.commit(5)
+    assert [steps.save_failed(1, step) for step in (5, 6, 7)] == [False, False, True]

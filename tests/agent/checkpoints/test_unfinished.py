@@ -63,9 +63,9 @@ def test_a_checkpoint_whose_second_file_comes_later_is_set_aside_and_the_script_
     state = operator.until(told)
     assert told(state) == (
         "the checkpoint of step 1 was reported before its save had ended, since optimizer.bin "
-        "appeared later, so no run resumes from it. Report a checkpoint when its save has ended: "
-        "wait for the future of async_save(), call wait_until_finished() of orbax, or join the "
-        "thread or process that saves"
+        "appeared later, so no run resumes from it. Pass the end of its save as report(..., "
+        "after=...): the future of async_save() or of ThreadPoolExecutor.submit(), or "
+        "wait_until_finished of orbax"
     )
     eventually(lambda: set_aside(workers, 1) == told(state))
     (workers.folder / "end").touch()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REMEDY = (
-    "Report a checkpoint when its save has ended: wait for the future of async_save(), call "
-    "wait_until_finished() of orbax, or join the thread or process that saves"
+    "Pass the end of its save as report(..., after=...): the future of async_save() or of "
+    "ThreadPoolExecutor.submit(), or wait_until_finished of orbax"
 )
 
 SHARED_REMEDY = (

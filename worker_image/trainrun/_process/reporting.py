@@ -1,25 +1,22 @@
-"""Reports of a training loop to its run: steps, checkpoints, long sections, the end.
+"""Reports of a training loop to its run: steps, checkpoints, the end.
 
 `should_save` reports when a worker is about to be taken away.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import numbers
 import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from trainrun._process import session
+from trainrun._process import pending_saves, session
 from trainrun._process.checkpoint_handle import Checkpoint
-from trainrun._process.context import get_context
+from trainrun._process.pending_saves import PendingSave, wait_of, warn_of_empty
 from trainrun.contract import messages, questions
 from trainrun.contract import metrics as metrics_
 from trainrun.contract.wire import LARGEST_INTEGER
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from trainrun._process.staging import Staging
 
 Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
-_numbers = itertools.count(1)
-"""Numbers of long sections."""
 
 
 def staging_directory() -> Path:
@@ -57,6 +52,7 @@ def report(
     checkpoint: Directory | EllipsisType | None = ...,
     whole: bool = False,
     metadata: Mapping[str, object] | None = None,
+    after: object | None = None,
 ) -> None:
     """Report that this rank has done a step, with metrics and optionally checkpoint files.
 
@@ -84,16 +80,21 @@ def report(
         metadata: Data to read without the checkpoint's files: a JSON object of at most 64 KiB and
             16 levels, which `get_checkpoint().metadata` returns. A larger one is left out with a
             warning. If several ranks pass it, the lowest one with files counts.
+        after: The end of a save that still writes into the directory: a future, what
+            `async_save()` returns, or a function that waits and raises if the save failed. The call
+            returns at once, and the files are staged then; report later steps as usual. If the save
+            fails, no rank will have a checkpoint of this step, and the training goes on. After a
+            SaveRequest the call waits for the save. A process that ends without an error waits too.
 
     Raises:
-        TypeError: A metric has another type (names the key), the step is not an integer, or the
-            metadata is not a JSON object.
+        TypeError: A metric has another type (names the key), the step is not an integer, the
+            metadata is not a JSON object, or `after` cannot tell whether the save succeeded.
         ValueError: The step is out of order, or the directory cannot be stored.
         FileNotFoundError, NotADirectoryError: The directory does not exist, or is a file.
         StagingFailed: The worker's disk is full. If the script continues without reporting this
             step again, there will be no checkpoint of it.
         CheckpointUnfinished: A StagingFailed: this directory, or that of an earlier report, is
-            still being written. Wait until the save has finished, then report it.
+            still being written. Pass the future of its save as `after`.
         AgentLost: The agent has exited (only with a checkpoint; metrics are dropped silently).
     """
     now = session.current()
@@ -108,10 +109,15 @@ def report(
             raise ValueError(f"report(step={step}, whole=True) requires checkpoint=")
         if metadata is not None:
             raise ValueError(f"report(step={step}, metadata=...) requires checkpoint=")
+        if after is not None:
+            raise ValueError(f"report(step={step}, after=...) requires checkpoint=")
         _report_plain(now, step, encoded, nothing=checkpoint is None)
         return
     content = _CheckpointContent(encoded, _encoded_metadata(metadata), whole)
     directory = _directory(checkpoint)
+    if after is not None:
+        _report_pending(now, content, PendingSave(step, directory, wait_of(after)))
+        return
     with now.reporting:
         if now.staging.check(directory, step):
             _report_files(now, step, content, directory)
@@ -204,15 +210,30 @@ def _hand_over(
     connection.send_surely(line)
 
 
+def _report_pending(now: Session, content: _CheckpointContent, save: PendingSave) -> None:
+    step = save.step
+    connection = now.require_agent() if now.under_agent else None
+    now.staging.check_new(save.directory, step)
+    with now.reporting:  # for as long as the files of an earlier step wait for room
+        with now.ordering:
+            _check_order(now, step, whole=content.whole)
+            now.highest_step = now.checkpoint_step = step
+            if connection is not None:
+                line = messages.report_line(
+                    step,
+                    content.metrics,
+                    whole=content.whole,
+                    metadata=content.metadata,
+                    pending=True,
+                )
+                connection.send_surely(line)
+        pending_saves.begin(now, save)
+    if now.asked_to_save:  # what is trained meanwhile would be lost
+        now.await_background()
+
+
 def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> None:
-    # As in Ray, ranks that do not save may report the same, empty, temporary directory. Warn rank
-    # 0, once: there it is usually a forgotten save.
-    if get_context().rank == 0:
-        warnings.warn(
-            f"report(checkpoint=): {directory} is empty, so rank 0 has no files for this step; if "
-            "a save is still in progress, report after it has finished",
-            stacklevel=3,
-        )
+    warn_of_empty(directory, stacklevel=3)
     with _reporting_unstaged(now.connection, step):
         left = now.staging.forget(directory, step)
     _report_plain(now, step, metrics, nothing=True, left=left)
@@ -326,64 +347,9 @@ def _ask(call: int) -> SaveRequest | None:
         return None  # this process ends with its agent, so a save would be pointless
     if save is None:
         return None
+    session.current().asked_to_save = True
     return SaveRequest(
         reason=save.reason,
         writer_rank=save.writer_rank,
         deadline=None if save.deadline is None else time.monotonic() + save.deadline,
     )
-
-
-@contextmanager
-def long_section(name: str, *, timeout: float | timedelta) -> Iterator[None]:
-    """Declare a long section of the script in which no step ends.
-
-        with trainrun.long_section("evaluate", timeout=1800):
-            evaluate(model)
-
-    While any rank is in one, `health.progressTimeout` and `health.firstStepTimeout` do not apply to
-    the run; they restart when it ends. If one of them is set, a rank that is still in the section
-    after `timeout` counts as hung. Sections may be nested. Without an agent it has no effect.
-
-    Args:
-        name: Its name in messages, at most 100 characters.
-        timeout: Maximum duration, in seconds or as a timedelta.
-
-    Raises:
-        TypeError: The name is not a string, or the timeout is not a number.
-        ValueError: The name is empty or too long, or the timeout is not above 0 or not finite.
-    """
-    begun = messages.SectionBegun(
-        number=next(_numbers), name=_checked_name(name), seconds=_checked_seconds(timeout)
-    )
-    connection = session.current().connection
-    if connection is not None:
-        connection.send_surely(messages.line_of(begun))
-    try:
-        yield
-    finally:
-        if connection is not None:
-            connection.send_surely(messages.line_of(messages.SectionEnded(number=begun.number)))
-
-
-def _checked_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"long_section(): name must be a string, got {type(name).__name__}")
-    if not 0 < len(name) <= messages.SECTION_WIDTH:
-        raise ValueError(
-            f"long_section(): name must have 1 to {messages.SECTION_WIDTH} characters, "
-            f"got {len(name)}"
-        )
-    return name
-
-
-def _checked_seconds(timeout: object) -> float:
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(
-            f"long_section(): timeout must be a number of seconds or a timedelta, got "
-            f"{timeout!r:.80}"
-        )
-    if not (math.isfinite(timeout) and 0 < timeout <= messages.LONGEST_SECTION):
-        raise ValueError(f"long_section(): timeout must be above 0 and finite, got {timeout!r:.80}")
-    return float(timeout)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trainrun
 from trainrun._common.tree import remove_directory
@@ -24,6 +26,9 @@ from trainrun.contract import messages, variables
 from trainrun.contract.environment import Exchange, place_of
 from trainrun.contract.local_files import CallCounter
 from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Session:
@@ -49,6 +54,10 @@ class Session:
         """Newest step for which this rank has reported files."""
         self.empty_step = -1
         """Newest step for which this rank has reported that it has no files."""
+        self.asked_to_save = False
+        """Whether `should_save()` has returned a request."""
+        self._background: threading.Thread | None = None
+        """Of the last pending save."""
         self._staging: Staging | None = None
         self._own_root: Path | None = None
         self._given = Exchange.read(os.environ)
@@ -91,8 +100,31 @@ class Session:
         if self._staging is not None:
             self._staging.check_left()
 
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Do some work in a thread, after all that was given before."""
+        before = self._background
+
+        def in_turn() -> None:
+            if before is not None:
+                before.join()
+            work()
+
+        self._background = threading.Thread(target=in_turn, name="trainrun-save", daemon=True)
+        self._background.start()
+
+    def await_background(self) -> None:
+        """Wait until all of it is done."""
+        if self._background is not None:
+            self._background.join()
+
     def close(self) -> None:
-        """Send the remaining messages, remove temporary files."""
+        """Wait for pending saves, send the remaining messages, remove temporary files.
+
+        If an uncaught exception ends the process, a pending save is not worth the wait: no rank
+        continues.
+        """
+        if getattr(sys, "last_value", None) is None:
+            self.await_background()
         if self.connection is not None:
             self.connection.flush()
             self.connection.close()

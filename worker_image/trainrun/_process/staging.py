@@ -103,14 +103,18 @@ class Staging:
         Raises FileNotFoundError, NotADirectoryError, ValueError (already reported, or a file in it
         cannot be stored), each naming the path and the remedy.
         """
+        self.check_new(directory, step)
+        files = [_check_file(path, directory, step) for path in _files(directory, step)]
+        return bool(files)
+
+    def check_new(self, directory: Path, step: int) -> None:
+        """Raises ValueError if the directory was already reported."""
         before = self._made.get(_absolute(directory))
         if before is not None:
             raise ValueError(
                 f"report(step={step}): {directory} was already reported for step {before} and has "
                 "been moved; call trainrun.staging_directory() for each checkpoint"
             )
-        files = [_check_file(path, directory, step) for path in _files(directory, step)]
-        return bool(files)
 
     def take(self, directory: Path, step: int) -> Staged:
         """Stage a checked directory for `step`.

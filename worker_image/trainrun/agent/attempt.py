@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainrun._common.kernel import OomCounter
+from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity, overdue_checkpoint
@@ -43,6 +44,8 @@ from trainrun.contract.messages import (
     Finish,
     Raised,
     Report,
+    Saved,
+    SaveFailed,
     SectionBegun,
     SectionEnded,
     Statement,
@@ -102,6 +105,7 @@ class Attempt:
     voter: Voter
     tally: Tally
     uploads: Uploads
+    bringing: Bringing
     fetching: Fetching
     tasks: TaskKeeping
     report: TrainingProgress
@@ -247,10 +251,12 @@ class Attempt:
         match statement:
             case Report():
                 self._report(rank, statement)
+            case Saved():
+                self.bringing.saved(rank, statement)
+            case SaveFailed():
+                self.bringing.save_failed(rank, statement)
             case Unstaged():
-                self.rooms.used(rank)
-                self.rooms.wake()
-                self.staged.lacks(rank, statement.step)
+                self.bringing.unstaged(rank, statement)
             case Finish():
                 self.report.finished.add(rank)
                 self.around.news()
@@ -330,20 +336,12 @@ class Attempt:
         self.report.report(rank, report.step, report.metrics, now)
         self.clock.stepped(now)
         self.pacing.stepped(rank, report.step, now)
-        if report.files is not None:
-            self._bring(rank, report, report.files, now)
-        if report.left:
-            self.uploads.torn.left(self._files[rank].staging / report.left, report.step)
-        awaited = self.staged.reports(rank, report.step, nothing=report.nothing)
-        self._drop_lost()
+        changed = self.bringing.reported(rank, report)
         if report.metrics and rank == 0:
             self.metrics.add(rank, report.step, report.metrics)
-        if report.files is not None or awaited:
-            self.changed()
+        if first or any(before < step <= report.step for step in self.around.config.tell_at):
             self.around.news()
-        elif first or any(before < step <= report.step for step in self.around.config.tell_at):
-            self.around.news()
-        else:
+        elif not changed:
             self.around.progress()
         if rank in self.processes.living_ranks and self.around.faults.strikes(rank, report.step):
             self.processes.kill(rank)
@@ -359,23 +357,6 @@ class Attempt:
             return False
         return self.around.faults.strikes(rank, resume.step, "load")
 
-    def _drop_lost(self) -> None:
-        for step in self.staged.lost():
-            LOG.warning(
-                "files for step %d could not be staged and their rank continued, so no rank will "
-                "have a checkpoint of this step",
-                step,
-            )
-            self.uploads.drop(step)
-            self.around.news()
-
-    def _bring(self, rank: int, report: Report, name: str, now: float) -> None:
-        directory = self._files[rank].staging / name
-        self.rooms.used(rank)
-        after_save = rank in self.voter.saved
-        if not self.staged.bring(rank, report, directory, after_save=after_save, now=now):
-            self.uploads.remove([directory])
-
     def _on_exit(self, end: ProcessExit) -> None:
         self.around.faults.ended(end.rank, end.signal)
         self.clock.left(end.rank, time.monotonic())
@@ -384,7 +365,7 @@ class Attempt:
         self.uploads.look()
         if end.well:
             self.staged.exited_well(end.rank)
-            self._drop_lost()
+            self.bringing.drop_lost()
             yielded = end.rank in self.voter.saved and end.rank not in self.report.finished
             self.processes.update_exit(end.rank, yielded=yielded)
         if not self.processes.alive:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from trainrun.agent import background, desired_state
 from trainrun.agent.attempt import Attempt, AttemptContext
+from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, MetricsQueue, Recording
@@ -303,6 +304,14 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
         resume=start.resume,
         before_commit=metrics.write,
     )
+    bringing = Bringing(
+        staged=staged,
+        rooms=rooms,
+        uploads=uploads,
+        folders={rank: paths.staging for rank, paths in files.items()},
+        asked=voter.saved,
+        news=around.news,
+    )
     fetching = Fetching(
         storage=around.storage,
         resume=start.resume,
@@ -328,6 +337,7 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
             box=around.storage,
         ),
         uploads=uploads,
+        bringing=bringing,
         fetching=fetching,
         tasks=tasks,
         clock=StepClock(

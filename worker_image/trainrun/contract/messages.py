@@ -61,6 +61,29 @@ class Report:
     writes there. Empty: they were copied."""
     digest: int = 0
     """`trainrun._common.writer_processes.digest` of the files; 0: there are none."""
+    pending: bool = False
+    """Its files are still being saved: a `Saved` or a `SaveFailed` for this step follows, and the
+    rank does not pass the step before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The save of a pending report has ended; the fields are those of `Report`."""
+
+    type: ClassVar[str] = "saved"
+    step: int
+    files: str | None = None
+    left: str = ""
+    digest: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed:
+    """The files of a pending report will not come."""
+
+    type: ClassVar[str] = "save-failed"
+    step: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +149,16 @@ class Working:
 
 
 Statement = (
-    Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
+    Report
+    | Saved
+    | SaveFailed
+    | Unstaged
+    | Finish
+    | AskedForCheckpoint
+    | Raised
+    | SectionBegun
+    | SectionEnded
+    | Working
 )
 """Messages without a reply."""
 
@@ -157,6 +189,7 @@ def report_line(
     nothing: bool = False,
     left: str = "",
     digest: int = 0,
+    pending: bool = False,
 ) -> str:
     """The line of a `Report`; `metrics` is the JSON of `contract.metrics.to_json`, `metadata` is
     JSON too (empty: none).
@@ -169,12 +202,19 @@ def report_line(
         more += ',"nothing":true'
     if left:
         more += f',"left":"{left}"'
+    if pending:
+        more += ',"pending":true'
     if digest:
         more += f',"digest":{digest}'
     return (
         f'{{"type":"report","step":{step},"metrics":{metrics},"files":{named},'
         f'"whole":{"true" if whole else "false"}{more}}}'
     )
+
+
+def given_up(step: int, why: str) -> str:
+    """The text of a `SaveFailed`, for the output of the rank and the condition of the run."""
+    return f"no rank will have a checkpoint of step {step}, since {why}"
 
 
 # ------------------------------------------------------------------------- read
@@ -204,7 +244,7 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
 def _checked(message: Message) -> Message:
     """Raises ValueError for values that our library never sends."""
     match message:
-        case Report(files=files, left=left):
+        case Report(files=files, left=left) | Saved(files=files, left=left):
             for name in (files or "", left):
                 if "/" in name or name in (".", ".."):
                     raise ValueError(f"files: {name!r} is not a directory name")

@@ -2,7 +2,8 @@
 
 Layer: agent, pure bookkeeping: no I/O. Words: a rank has *passed* a step when nothing more comes
 from it for that step: it brought its files, reported that it has none, reported a later step or
-exited 0. A report without files decides nothing: the files may follow. The worker's part of a step
+exited 0. A report without files decides nothing: the files may follow. If a rank has announced
+files whose save is *pending*, it passes that step only with them. The worker's part of a step
 is *complete* when all its ranks have passed, or one reported its files as the whole checkpoint.
 
 `report(checkpoint=)` waits while the backlog is full: at most `max_pending` steps with files that
@@ -68,6 +69,8 @@ class StagedSteps:
         """The newest step known to be committed, -1 before the first."""
         self._lacking: set[tuple[int, int]] = set()
         """Ranks and steps whose files could not be staged."""
+        self._pending: dict[tuple[int, int], Report] = {}
+        """Reports by rank and step whose save has not ended."""
 
     @property
     def last_steps(self) -> tuple[int | None, ...]:
@@ -77,10 +80,8 @@ class StagedSteps:
     @property
     def passed_by_all(self) -> int:
         """Newest step passed by all ranks that have not exited 0; -1: none."""
-        return min(
-            (self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done),
-            default=-1,
-        )
+        passed = [self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done]
+        return min([*passed, *(step - 1 for _, step in self._pending)], default=-1)
 
     def last_step(self, rank: int) -> int:
         """The last step that `rank` reported, -1 before the first."""
@@ -103,6 +104,31 @@ class StagedSteps:
     def exited_well(self, rank: int) -> None:
         """`rank` has exited 0: it passes every step."""
         self._done.add(rank)
+        for left in [key for key in self._pending if key[0] == rank]:
+            del self._pending[left]
+            self._lacking.add(left)
+
+    def pend(self, rank: int, report: Report, *, after_save: bool, now: float) -> None:
+        """`rank` will bring the files of a step when their save has ended."""
+        self._pending[rank, report.step] = report
+        if report.step > self.committed and report.step not in self._dropped:
+            entry = self._steps.setdefault(report.step, Step(step=report.step, first=now))
+            entry.after_save = entry.after_save or after_save
+
+    def saved(self, rank: int, step: int, now: float) -> Report:
+        """The save of a step has ended; return what `rank` reported when it began."""
+        entry = self._steps.get(step)
+        if entry is not None and not entry.files:
+            entry.first = now  # other ranks are awaited from now on
+        return self._pending.pop((rank, step), Report(step=step))
+
+    def save_failed(self, rank: int, step: int) -> bool:
+        """The save of a step has failed; return whether that costs all ranks its checkpoint."""
+        self._pending.pop((rank, step), None)
+        self._passes(rank, step)
+        entry = self._steps.get(step)
+        over = step <= self.committed or step in self._dropped
+        return not over and not (entry is not None and entry.whole)
 
     def bring(
         self,
@@ -162,11 +188,20 @@ class StagedSteps:
 
     def passed(self, rank: int, step: int) -> bool:
         """Whether nothing more comes from `rank` for `step`."""
+        if (rank, step) in self._pending:
+            return False
         return rank in self._done or self._passed.get(rank, -1) >= step
 
     def only_open(self, step: int) -> bool:
         """Whether `step` only waits for the next report of ranks that have reported it."""
-        return all(self.last_step(rank) >= step for rank in self.not_passed_by(step))
+        return all(
+            self.last_step(rank) >= step and (rank, step) not in self._pending
+            for rank in self.not_passed_by(step)
+        )
+
+    def has_pending(self, step: int) -> bool:
+        """Whether a rank of this worker still saves its files for `step`."""
+        return any(step == pending for _, pending in self._pending)
 
     def _passes(self, rank: int, step: int) -> int:
         self._passed[rank] = max(self._passed.get(rank, -1), step)
@@ -316,6 +351,8 @@ def overdue_checkpoint(
     """The problem of the oldest checkpoint that waits for a rank of this worker for more than
     `patience` seconds; None: there is none."""
     for entry in staged.incomplete():
+        if staged.has_pending(entry.step):
+            continue
         silent = [rank for rank in staged.not_passed_by(entry.step) if rank in living]
         if silent and now - entry.first > patience:
             return Problem(

@@ -1,4 +1,4 @@
-"""Incomplete checkpoints: reported before their save had ended, or saved by ranks in turns.
+"""Incomplete checkpoints: reported before their save had ended or failed, or saved in turns.
 
 Layer: agent. A step that was reported too early is set aside in case it gets committed: no run
 resumes from it. Ranks that count different steps are a problem: any subset of ranks may bring
@@ -59,12 +59,14 @@ class TornSteps:
             if name:
                 yield step, writer_processes.late(name, step)
 
-    def add(self, step: int, message: str, *, aside: bool = True) -> None:
+    def add(
+        self, step: int, message: str, *, aside: bool = True, reason: str = "StillWritten"
+    ) -> None:
         """Mark `step` as torn; `aside`: it might still be committed."""
         LOG.error("%s", message)
         self._why[step] = message
         self._aside |= {step} if aside else set()
-        self.problem = Problem(type="CheckpointUnfinished", reason="StillWritten", message=message)
+        self.problem = Problem(type="CheckpointUnfinished", reason=reason, message=message)
 
     def stored(self, step: int) -> None:
         """Our part of `step` is in the store, or the step is committed."""

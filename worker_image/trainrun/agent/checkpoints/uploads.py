@@ -150,6 +150,12 @@ class Uploads:
             handle.cancel()
         self.remove(self.staged.drop(step, torn=torn))
 
+    def give_up(self, step: int, message: str) -> None:
+        """Forget a step on all ranks, since a rank could not save its files."""
+        self.torn.add(step, message, aside=False, reason="SaveFailed")
+        self.drop(step, torn=True)
+        self.news()
+
     def look(self) -> None:
         """Give up steps that were reported before their save had ended."""
         for step, message in self.torn.late():
