@@ -8,6 +8,7 @@ that the module keeps by itself. An epoch has fifteen batches: two for each step
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import lightning as L
 import torch
 from common import STEPS, digest, hang_before, tell_weights, wait_after
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 from torch.utils.data import DataLoader, TensorDataset
 
 import trainrun
@@ -65,6 +67,12 @@ class Net(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": steps}
 
 
+class SlowCheckpointIO(TorchCheckpointIO):
+    def save_checkpoint(self, *args: Any, **more: Any) -> None:
+        time.sleep(0.5)  # some steps
+        super().save_checkpoint(*args, **more)
+
+
 def collate(samples: list[Any]) -> torch.Tensor:
     clean = torch.stack([sample for (sample,) in samples])
     return clean + 0.1 * torch.randn(clean.shape)
@@ -99,6 +107,7 @@ def main() -> None:
         logger=False,
         enable_progress_bar=False,
         log_every_n_steps=1,
+        plugins=[AsyncCheckpointIO(SlowCheckpointIO())] if "ASYNCHRONOUS" in os.environ else [],
         callbacks=[
             Disturbed(),
             best,

@@ -77,6 +77,16 @@ def test_a_trainer_saves_before_a_validation_and_goes_on_from_the_end_of_an_epoc
     compare(run, undisturbed, "both")
 
 
+def test_a_trainer_that_saves_in_the_background_goes_on_from_such_a_checkpoint(
+    tmp_path: Path, undisturbed: Trained
+) -> None:
+    where = {"WAIT_AFTER_1": "10", "HANG_BEFORE_1": "12"}
+    run = train(SCRIPT, tmp_path, *PREEMPT, **where, ASYNCHRONOUS="1")
+    assert run.incidents == [("Preempted", 10)]
+    assert run.weights == undisturbed.weights
+    assert bests(run) == bests(undisturbed)
+
+
 def bests(run: Trained) -> list[str]:
     """The weights in the file that ModelCheckpoint holds for the best, as each rank reads it."""
     return [(run.out / f"best-{rank}").read_text() for rank in (0, 1)]

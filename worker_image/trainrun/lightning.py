@@ -29,6 +29,8 @@ from trainrun._process.staging import copy_over
 from trainrun.torch import ResumableLoader, modules, parts, random_state
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from trainrun.contract.metrics import Metric
 
 __all__ = ["TrainRunCallback", "resume_path"]
@@ -66,8 +68,9 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
     Steps are the Trainer's `global_step`. A checkpoint has the file of `Trainer.save_checkpoint`,
     plus each rank's random numbers, gradients, buffers and loader states. It is saved when the next
     batch begins, after all hooks of the step and the validation after it, and when the training
-    ends. ModelCheckpoint works as usual; each checkpoint includes its best file, and a resume puts
-    that file back into its `dirpath`.
+    ends. With AsyncCheckpointIO the training goes on while it is written. ModelCheckpoint works as
+    usual; each checkpoint includes its best file, and a resume puts that file back into its
+    `dirpath`.
     """
 
     def __init__(self, *, every_n_steps: int) -> None:
@@ -101,11 +104,6 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             raise ValueError(
                 f"TrainRunCallback supports DDP and single devices, not "
                 f"{type(trainer.strategy).__name__}: save sharded models with trainrun.torch.State"
-            )
-        if isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO):
-            raise ValueError(
-                "AsyncCheckpointIO would still be writing a checkpoint when it is reported: leave "
-                "it out, since TrainRun uploads in the background"
             )
         for callback in trainer.callbacks:
             if isinstance(callback, (BatchSizeFinder, LearningRateFinder)):
@@ -225,11 +223,13 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         logged = every > 0 and step % every == 0
         wanted = trainer.is_global_zero and (ended or self._place is not None or logged)
         metrics = _metrics(trainer) if wanted else {}
-        report(metrics, step=step, checkpoint=self._save(trainer, ended=ended))
+        directory, saving = self._save(trainer, ended=ended)
+        report(metrics, step=step, checkpoint=directory, after=saving)
 
-    def _save(self, trainer: Any, *, ended: bool) -> Path | None:
+    def _save(self, trainer: Any, *, ended: bool) -> tuple[Path | None, Future[None] | None]:
+        """Return the directory, and the end of the save if that is not over."""
         if self._place is None:
-            return None
+            return None, None
         place, self._due, directory = self._place, False, staging_directory()
         self._saving = None if ended else place
         try:
@@ -244,17 +244,36 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             evaluated=place.evaluated,
             metrics={n: value.cpu() for n, value in trainer.callback_metrics.items()},
         )
-        for callback in _model_checkpoints(trainer) if trainer.is_global_zero else ():
+        bests = {
+            Path(callback.best_model_path): directory / _name_of_best(callback)
+            for callback in (_model_checkpoints(trainer) if trainer.is_global_zero else ())
             # Without a metric it is the last file, which the next one replaces.
-            best = Path(callback.best_model_path)
-            if best.is_file() and (ended or callback.monitor):
-                copy_over(best, directory / _name_of_best(callback))
-        return directory
+            if callback.best_model_path and (ended or callback.monitor)
+        }
+        return directory, _finish_save(trainer.strategy.checkpoint_io, bests)
 
 
 def _place(trainer: Any, *, evaluated: bool) -> _Place:
     loaders = [loader.state_dict() for loader in _stateful(trainer)]
     return _Place(rng=random_state.capture(), loaders=loaders, evaluated=evaluated)
+
+
+def _finish_save(io: Any, bests: dict[Path, Path]) -> Future[None] | None:
+    """Copy the best files when they and the checkpoint are written; None: they are."""
+    asynchronous = isinstance(io, AsyncCheckpointIO)
+
+    def finish() -> None:
+        if asynchronous and io._error is not None:  # noqa: SLF001 - it has no public name
+            raise io._error  # noqa: SLF001
+        for best, copy in bests.items():
+            if best.is_file():
+                copy_over(best, copy)
+
+    # Its only thread writes all checkpoints, in their order; ranks that do not write have none.
+    if asynchronous and (executor := io._executor) is not None:  # noqa: SLF001
+        return executor.submit(finish)
+    finish()
+    return None
 
 
 def _loaders(trainer: Any) -> list[Any]:
