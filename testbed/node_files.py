@@ -155,8 +155,8 @@ def _kubelet(
         # The lease is renewed every quarter of its duration, each second.
         "nodeLeaseDurationSeconds": 4,
         "nodeStatusUpdateFrequency": "1s",
-        # A status that has not changed is not sent each second: the lease shows that the node lives.
-        # Three nodes would otherwise cost API server, controllers and operators a tenth of a core.
+        # An unchanged status is not sent each second: the lease shows that the node lives. Three
+        # nodes would otherwise cost API server and operators 4 % of a core.
         "nodeStatusReportFrequency": "1m",
         "syncFrequency": "5s",
         "serializeImagePulls": False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainrun.checkpoint.stores import ranges
-from trainrun.checkpoint.stores.ranges import LEAST, Pace, Stream, combine, cut, fetch_file
+from trainrun.checkpoint.stores.ranges import LEAST, Pace, Stream, cut, fetch_file
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -104,13 +104,6 @@ def test_a_network_that_became_slow_for_all_is_not_given_up() -> None:
     assert not pace.drips(60_000_000, 1.0)
     assert pace.drips(1_000_000, 1.0)
     assert not all(pace.drips(1_000_000, 1.0) for _ in range(20))
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000, (1 << 20) + 3])
-def test_checksums_of_two_pieces_are_combined(size: int) -> None:
-    first, second = CONTENT[:777], CONTENT[1000 : 1000 + size]
-    both = zlib.crc32(first + second)
-    assert combine(zlib.crc32(first), zlib.crc32(second), size) == both
 
 
 @pytest.mark.parametrize("size", [1, LEAST, LEAST + 1, 1 << 30])

@@ -17,7 +17,7 @@ from tests.support.checkpoints import Bench
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.parts import PART, Part
-from trainrun.checkpoint.stores.sending import BLOCK, Body, Buffers, joined_crc32
+from trainrun.checkpoint.stores.sending import BLOCK, Body, Buffers
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import StoreError, StoreUnavailable
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
 def proxy(s3_server: S3Server, s3_uri: str) -> Iterator[ForeignAnswers]:
     with foreign_answers(s3_server.port) as proxy:
         yield proxy
-
-
-def test_checksums_of_pieces_join_to_that_of_the_whole() -> None:
-    dice = random.Random(0)
-    for first, second in [(0, 0), (0, 5), (7, 0), (1, 1), (1000, 65_537), (3, PART)]:
-        one, two = dice.randbytes(first), dice.randbytes(second)
-        assert joined_crc32(zlib.crc32(one), zlib.crc32(two), second) == zlib.crc32(one + two)
 
 
 def test_no_more_memory_is_used_than_for_the_parts_in_transit(tmp_path: Path) -> None:

@@ -25,9 +25,6 @@ T = TypeVar("T")
 Client = Any
 """boto3 builds its client classes at run time: there is no type to name."""
 
-FILES = 4
-"""Files on their way up at once; large ones are also split into parts."""
-
 PART = 8 << 20
 """Bytes of a part: large enough that a request costs little (within a tenth of the throughput of
 32 MiB), small enough that CONNECTIONS of them fit an agent's memory."""
@@ -40,9 +37,6 @@ SILENCE = 20.0
 
 MOST_PARTS = 9_000
 """S3 allows 10,000 parts per object: larger objects are split into larger parts."""
-
-BUFFER = 1 << 20
-"""Bytes read at a time while a checksum is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

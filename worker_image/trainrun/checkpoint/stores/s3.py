@@ -24,6 +24,7 @@ from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
+    Part,
     abort_uploads,
     encode_crc32,
     request_range,
@@ -318,7 +319,6 @@ class S3Store:
                 if refusal != MISPLACED or attempt == PLACING_TRIES - 1:
                     raise
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
-
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:

@@ -9,7 +9,6 @@ upload.
 from __future__ import annotations
 
 import contextlib
-import functools
 import mmap
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as sdk
 
+from trainrun.checkpoint.stores.crc32 import combine
 from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 BLOCK = 128 << 10
 """Bytes per call to the network: enough that calls cost little, and few enough for a slow network,
 since each call must end within CONNECT_TIMEOUT of `s3.py`."""
-
-_POLYNOMIAL = 0xEDB88320
-"""Of CRC32, the lowest power first (bit 31 is x to the power of 0)."""
-_ONE, _X_8 = 1 << 31, 1 << 23
 
 
 class Body:
@@ -183,32 +179,6 @@ def send_large(
     return crc32
 
 
-def joined_crc32(first: int, second: int, size: int) -> int:
-    """The CRC32 of two pieces of data in a row, from theirs; the second has `size` bytes."""
-    return _product(_x_to_the_bits_of(size), first) ^ second
-
-
-@functools.lru_cache(maxsize=8)
-def _x_to_the_bits_of(size: int) -> int:
-    """x to the power of 8 * size, modulo the polynomial."""
-    power, square = _ONE, _X_8
-    while size:
-        if size & 1:
-            power = _product(square, power)
-        square, size = _product(square, square), size >> 1
-    return power
-
-
-def _product(one: int, other: int) -> int:
-    """The product of two polynomials modulo that of CRC32."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if one >> bit & 1:
-            product ^= other
-        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
-    return product
-
-
 def _send_parts(
     client: Client,
     upload: Mapping[str, str],
@@ -238,7 +208,7 @@ def _send_parts(
             sent = list(in_order(pool, [pool.submit(send, part) for part in parts]))
     whole = 0
     for part, (_, crc32) in zip(parts, sent, strict=True):
-        whole = joined_crc32(whole, crc32, part.size)
+        whole = combine(whole, crc32, part.size)
     return [listed for listed, _ in sent], whole
 
 
