@@ -52,8 +52,9 @@ def test_an_exception_of_a_library_is_told_with_its_module(
 
 
 REMEDY = (
-    "for maxPending + 1 checkpoints, plus two cached checkpoints and everything else: make "
-    "room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+    "for maxPending + 1 checkpoints (+ 4 with uploadEvery), plus two cached checkpoints and "
+    "everything else: make room, lower checkpoint.maxPending or raise the worker's ephemeral "
+    "storage"
 )
 
 

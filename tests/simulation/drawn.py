@@ -80,6 +80,7 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         on_existing=chance.choice(["Resume", "Resume", "Fail", "StartFresh"]),
         before=chance.choice(["Nothing", "Nothing", "Unfinished", "Finished"]),
         hang_policy=chance.choice(["Observe", "Observe", "Restart"]),
+        upload_every=chance.choice([None, None, 4.0, 20.0]),
     )
 
 

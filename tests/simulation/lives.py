@@ -62,6 +62,7 @@ class Life:
     on_existing: OnExisting = "Resume"
     before: Before = "Nothing"
     hang_policy: Literal["Observe", "Restart"] = "Observe"
+    upload_every: float | None = None
 
 
 def living(life: Life) -> Simulation:
@@ -87,6 +88,7 @@ def living(life: Life) -> Simulation:
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),
+        upload_every=_seconds(life.upload_every),
         on_notice=life.on_notice,
         grace=timedelta(seconds=life.grace),
         placement_timeout=timedelta(seconds=20),

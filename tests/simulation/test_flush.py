@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
@@ -75,6 +77,62 @@ def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(
 def stored(world: Simulation) -> list[int]:
     """Slots whose part of step 10 is in the store."""
     return [a.slot for a in world.gang(1) if 10 in a.staging.steps and a.staging.steps[10].uploaded]
+
+
+def seldom(seed: int, *, every: float = 600.0) -> Simulation:
+    """All ranks save every other step, and few steps are uploaded by time."""
+    config = a_config(upload_every=timedelta(seconds=every), flush_timeout=timedelta(seconds=20))
+    return a_life(seed=seed, save_every=2, config=config)
+
+
+@pytest.mark.case(
+    "storage", "A process dies between two uploads (checkpoint.uploadEvery)", counted="its cause"
+)
+@pytest.mark.parametrize("seed", some(range(30), quick=3))
+def test_a_crash_between_two_uploads_costs_the_steps_since_the_newest_save(seed: int) -> None:
+    world = seldom(seed)
+    until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 10) for a in world.gang(1)))
+    assert not any(entry.manifest for entry in world.store.checkpoints.values())
+    world.store_away(seed % 15)
+    world.kill_process(worker(world, 0).agent)
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step >= 10
+    assert world.judge.mistakes == []
+
+
+@pytest.mark.case(
+    "nodes", "A node is lost between two uploads (checkpoint.uploadEvery)", counted="maxPreemptions"
+)
+def test_a_node_that_is_lost_between_two_uploads_costs_what_was_not_uploaded() -> None:
+    world = seldom(1, every=5.0)
+    until(world, lambda: all(reported(a, 14) for a in world.gang(1)) and world.gang(1))
+    committed = max(c.step for c, entry in world.store.checkpoints.items() if entry.manifest)
+    assert 0 < committed < 14
+    world.lose_node(worker(world, 1), known_after=2.0)
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step >= committed
+    world.live(HOUR)
+    assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
+
+
+def test_a_run_that_ends_between_two_uploads_has_its_last_step_in_the_store() -> None:
+    world = seldom(2)
+    world.live(HOUR)
+    stored = [c.step for c, entry in sorted(world.store.checkpoints.items()) if entry.manifest]
+    assert (world.status.phase, stored) == ("Succeeded", [24])
+
+
+def test_a_suspension_between_two_uploads_waits_for_the_newest_step() -> None:
+    world = seldom(3)
+    until(world, lambda: all(reported(a, 10) for a in world.gang(1)) and world.gang(1))
+    world.suspend(30)
+    until(world, lambda: world.status.phase == "Suspended")
+    assert world.status.checkpoint is not None
+    assert world.status.checkpoint.step >= 10
 
 
 @pytest.mark.slow

@@ -187,7 +187,12 @@ def long(value: float) -> str:
 
 
 def checkpoint_of(status: TrainRunStatus) -> str:
-    """`step 40 (attempt 1, 1.2 MB)`."""
+    """`step 40 (attempt 1, 1.2 MB); step 58 is on the workers' disks`."""
+    saved, staged = _committed(status), status.progress.staged
+    return saved if staged is None else f"{saved}; step {staged} is on the workers' disks"
+
+
+def _committed(status: TrainRunStatus) -> str:
     saved, record = status.checkpoint, status.start_record
     if saved is not None:
         return f"step {saved.step} (attempt {saved.attempt}, {size(saved.size_bytes)})"

@@ -8,6 +8,7 @@ VALID = (
     ok("initial weights", spec__checkpoint__initialFrom="s3://weights/base"),
     ok("one upload at a time", spec__checkpoint__maxPending=1),
     ok("16 uploads", spec__checkpoint__maxPending=16),
+    ok("an upload every five minutes", spec__checkpoint__uploadEvery="5m"),
     ok("no flush", spec__checkpoint__flushTimeout="0s"),
     ok("a flush of an hour", spec__checkpoint__flushTimeout="1h"),
     ok("the best by accuracy", spec__checkpoint={"scoreMetric": "accuracy", "scoreOrder": "Max"}),
@@ -53,6 +54,11 @@ INVALID = (
         "17 uploads",
         {"spec.checkpoint.maxPending": 17},
         "spec.checkpoint.maxPending: 17 is greater than 16",
+    ),
+    bad(
+        "uploads without a pause",
+        {"spec.checkpoint.uploadEvery": "0s"},
+        'spec.checkpoint.uploadEvery: "0s" is not allowed: it must be between 1s and 24h',
     ),
     bad("keep one", {"spec.checkpoint.keep": 1}, "spec.checkpoint.keep: 1 is less than 2"),
     bad(

@@ -68,6 +68,18 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "every", "seen"),
+    [("30s", "5m", 300), ("7m", "5m", 420), ("30s", "24h", 600), ("0s", "5m", 0)],
+)
+def test_a_restart_waits_for_an_upload_as_long_as_its_steps_may_take_again(
+    given: str, every: str, seen: float
+) -> None:
+    config = config_of(a_resource(checkpoint={"flushTimeout": given, "uploadEvery": every}))
+    assert config.flush_timeout == seconds(seen)
+    assert config.settings.upload_every in (300.0, 86_400.0)
+
+
+@pytest.mark.parametrize(
     ("grace", "seen"), [(None, 30), (90, 90), (-5, 0), (10**12, 86_400), ("90", 30), (True, 30)]
 )
 def test_the_grace_is_that_of_the_templates_pods(grace: object, seen: int) -> None:

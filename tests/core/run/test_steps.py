@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tests.support.builders import WorkerObservation, a_run
+from dataclasses import replace
+
+from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import Committed
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.cli.formatting import checkpoint_of
 from trainrun_operator.core.run import steps
+from trainrun_operator.core.run.drain import to_flush
 
 
 def test_a_step_that_somebody_brings_is_open_to_all_until_it_is_committed() -> None:
@@ -157,3 +161,94 @@ def test_commits_of_agents_without_one_are_not_looked_at() -> None:
     )
     assert steps.committed_step(scene.view) == 5
     assert steps.committed_step(a_run().running().view) == -1
+
+
+# ---------------------------------------------------------------------------- uploadEvery
+
+
+def keeping(*steps_: int, age: float, every: float = 60.0, **fields: object) -> WorkerObservation:
+    """Workers that have trained for `age` seconds and staged these steps."""
+    scene = a_run(upload_every=seconds(every), max_failures=1, **fields).running()
+    scene = scene.with_all(spawned=age)
+    for step in steps_:
+        scene = scene.staged_by_all(step)
+    return scene
+
+
+def test_the_newest_complete_step_is_uploaded_when_its_time_has_come() -> None:
+    assert keeping(10, 20, age=59).answer(0).upload == ()
+    scene = keeping(10, 20, age=60).staged(0, 30)
+    assert [scene.answer(slot).upload for slot in (0, 1)] == [(20,), (20,)]
+
+
+def test_the_time_counts_from_the_last_commit_of_the_attempt() -> None:
+    scene = keeping(20, age=500)
+    commit = Committed(id=CheckpointId(attempt=1, step=10), age=40.0)
+    scene = scene.with_agent(0, committed=commit)
+    # Another worker has learned of it later.
+    scene = scene.with_agent(1, committed=replace(commit, age=3.0))
+    assert scene.answer(0).upload == ()
+    assert scene.plan.requeue_after is not None
+    assert scene.with_config(upload_every=seconds(41)).plan.requeue_after == seconds(1)
+    assert scene.with_config(upload_every=seconds(40)).answer(0).upload == (20,)
+
+
+def test_a_step_that_is_due_stays_due_when_a_newer_one_is_complete() -> None:
+    scene = keeping(20, 30, age=60).staged(1, 10, due=True).staged(0, 10)
+    assert scene.answer(0).upload == (10,)
+    started = keeping(20, 30, age=60).staged(1, 10, uploaded=True).staged(0, 10)
+    assert started.answer(0).upload == (10,)
+
+
+def test_at_most_max_pending_steps_wait_for_a_store_that_is_away() -> None:
+    scene = keeping(30, age=600).staged(0, 10, due=True, age=90).staged(1, 10)
+    assert scene.answer(0).upload == (10, 30)
+    assert scene.with_config(max_pending=1).answer(0).upload == (10,)
+
+
+def test_the_last_step_is_uploaded_when_the_training_has_ended() -> None:
+    scene = keeping(10, 20, age=5).with_exit(0, code=0)
+    assert scene.answer(1).upload == ()
+    ended = scene.with_exit(1, code=0)
+    assert ended.answer(1).upload == (20,)
+    assert ended.plan.status.phase == "Finishing"
+
+
+def test_without_upload_every_no_step_is_named_and_agents_upload_each() -> None:
+    answer = a_run().running().staged_by_all(10).answer(0)
+    assert answer.upload == ()
+    assert answer.settings is not None
+    assert answer.settings.upload_every == 0.0
+
+
+def test_two_complete_steps_stay_with_all_newer_ones_and_those_that_are_due() -> None:
+    scene = keeping(20, 30, 40, age=5).staged(0, 50).staged(0, 10, due=True).staged(1, 10)
+    assert [scene.answer(slot).drop for slot in (0, 1)] == [(20,), (20,)]
+
+
+def test_kept_steps_are_no_backlog() -> None:
+    assert keeping(20, 30, age=5, max_pending=1).answer(0).drop == ()
+
+
+def test_a_flush_names_the_step_in_upload_and_the_newest_that_survives() -> None:
+    scene = keeping(20, 30, 40, age=5).staged(0, 10, due=True).staged(1, 10).staged(0, 50)
+    assert flushed(scene) == (10, 40)
+    assert flushed(keeping(20, 30, age=5)) == (30,)
+    assert flushed(scene, 1) == ()
+
+
+def test_a_newer_step_replaces_the_one_to_flush_if_it_survives() -> None:
+    scene = keeping(20, 30, age=5).with_exit(1)
+    scene = scene.after(scene.plan)
+    assert scene.hold(0).flush == (30,)
+    newer = scene.staged_by_all(40)
+    assert newer.hold(0).flush == (40,)
+    assert to_flush(newer.unheard(1).view) == (30,), "nobody knows what the other one has"
+
+
+def test_people_see_the_newest_staged_step_beside_the_newest_commit() -> None:
+    scene = keeping(10, 20, age=5).with_all(steps=(21,))
+    assert scene.plan.status.progress.staged == 20
+    assert checkpoint_of(scene.plan.status) == "none yet; step 20 is on the workers' disks"
+    assert scene.committed(0, 20).plan.status.progress.staged is None
+    assert scene.with_config(upload_every=None).plan.status.progress.staged is None

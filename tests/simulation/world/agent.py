@@ -258,6 +258,8 @@ class SimAgent:
 
     def _flush(self, steps: tuple[int, ...]) -> None:
         before, self.staging.uploads_only = self.staging.uploads_only, steps
+        under_way = () if self.staging.keeps else None
+        before = under_way if before is None else before
         for step in steps:
             if before is not None and step in self.staging.steps and step not in before:
                 self.world.trainer.upload_later(self, self.attempt, step)
@@ -298,9 +300,12 @@ class SimAgent:
         answer = self.desired.of_attempt
         if answer is None:
             return
+        self.staging.keeps = answer.settings is not None and answer.settings.upload_every > 0
         self.staging.drop(answer.drop)
         for entry in answer.steps:
             self._learn(entry.step)
+        for step in self.staging.order(answer.upload):
+            self.world.trainer.upload_later(self, self.attempt, step)
         if answer.save is not None and isinstance(answer.order, Start):
             self.votes.apply(answer.save)
 
@@ -380,7 +385,9 @@ class SimAgent:
     def passes(self) -> None:
         """Ranks have done a step or ended well: upload in the background what is complete now."""
         if self.training is not None:
-            for step in self.staging.completed(self.training.passed):
+            steps = self.staging.completed(self.training.passed, self.world.clock.now)
+            steps += [step for step in (self.staging.overflow,) if step is not None and steps]
+            for step in steps:
                 self.world.trainer.upload_later(self, self.attempt, step)
 
     def end_process(self, rank: int, end: ProcessExit) -> None:

@@ -32,6 +32,7 @@ def next_state(agent: SimAgent) -> AgentState:
     agent.sequence += 1
     now = agent.world.clock.now
     training, committed = agent.training, agent.staging.committed
+    commit_age = now - agent.staging.commit_at
 
     def since(time: float | None) -> float | None:
         return None if time is None else now - time
@@ -58,13 +59,13 @@ def next_state(agent: SimAgent) -> AgentState:
         slowest=training.slowest if training is not None else 0.0,
         quiet=_quiet(agent, now),
         paces=_paces(agent, now),
-        staged=tuple(entry for _, entry in sorted(agent.staging.steps.items())),
+        staged=agent.staging.described(now),
         dropped=tuple(sorted(agent.staging.dropped)),
         asked_for_checkpoint=training is not None and training.moved is not None,
         metrics=agent.metrics,
         posted=_posted(training),
         problems=(*agent.problems, *_away(agent)),
-        committed=Committed(id=committed) if committed is not None else None,
+        committed=Committed(id=committed, age=commit_age) if committed is not None else None,
         save=agent.vote,
         notice=stated_notice(agent),
         held=agent.desired.acknowledged,

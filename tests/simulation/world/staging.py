@@ -14,6 +14,9 @@ from trainrun.contract.agent_state import StagedStep
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
 
+ROOM = 5
+"""With uploadEvery: complete steps on a disk that make it full."""
+
 
 @dataclass(slots=True, kw_only=True)
 class SimStaging:
@@ -27,6 +30,12 @@ class SimStaging:
     """The newest of the attempt."""
     uploads_only: tuple[int, ...] | None = None
     """While an order says so: no other steps are uploaded."""
+    keeps: bool = False
+    """What is not due stays on its disk (uploadEvery)."""
+    commit_at: float = 0.0
+    """When it was committed."""
+    since: dict[int, float] = field(default_factory=dict)
+    """When its steps were complete."""
 
     def lacks(self, step: int) -> bool:
         """A worker without files is to join this step, for which others brought some."""
@@ -44,16 +53,39 @@ class SimStaging:
         ranks = tuple(sorted({*entry.ranks, rank}))
         self.steps[step] = replace(entry, ranks=ranks, after_save=entry.after_save or after_save)
 
-    def completed(self, passed: Callable[[int], bool]) -> list[int]:
+    def completed(self, passed: Callable[[int], bool], now: float) -> list[int]:
         """Steps for which nothing more comes since `passed` says so; each is told once."""
         found = [step for step, entry in self.steps.items() if not entry.complete and passed(step)]
         for step in found:
             self.steps[step] = replace(self.steps[step], complete=True)
+            self.since[step] = now
         return found
+
+    def described(self, now: float) -> tuple[StagedStep, ...]:
+        """As a heartbeat carries them."""
+        return tuple(
+            replace(entry, age=now - self.since.get(step, now))
+            for step, entry in sorted(self.steps.items())
+        )
+
+    def order(self, steps: Iterable[int]) -> list[int]:
+        """These are due; returns those that were not."""
+        new = [step for step in steps if step in self.steps and not self.steps[step].due]
+        for step in new:
+            self.steps[step] = replace(self.steps[step], due=True)
+        return new
+
+    @property
+    def overflow(self) -> int | None:
+        """The oldest step of a disk that is full, since no operator says what is not needed."""
+        on_disk = sorted(s for s, e in self.steps.items() if e.complete and not e.uploaded)
+        return on_disk[0] if self.keeps and len(on_disk) >= ROOM else None
 
     def uploads(self, step: int) -> bool:
         """Whether its part of this step is to be uploaded now."""
-        return step in self.steps and (self.uploads_only is None or step in self.uploads_only)
+        if step not in self.steps or self.uploads_only is not None:
+            return step in self.steps and step in (self.uploads_only or ())
+        return not self.keeps or self.steps[step].due or step == self.overflow
 
     def uploaded(self, step: int) -> None:
         """Its part is in the store."""
@@ -70,10 +102,10 @@ class SimStaging:
             if self.steps.pop(step, None) is not None:
                 self.dropped.add(step)
 
-    def saw_commit(self, checkpoint: CheckpointId) -> None:
+    def saw_commit(self, checkpoint: CheckpointId, now: float) -> None:
         """A manifest of its attempt is in the store."""
         if self.committed is None or self.committed < checkpoint:
-            self.committed = checkpoint
+            self.committed, self.commit_at = checkpoint, now
             self.steps = {
                 s: e for s, e in self.steps.items() if s > checkpoint.step or e.after_save
             }

@@ -383,7 +383,7 @@ class TrainingLoop:
             self.world.committed(checkpoint)
             for agent in self.world.gang(checkpoint.attempt):
                 if agent.alive and agent.attempt == checkpoint.attempt:
-                    agent.staging.saw_commit(checkpoint)
+                    agent.staging.saw_commit(checkpoint, self.world.clock.now)
         elif self.world.store.uncommitted(checkpoint):
             self.world.clock.after(LISTS_AGAIN, lambda: self._commit_again(checkpoint))
 

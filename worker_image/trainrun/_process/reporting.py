@@ -57,8 +57,9 @@ def report(
     """Report that this rank has done a step, with metrics and optionally checkpoint files.
 
     Without files it never waits and does no network I/O. With files it waits only while the
-    worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded; the
-    upload runs in the background, and a crash of the training does not stop it.
+    worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded (with
+    `uploadEvery` three more); the upload runs in the background, and a crash of the training does
+    not stop it.
 
     A step's checkpoint is complete once each rank has reported its files or checkpoint=None, has
     reported a later step, or has exited with 0. Any subset of ranks may report files; readers see

@@ -49,9 +49,9 @@ LITTLE = 1 << 20
 """Bytes: a disk with less room counts as full."""
 
 REMEDY = (
-    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, plus two "
-    "cached checkpoints and everything else: make room, lower checkpoint.maxPending or "
-    "raise the worker's ephemeral storage"
+    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints (+ 4 with "
+    "uploadEvery), plus two cached checkpoints and everything else: make room, lower "
+    "checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 
 PATIENCE = 30.0

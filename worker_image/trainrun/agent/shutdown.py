@@ -116,9 +116,7 @@ class Shutdown:
         attempt = self.supervisor.attempt
         if attempt is None:
             return
-        attempt.uploads.only = None
-        attempt.changed()
-        attempt.uploads.hurry()
+        attempt.uploads.finish()
         if not await _until(lambda: not attempt.uploads.unfinished(), deadline):
             LOG.warning("uploads did not finish in the time left: given up")
         attempt.uploads.close()

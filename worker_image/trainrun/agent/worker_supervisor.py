@@ -20,7 +20,7 @@ from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, MetricsQueue, Recording
-from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity
+from trainrun.agent.checkpoints.staged import MORE_ROOM, StagedSteps, StagingCapacity
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
@@ -242,7 +242,10 @@ class WorkerSupervisor:
     def _take_settings(self) -> None:
         self.around.storage.settings = self.settings
         if self.attempt is not None:
-            self.attempt.rooms.limit(self.settings.max_pending)
+            room, keeps = self.settings.max_pending, self.settings.upload_every > 0
+            room += MORE_ROOM if keeps else 0
+            self.attempt.rooms.limit(room)
+            self.attempt.uploads.keep = room if keeps else 0
 
     def _take_steps(self) -> None:
         """Apply what the answer says about checkpoints of our attempt."""
@@ -254,6 +257,7 @@ class WorkerSupervisor:
         for step in answer.drop:
             attempt.uploads.drop(step)
         attempt.staged.open((open_.step for open_ in answer.steps), time.monotonic())
+        attempt.staged.order(answer.upload)
         for open_ in answer.steps:
             attempt.uploads.stored(open_.step, open_.slots)
         if isinstance(answer.order, Start):

@@ -75,6 +75,8 @@ class StagedStep:
     """Reported with whole=True: no other rank is needed."""
     after_save: bool = False
     """Reported after the answer to this attempt's save request: it is the requested checkpoint."""
+    due: bool = False
+    """An answer has named it in `Answer.upload`."""
     age: Age = 0.0
     """Seconds since it was first staged."""
 

@@ -202,7 +202,10 @@ class RunSettings:
     """
 
     max_pending: int = 2
-    """Maximum number of checkpoint steps that are staged but not uploaded."""
+    """Maximum number of checkpoint steps that wait for upload."""
+    upload_every: float = 0.0
+    """Seconds between two uploads of an attempt. Above 0 the agent uploads the steps that
+    `Answer.upload` names, and keeps the others on its disk. 0: it uploads every step."""
     keep: int = 3
     """Number of checkpoints that retention keeps."""
     score_metric: str = ""
@@ -226,7 +229,11 @@ class Answer:
     save: SaveOrder | None = None
     steps: tuple[OpenStep, ...] = ()
     drop: tuple[int, ...] = ()
-    """Staged steps to forget: the backlog is full (the same for all ranks)."""
+    """Staged steps to forget: the backlog is full, or newer ones replace them (the same for all
+    ranks)."""
+    upload: tuple[int, ...] = ()
+    """With `RunSettings.upload_every`: the staged steps to upload. One that was named once stays
+    due until it is committed or dropped."""
     committed: CheckpointId | None = None
     """The newest commit that the operator knows of."""
     recheck: Recheck | None = None

@@ -190,10 +190,17 @@ class CheckpointSpec(Model):
     used to resume. Default: none. Cannot be changed."""
     flush_timeout: Annotated[Duration, between("0s", "1h")] = Duration("30s")
     """How long a restart waits for uploads of steps that every rank has staged. The clock pauses
-    while the store is unavailable, for at most an hour. Between 0s and 1h, default 30s."""
+    while the store is unavailable, for at most an hour. With uploadEvery it is at least that long,
+    up to 10 minutes, since repeating the steps may take as long. Between 0s, which waits for
+    nothing, and 1h, default 30s."""
     max_pending: Annotated[int, Field(ge=1, le=16)] = 2
     """Checkpoints per worker that may wait for upload, 1 to 16; beyond that, a report with a
     checkpoint blocks. Each takes its size on the worker's disk. Default 2."""
+    upload_every: Annotated[Duration, between("1s", "24h")] | None = None
+    """Uploads the newest checkpoint that every rank has saved, this long after the last commit of
+    the attempt, and at every end of an attempt. The others stay on the workers' disks, at most
+    maxPending + 3 in all, until newer ones replace them. Between 1s and 24h. Default: every
+    checkpoint is uploaded."""
     keep: Annotated[int, Field(ge=2, le=1000)] = 3
     """Newest checkpoints to keep in storage, 2 to 1000. The two newest and those that the last two
     attempts resumed from are never deleted. Default 3."""

@@ -345,6 +345,9 @@ class Progress(StatusPart):
     stall_seconds: int = 0
     """Seconds that `report(checkpoint=)` waited for uploads of earlier checkpoints, in the attempt
     of this step, on the rank that waited longest."""
+    staged: int | None = None
+    """With checkpoint.uploadEvery: the newest step that every worker has on its disk, if it is not
+    committed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ def _sections(life: Life, extras: Extras) -> Iterator[Section]:
         yield Section(
             title="Attempts without a recorded story (claims in the storage)", blocks=claims
         )
-    if life.checkpoints:
+    if life.checkpoints or _staged(life):
         yield _checkpoints(life)
     if life.tasks is not None:
         yield in_story(life.tasks)
@@ -188,7 +188,14 @@ def _checkpoints(life: Life) -> Section:
         for info in life.checkpoints
     )
     table = Table(heads=("step", "attempt", "state", "committed"), rows=rows)
-    return Section(title=f"Checkpoints, {good} of {len(rows)} good", blocks=(table,))
+    title, left = f"Checkpoints, {good} of {len(rows)} good", _staged(life)
+    return Section(title=title, blocks=(table, *left) if rows else left)
+
+
+def _staged(life: Life) -> tuple[TextLine, ...]:
+    """The newest step that only the workers' disks have."""
+    step = life.status.progress.staged if life.status is not None else None
+    return () if step is None else (TextLine(f"step {step} is on the workers' disks"),)
 
 
 def _data(life: Life) -> dict[str, object]:

@@ -93,6 +93,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         save=save,
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
+        upload=steps.to_upload(view),
         committed=steps.committed_id(view),
         # Too high where numbers were skipped; the store has some attempt up to there in any case.
         begun=record.attempt - view.status.restarts if view.status.reached else 0,

@@ -19,7 +19,7 @@ from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.resources import RESTART, TrainRun
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.rules import FailureRule
-from trainrun_operator.api.run.spec import FailurePolicy, StorageSpec, WorkersSpec
+from trainrun_operator.api.run.spec import CheckpointSpec, FailurePolicy, StorageSpec, WorkersSpec
 from trainrun_operator.api.sweep.spec import SweepStorage
 from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
 
@@ -49,6 +49,9 @@ def _image(workers: WorkersSpec) -> str:
 
 NO_PROGRESS_LIMIT = 5
 """failurePolicy.noProgressLimit where maxFailures is -1 and the spec says nothing."""
+
+LONG_FLUSH = timedelta(minutes=10)
+"""How far uploadEvery extends checkpoint.flushTimeout at most: the store may never take a step."""
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a template hash: it also becomes a label value (at most 63 characters)."""
@@ -109,6 +112,8 @@ class RunConfig:
     """Between SIGTERM and SIGKILL for a pod of the template, wherever workers live."""
     flush_timeout: timedelta
     max_pending: int
+    upload_every: timedelta | None
+    """None: every checkpoint is uploaded."""
     keep: int
     score_metric: str
     """"": none; the newest checkpoints are kept."""
@@ -129,6 +134,7 @@ class RunConfig:
         """The settings of the agents."""
         return RunSettings(
             max_pending=self.max_pending,
+            upload_every=self.upload_every.total_seconds() if self.upload_every else 0.0,
             keep=self.keep,
             score_metric=self.score_metric,
             score_order=self.score_order,
@@ -182,8 +188,9 @@ def config_of(run: TrainRun) -> RunConfig:
         hang_policy=health.hang_policy,
         on_notice=spec.checkpoint.on_notice,
         grace=timedelta(seconds=spec.workers.template.spec.grace),
-        flush_timeout=spec.checkpoint.flush_timeout.timedelta,
+        flush_timeout=_flush_timeout(spec.checkpoint),
         max_pending=spec.checkpoint.max_pending,
+        upload_every=_length(spec.checkpoint.upload_every),
         keep=spec.checkpoint.keep,
         score_metric=spec.checkpoint.score_metric or "",
         score_order=spec.checkpoint.score_order or "Max",
@@ -196,6 +203,15 @@ def config_of(run: TrainRun) -> RunConfig:
 
 def _length(duration: Duration | None) -> timedelta | None:
     return duration.timedelta if duration is not None else None
+
+
+def _flush_timeout(checkpoint: CheckpointSpec) -> timedelta:
+    """How long a restart waits for uploads; with uploadEvery the steps since the last one may take
+    as long again."""
+    given, every = checkpoint.flush_timeout.timedelta, checkpoint.upload_every
+    if not given or every is None:
+        return given
+    return max(given, min(every.timedelta, LONG_FLUSH))
 
 
 def no_progress_limit(policy: FailurePolicy) -> int:

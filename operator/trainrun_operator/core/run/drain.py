@@ -140,12 +140,16 @@ def to_flush(view: View) -> tuple[int, ...]:
     """Steps that agents still bring into the store for the attempt that has ended.
 
     Those that the ending names, and those that later reports of agents show to be complete: a step
-    that every rank has reported is not lost because of a late message.
+    that every rank has reported is not lost because of a late message. With uploadEvery the newest
+    that survives replaces older ones.
     """
     ending = view.status.ending
     if ending is None:
         return ()
-    return tuple(sorted({*ending.flush, *flushable(view, gone_slots(view))}))[-MAX_FLUSH:]
+    named, known = ending.flush, flushable(view, gone_slots(view))
+    if known and view.config.upload_every is not None:
+        named = tuple(step for step in named if step > known[-1])
+    return tuple(sorted({*named, *known}))[-MAX_FLUSH:]
 
 
 def gone_slots(view: View) -> frozenset[int]:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState, Committed, StagedStep
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run.view import View, done
+from trainrun_operator.core.run.view import View, done, once
+
+KEPT = 2
+"""With uploadEvery: how many of the newest complete steps stay on the workers' disks. The second
+is there in case the newest turns out to be torn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,10 @@ class GangStep:
     whole: frozenset[int]
     """Slots whose files are the whole checkpoint."""
     after_save: bool
+    due: bool
+    """Its upload was ordered, or some slot has uploaded its part."""
+    age: float
+    """Seconds since it was first staged."""
 
     def staged_by(self, slots: int) -> bool:
         """No more files are needed from the training for this step."""
@@ -69,6 +78,8 @@ def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangSte
         uploaded=frozenset(slot for slot, entry in by_slot.items() if entry.uploaded),
         whole=frozenset(slot for slot, entry in by_slot.items() if entry.whole),
         after_save=any(entry.after_save for entry in by_slot.values()),
+        due=any(entry.due or entry.uploaded for entry in by_slot.values()),
+        age=max(entry.age for entry in by_slot.values()),
     )
 
 
@@ -136,7 +147,10 @@ def saved_step(view: View) -> int | None:
 
 
 def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
-    """Steps not committed yet whose missing parts are all on surviving workers."""
+    """Steps not committed yet whose missing parts are all on surviving workers.
+
+    With uploadEvery only the newest is needed, and the one that is being uploaded.
+    """
     slots = frozenset(range(len(view.roster)))
     committed = committed_step(view)
 
@@ -145,15 +159,19 @@ def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
             return True
         return all(slot in step.uploaded or slot in step.staged - lost for slot in slots)
 
-    return tuple(s.step for s in gang_steps(view) if s.step > committed and survives(s))
+    found = [s for s in gang_steps(view) if s.step > committed and survives(s)]
+    if view.config.upload_every is not None:
+        found = [*[s for s in found[:-1] if s.due][:1], *found[-1:]]
+    return tuple(s.step for s in found)
 
 
 def to_drop(view: View) -> tuple[int, ...]:
-    """Steps to drop because some worker's backlog is full: the same for all ranks.
+    """Steps to drop, the same for all ranks: some worker's backlog is full, or newer steps replace
+    them (uploadEvery).
 
-    Never the oldest uncommitted one (its upload is in progress: dropping it would start the same
-    race again), never the newest complete one, never an incomplete one. What one worker has dropped
-    all others drop too.
+    Without uploadEvery never the oldest uncommitted one (its upload is in progress: dropping it
+    would start the same race again), never the newest complete one, never an incomplete one. What
+    one worker has dropped all others drop too.
     """
     committed = committed_step(view)
     begun = {
@@ -163,7 +181,9 @@ def to_drop(view: View) -> tuple[int, ...]:
         if entry.step in dropped_steps(view)
     }
     uncommitted = [s for s in gang_steps(view) if s.step > committed]
-    if any(_backlog(agent, committed) >= view.config.max_pending for agent in view.heard):
+    if view.config.upload_every is not None:
+        begun |= {s.step for s in _complete(view)[:-KEPT]} - set(to_upload(view))
+    elif any(_backlog(agent, committed) >= view.config.max_pending for agent in view.heard):
         complete = [s.step for s in uncommitted if s.staged_by(len(view.roster))]
         begun |= {step for step in complete[:-1] if step != uncommitted[0].step}
     return tuple(sorted(begun))
@@ -171,6 +191,48 @@ def to_drop(view: View) -> tuple[int, ...]:
 
 def _backlog(agent: AgentState, committed: int) -> int:
     return sum(1 for s in agent.staged if s.ranks and not s.uploaded and s.step > committed)
+
+
+def to_upload(view: View) -> tuple[int, ...]:
+    """With uploadEvery, the steps to upload: those that are due, and the newest complete one once
+    its time has come, or the training has ended. Without: none is named, since all are uploaded.
+
+    A step stays due, or workers that learn of a newer one at different times would upload parts of
+    different steps.
+    """
+    if view.config.upload_every is None:
+        return ()
+    complete, left = _complete(view), until_upload(view)
+    newest = complete[-1:] if view.all_done or left == timedelta(0) else ()
+    return tuple(step.step for step in complete if step.due or step in newest)
+
+
+def until_upload(view: View) -> timedelta:
+    """With uploadEvery, the time until the newest complete step is due; `timedelta.max`: there is
+    none, it is due already, or maxPending steps wait for the store."""
+    every, complete = view.config.upload_every, _complete(view)
+    due = [step for step in complete if step.due]
+    full = len(due) >= view.config.max_pending
+    if every is None or not complete or complete[-1].due or full:
+        return timedelta.max
+    committed = committed_id(view)
+    commits = (a.committed for a in view.heard if a.committed and a.committed.id == committed)
+    begun = max((agent.spawned or 0.0 for agent in view.heard), default=0.0)
+    passed = max((commit.age for commit in commits), default=begun)
+    passed = min([passed, *(step.age for step in due)])
+    return max(every - timedelta(seconds=passed), timedelta(0))
+
+
+@once
+def _complete(view: View) -> tuple[GangStep, ...]:
+    """Steps that every slot has staged and that are not committed, ascending."""
+    committed, slots = committed_step(view), len(view.roster)
+    return tuple(s for s in gang_steps(view) if s.step > committed and s.staged_by(slots))
+
+
+def newest_staged(view: View) -> int | None:
+    """The newest step that every slot has staged and that is not committed; None: there is none."""
+    return max((step.step for step in _complete(view)), default=None)
 
 
 def last_brought(view: View) -> int:

@@ -7,9 +7,9 @@ files whose save is *pending*, it passes that step only with them. The worker's 
 is *complete* when all its ranks have passed, or one reported its files as the whole checkpoint.
 
 `report(checkpoint=)` waits while the backlog is full: at most `max_pending` steps with files that
-are not in the store yet. If a step has room, it has room for every rank: otherwise one rank's files
-could block those that complete them. A step that only waits for ranks to report their next step
-takes no room: those ranks may wait for the rank that asks.
+are not in the store yet, and with uploadEvery `MORE_ROOM` more. If a step has room, it has room for
+every rank: otherwise one rank's files could block those that complete them. A step that only waits
+for ranks to report their next step takes no room: those ranks may wait for the rank that asks.
 
 A checkpoint that waits too long for a rank becomes a problem. The usual reason is a script that
 saves only on rank 0; without the message its checkpoints would silently never be committed.
@@ -25,6 +25,10 @@ from pathlib import Path
 
 from trainrun.contract.agent_state import Problem, StagedStep
 from trainrun.contract.messages import Report
+
+MORE_ROOM = 3
+"""With uploadEvery: room for checkpoints beside those that wait for upload. Two that every rank has
+staged, and a newer one."""
 
 REMEMBERED_DROPS = 64
 """Bound of `AgentState.dropped`."""
@@ -51,6 +55,8 @@ class Step:
     metadata_rank: int = -1
     whole: bool = False
     after_save: bool = False
+    due: bool = False
+    """With uploadEvery: the operator has asked for it."""
     uploaded: bool = False
 
 
@@ -186,6 +192,12 @@ class StagedSteps:
             if step > self.committed and step not in self._dropped:
                 self._steps.setdefault(step, Step(step=step, first=now))
 
+    def order(self, steps: Iterable[int]) -> None:
+        """Upload these steps, now and after later answers."""
+        for step in steps:
+            if step in self._steps:
+                self._steps[step].due = True
+
     def passed(self, rank: int, step: int) -> bool:
         """Whether nothing more comes from `rank` for `step`."""
         if (rank, step) in self._pending:
@@ -271,6 +283,7 @@ class StagedSteps:
                 uploaded=entry.uploaded,
                 whole=entry.whole,
                 after_save=entry.after_save,
+                due=entry.due,
                 age=max(0.0, now - entry.first),
             )
             for step, entry in sorted(self._steps.items())

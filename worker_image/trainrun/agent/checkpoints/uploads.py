@@ -1,9 +1,12 @@
 """Uploads this worker's part of staged checkpoints in the background.
 
 Layer: agent. One step at a time, oldest first, so that all workers store the same steps; newest
-first once time is short, because its commit makes older steps obsolete. Store errors delay uploads
-and are reported as a problem, but never end the training. Invariants: writes nothing for a dropped
-step or after `close`; a worker without files writes its (empty) done marker only for open steps.
+first once time is short, because its commit makes older steps obsolete. With uploadEvery it uploads
+the steps that the operator has named, and those of which another worker has stored its part; while
+no operator drops older steps, a full disk makes the oldest one go, on every worker alike. Store
+errors delay uploads and are reported as a problem, but never end the training. Invariants: writes
+nothing for a dropped step or after `close`; a worker without files writes its (empty) done marker
+only for open steps.
 """
 
 from __future__ import annotations
@@ -75,7 +78,9 @@ class Uploads:
     turns: AlternatingSaves = field(default_factory=AlternatingSaves)
     torn: TornSteps = field(init=False)
     only: frozenset[int] | None = None
-    """Upload only these steps, while an order says so; None: all."""
+    """Upload only these steps, while an order says so; None: see `keep`."""
+    keep: int = 0
+    """Upload only what is due until this many complete steps are on the disk; 0: upload all."""
     _newest_first: bool = False
     _committed_at: float = 0.0
     _stored: dict[int, set[int]] = field(default_factory=dict)
@@ -128,6 +133,12 @@ class Uploads:
         for task in self._tasks:
             task.cancel()
         self.torn.close()
+
+    def finish(self) -> None:
+        """The agent ends: upload what is left, the newest first."""
+        self.only, self.keep = None, 0
+        self.wake()
+        self.hurry()
 
     def abandon(self) -> None:
         """Give up the current upload, and upload nothing until an order names steps again."""
@@ -185,10 +196,11 @@ class Uploads:
         return replace(self.committed, age=max(0.0, now - self._committed_at))
 
     def unfinished(self, steps: Iterable[int] | None = None) -> bool:
-        """Whether a complete step (of `steps`) must still be uploaded, or committed by slot 0."""
+        """Whether a complete step must still be uploaded, or committed by slot 0: one of `steps`,
+        or one that the current order allows."""
         if self.fatal is not None:
             return False
-        wanted = None if steps is None else set(steps)
+        wanted = self.only if steps is None else set(steps)
         left = [entry.step for entry in self.staged.uploadable()]
         if self.slot == 0:
             left += self._committable()
@@ -331,12 +343,19 @@ class Uploads:
         return True
 
     def _allowed(self, tried: set[int]) -> list[Step]:
-        oldest_first = self.staged.uploadable()
+        uploadable = self.staged.uploadable()
+        on_disk = [entry for entry in uploadable if entry.files]
+        oldest = on_disk[0].step if on_disk and len(on_disk) >= self.keep else -1
         return [
             entry
-            for entry in (reversed(oldest_first) if self._newest_first else oldest_first)
-            if entry.step not in tried and (self.only is None or entry.step in self.only)
+            for entry in (reversed(uploadable) if self._newest_first else uploadable)
+            if entry.step not in tried and self._is_wanted(entry, oldest)
         ]
+
+    def _is_wanted(self, entry: Step, oldest: int) -> bool:
+        if self.only is not None or not self.keep:
+            return self.only is None or entry.step in self.only
+        return entry.due or bool(self._stored.get(entry.step)) or entry.step == oldest
 
     def _committable(self) -> list[int]:
         return [

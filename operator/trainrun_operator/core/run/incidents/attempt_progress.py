@@ -19,7 +19,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import Posted
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Gain, PostedProgress, Progress
-from trainrun_operator.core.run.steps import committed_id
+from trainrun_operator.core.run.steps import committed_id, newest_staged
 from trainrun_operator.core.run.view import View, max_step
 
 TRAINED = timedelta(minutes=1)
@@ -177,7 +177,13 @@ def reported_progress(view: View, status: TrainRunStatus) -> Progress:
     unchanged = status.progress.time is not None and status.progress.step == step
     time = status.progress.time if unchanged else view.observation.now
     stall = int(max((agent.stall for agent in view.heard), default=0.0))
-    return Progress(step=step, metrics=_metrics(agent.metrics), time=time, stall_seconds=stall)
+    return Progress(
+        step=step,
+        metrics=_metrics(agent.metrics),
+        time=time,
+        stall_seconds=stall,
+        staged=newest_staged(view) if view.config.upload_every is not None else None,
+    )
 
 
 def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None:

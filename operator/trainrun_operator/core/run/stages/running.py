@@ -231,13 +231,14 @@ def _next_look(view: View, phase: PhaseName) -> timedelta:
     """Time until the next look: reports of agents wake the run, but silence, hangs and deadlines do
     not."""
     config, begin = view.config, view.status.start_time
+    upload = steps.until_upload(view) or timedelta.max  # due now: agents are told in this pass
     all_train = all(agent is not None and not agent.exits for agent in view.agents)
     if phase != "Running" or not all_train or config.progress_timeout or config.first_step_timeout:
-        return IDLE_CHECK
+        return min(IDLE_CHECK, upload)
     if config.active_deadline is None or begin is None:
-        return TRAINING_CHECK
+        return min(TRAINING_CHECK, upload)
     left = config.active_deadline - (view.observation.now - begin)
-    return min(TRAINING_CHECK, left + A_MOMENT)
+    return min(TRAINING_CHECK, upload, left + A_MOMENT)
 
 
 def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
