@@ -11,6 +11,7 @@ from tests.simulation.world.agent import SimAgent
 from tests.simulation.world.simulation import Simulation
 from tests.simulation.world.weather import Weather
 from tests.support.levels import some
+from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import gathering
 
@@ -148,6 +149,18 @@ def test_a_resume_point_that_is_claimed_before_the_flush_ends_is_noticed(
         mistakes += world.judge.mistakes
     assert mistakes
     assert "attempt 2 resumes from None while step 10 is being stored" in mistakes[0]
+
+
+@pytest.mark.slow
+def test_a_drop_of_the_newest_step_that_all_ranks_have_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps, "to_drop", lambda view: (steps.newest_staged(view) or 0,))
+    world = seldom(1)
+    until(world, lambda: world.gang(1) and all(reported(a, 11) for a in world.gang(1)))
+    world.kill_process(worker(world, 0).agent)
+    until(world, lambda: 2 in world.judge.records)
+    assert "is being stored" in world.judge.mistakes[0]
 
 
 def test_a_suspension_that_is_taken_back_at_once_costs_nothing() -> None:

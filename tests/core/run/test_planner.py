@@ -262,6 +262,7 @@ configs = built(
     backoff_initial=spans,
     backoff_max=spans,
     max_pending=st.integers(1, 2),
+    upload_every=st.none() | spans,
     active_deadline=st.none() | st.none() | spans,
     ttl_after_finished=st.none() | spans,
 )

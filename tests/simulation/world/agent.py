@@ -257,12 +257,9 @@ class SimAgent:
                 self._leave(task.order)
 
     def _flush(self, steps: tuple[int, ...]) -> None:
-        before, self.staging.uploads_only = self.staging.uploads_only, steps
-        under_way = () if self.staging.keeps else None
-        before = under_way if before is None else before
+        for step in self.staging.flush(steps):
+            self.world.trainer.upload_later(self, self.attempt, step)
         for step in steps:
-            if before is not None and step in self.staging.steps and step not in before:
-                self.world.trainer.upload_later(self, self.attempt, step)
             self._learn(step)
 
     def _launch(self, order: Start) -> None:
@@ -385,9 +382,7 @@ class SimAgent:
     def passes(self) -> None:
         """Ranks have done a step or ended well: upload in the background what is complete now."""
         if self.training is not None:
-            steps = self.staging.completed(self.training.passed, self.world.clock.now)
-            steps += [step for step in (self.staging.overflow,) if step is not None and steps]
-            for step in steps:
+            for step in self.staging.completed(self.training.passed, self.world.clock.now):
                 self.world.trainer.upload_later(self, self.attempt, step)
 
     def end_process(self, rank: int, end: ProcessExit) -> None:

@@ -54,12 +54,14 @@ class SimStaging:
         self.steps[step] = replace(entry, ranks=ranks, after_save=entry.after_save or after_save)
 
     def completed(self, passed: Callable[[int], bool], now: float) -> list[int]:
-        """Steps for which nothing more comes since `passed` says so; each is told once."""
+        """Steps for which nothing more comes since `passed` says so; each is told once. Of a disk
+        that they make full the oldest one, too."""
         found = [step for step, entry in self.steps.items() if not entry.complete and passed(step)]
         for step in found:
             self.steps[step] = replace(self.steps[step], complete=True)
             self.since[step] = now
-        return found
+        oldest = self.overflow if found else None
+        return found if oldest is None else [oldest, *found]
 
     def described(self, now: float) -> tuple[StagedStep, ...]:
         """As a heartbeat carries them."""
@@ -80,6 +82,13 @@ class SimStaging:
         """The oldest step of a disk that is full, since no operator says what is not needed."""
         on_disk = sorted(s for s, e in self.steps.items() if e.complete and not e.uploaded)
         return on_disk[0] if self.keeps and len(on_disk) >= ROOM else None
+
+    def flush(self, steps: tuple[int, ...]) -> list[int]:
+        """Upload only these; returns those whose upload has not begun."""
+        before, self.uploads_only = self.uploads_only, steps
+        if before is None and not self.keeps:
+            return []
+        return [step for step in steps if step in self.steps and step not in (before or ())]
 
     def uploads(self, step: int) -> bool:
         """Whether its part of this step is to be uploaded now."""

@@ -210,7 +210,8 @@ def to_upload(view: View) -> tuple[int, ...]:
 def until_upload(view: View) -> timedelta:
     """With uploadEvery, the time until the newest complete step is due; `timedelta.max`: there is
     none, it is due already, or maxPending steps wait for the store."""
-    every, complete = view.config.upload_every, _complete(view)
+    every = view.config.upload_every
+    complete = _complete(view) if every is not None else ()
     due = [step for step in complete if step.due]
     full = len(due) >= view.config.max_pending
     if every is None or not complete or complete[-1].due or full:

@@ -38,9 +38,16 @@ def thrown_away(
     if world.clock.datetime > until:
         return None
     begin = resume.step if resume is not None and resume.attempt == gang[0].attempt else -1
-    steps = {step for agent in gang for step, entry in agent.staging.steps.items() if entry.ranks}
+    steps = {step for agent in gang for step in _held(agent)}
     lost = (step for step in steps if step > begin and all(_brings(agent, step) for agent in gang))
     return max((step for step in lost if any(_lacks(agent, step) for agent in gang)), default=None)
+
+
+def _held(agent: SimAgent) -> set[int]:
+    """Steps that it has files for. With uploadEvery also those that it was told to drop: a newer
+    one that all have must be there in their place."""
+    held = {step for step, entry in agent.staging.steps.items() if entry.ranks}
+    return held | agent.staging.dropped if agent.staging.keeps else held
 
 
 def _lacks(agent: SimAgent, step: int) -> bool:
@@ -50,7 +57,8 @@ def _lacks(agent: SimAgent, step: int) -> bool:
 
 def _brings(agent: SimAgent, step: int) -> bool:
     """It has stored its part, or is going to. Of one that is gone nobody may know what it had."""
-    if not agent.alive or agent.unheard or step in agent.staging.dropped:
+    dropped = step in agent.staging.dropped and not agent.staging.keeps
+    if not agent.alive or agent.unheard or dropped:
         return False
     entry = agent.staging.steps.get(step)
     if entry is not None:
