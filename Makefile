@@ -10,6 +10,8 @@ PYTHON := $(VENV)/bin/python
 # Tools that the tests start and that are no Python packages; outside the checkout, so that a fresh clone is quick.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainrun
 VERSITYGW := $(CACHE)/bin/versitygw
+FAKE_GCS := $(CACHE)/bin/fake-gcs-server
+AZURITE := $(CACHE)/azurite/.installed
 PYTEST_ARGS ?=
 
 # What Python has compiled is kept, whatever the environment says of bytecode: tests and benchmarks start
@@ -40,10 +42,10 @@ install-into = test -x $(1)/bin/python || tools/uv venv --quiet --allow-existing
 
 .PHONY: lock
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
-	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra sweep --extra plot --group dev \
+	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra stores --extra sweep --extra plot --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
-	@$(call lock-part,operator/clerk.lock,--extra sweep)
+	@$(call lock-part,operator/clerk.lock,--extra stores --extra sweep)
 	@$(call lock-part,worker_image/requirements.lock)
 	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra sweep --extra transformers --extra lightning --extra accelerate --extra mlflow \
 	    --group frameworks --group dev)
@@ -150,10 +152,12 @@ test: install test-tools test-cluster ## install, run all tests but those of `ma
 	@$(VENV)/bin/coverage report --fail-under 100
 
 .PHONY: test-tools
-test-tools: ## build the S3 server that the tests run against (needs Go)
-	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW); \
+test-tools: ## build the servers of S3, Google and Azure that the tests run against (needs Go and npm)
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW) $(FAKE_GCS); \
 	elif test -x $(VERSITYGW); then true; \
 	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
+	@if command -v npm >/dev/null && $(MAKE) --no-print-directory $(AZURITE); then true; \
+	else echo "*** npm was not found or failed: tests against Azurite are left out. Install Node.js 20 or newer to run them. ***" >&2; fi
 
 .PHONY: test-frameworks
 test-frameworks: install test-cluster $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
@@ -185,6 +189,19 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 	@mkdir -p $(@D)
 	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/versity/versitygw/cmd/versitygw
 	@mv $@.new $@
+
+$(FAKE_GCS): tests/tools/go.mod tests/tools/go.sum
+	@echo "building fake-gcs-server (once, about a minute)"
+	@mkdir -p $(@D)
+	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/fsouza/fake-gcs-server
+	@mv $@.new $@
+
+$(AZURITE): tests/tools/package.json
+	@echo "installing azurite (once, half a minute)"
+	@mkdir -p $(@D)
+	@cp $< $(@D)/package.json
+	@npm install --silent --no-audit --no-fund --no-package-lock --ignore-scripts --prefix $(@D)
+	@touch $@
 
 # --- for the night ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.agent.workers import Workers, start
 from tests.support.agent_archive import agent_of, build_archive
+from tests.support.cloud_servers import running_azurite
 from tests.support.pythons import python
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.answer import Exit, Hold, ResolveRequest
@@ -128,6 +129,54 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert state.steps == (3,)
     assert str(tmp_path / "venv") in worker.output
     assert not (fetched.with_suffix("") / "libraries").exists(), "nothing needed them"
+
+
+STORES = """
+import sys, trainrun
+directory = trainrun.staging_directory()
+(directory / "model.bin").write_bytes(b"abc")
+trainrun.report(step=1, checkpoint=directory)
+"""
+
+
+def test_a_store_with_a_compiled_client_is_reached_by_that_of_the_image(
+    operator: OperatorStandIn, workers: Workers, fetched: Path, tmp_path: Path
+) -> None:
+    with running_azurite(tmp_path / "azurite") as environment:
+        worker = workers.start(
+            "",
+            command=(),
+            agent=[*agent_of(fetched, sys.executable), "--", sys.executable, "-c", STORES],
+            env=environment,
+            storage=StorageConfig(uri="az://bucket/runs", run_name="run"),
+        )
+        operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+        found = operator.until(lambda s: s.resolution, timeout=60).resolution
+        assert found is not None
+        assert found.outcome == "Resolved", found.message
+        operator.order(start())
+        operator.until(lambda s: s.committed and s.committed.id.step == 1, timeout=60)
+        operator.order(Exit(succeeded=True))
+        assert worker.code() == 0
+
+
+def test_an_image_without_that_client_is_told_what_to_install(
+    operator: OperatorStandIn, workers: Workers, fetched: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    interpreter = str(tmp_path / "venv" / "bin" / "python")
+    workers.start(
+        "",
+        command=(),
+        agent=[*agent_of(fetched, interpreter), "--", interpreter, "-c", STORES],
+        storage=StorageConfig(uri="gs://bucket/runs", run_name="run"),
+    )
+    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+    found = operator.until(lambda s: s.resolution, timeout=60).resolution
+    assert found is not None
+    assert found.outcome == "Misconfigured"
+    assert "gs://bucket/runs: gs:// needs the package obstore" in found.message
+    assert found.message.endswith("pip install 'trainrun[stores]'")
 
 
 FAILS = """

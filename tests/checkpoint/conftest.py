@@ -38,7 +38,7 @@ def s3_uri(
 
 @pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.servers)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    """Every kind of store, made ready."""
+    """A folder and a bucket, made ready; the tests in `stores` have every kind."""
     if request.param == "file":
         store = open_store(f"file://{tmp_path}/store")
     else:

@@ -36,6 +36,7 @@ FIXTURES = {
     "bureau": "agents",
     "s3_server": "servers",
     "own_s3": "servers",
+    "cloud_uri": "servers",
     "apiserver": "servers",
     "own_apiserver": "servers",
     "runs": "whole_runs",

@@ -28,14 +28,33 @@ def unpack(part: str) -> str:
     return str(FOLDER / part)
 
 
-def bring_boto3() -> None:
-    """Make boto3 importable; any thread may call this, any number of times. Raises OSError.
+def bring_client(scheme: str) -> None:
+    """Make the client of stores with this URI scheme importable; any thread may call this, any
+    number of times. Raises OSError.
 
-    botocore reads its own data files, so it cannot be imported from the archive.
+    botocore reads its own data files, so it cannot be imported from the archive. obstore is
+    compiled, so it is not in the archive: it comes from the image, if that has it.
     """
     with _unpacking:
-        if str(FOLDER / "libraries") not in sys.path:
+        if scheme == "s3" and str(FOLDER / "libraries") not in sys.path:
             sys.path.append(unpack("libraries"))
+        elif scheme in ("gs", "az") and "obstore" not in sys.modules:
+            import_from_image("obstore")
+
+
+def import_from_image(name: str) -> None:
+    """Import a package of the image and nothing else of it; does nothing where it is missing."""
+    import subprocess  # only now: see `start`
+
+    ask = f"import os, {name}; print(os.path.dirname(os.path.dirname({name}.__file__)))"
+    command = [sys.executable, "-I", "-c", ask]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    if folder := asked.stdout.strip():
+        sys.path.append(folder)
+        try:
+            __import__(name)
+        finally:
+            sys.path.remove(folder)
 
 
 def start() -> None:
@@ -52,4 +71,4 @@ def start() -> None:
         sys.stderr.write(message + "\n")
         termination_message.write(message)
         sys.exit(2)
-    sys.exit(main(sys.argv[1:], library=library, bring_boto3=bring_boto3))
+    sys.exit(main(sys.argv[1:], library=library, bring_client=bring_client))

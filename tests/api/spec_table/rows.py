@@ -80,8 +80,8 @@ class Change:
 
 
 URI = (
-    "must be file:///absolute/path or s3://bucket/prefix; a bucket has 3 to 63 characters (a-z, "
-    "0-9, . and -)"
+    "must be file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or "
+    "az://container/prefix; a bucket has 3 to 63 characters (a-z, 0-9, . and -)"
 )
 DURATION = "must be a duration such as 90s, 1h30m or 500ms (units h, m, s, ms, in this order)"
 DNS_LABEL = (

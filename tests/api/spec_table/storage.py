@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from tests.api.spec_table.rows import DNS_LABEL, GONE, URI, bad, ok
 
+URI_TEXT = (
+    "Folder for runs: s3://bucket/prefix, gs://bucket/prefix (Google Cloud Storage), "
+    "az://container/prefix (Azure), or file:///path on a file system that every node mounts. gs "
+    "and az need trainrun[stores] in the image. The server must support writes that fail if the "
+    "object exists. Cannot be changed."
+)
+
 VALID = (
     ok("a folder", spec__storage__uri="file:///mnt/nfs/runs"),
     ok("a folder with a space", spec__storage__uri="file:///mnt/my runs"),
     ok("a bucket without a prefix", spec__storage__uri="s3://bucket"),
     ok("a bucket with dots", spec__storage__uri="s3://my.bucket-1/a/b/"),
+    ok("a bucket of Google", spec__storage__uri="gs://my_bucket.example.com/a/b"),
+    ok("a container of Azure", spec__storage__uri="az://my-container/a/b"),
     ok("a run name", spec__storage__runName="digits-2"),
     ok("an S3-compatible server", spec__storage__endpointURL="http://127.0.0.1:9000"),
     ok("a server with a path", spec__storage__endpointURL="https://host/storage/v1/s3"),
@@ -27,16 +36,12 @@ INVALID = (
     bad(
         "no uri",
         {"spec.storage": {"runName": "x"}},
-        "spec.storage.uri: is missing: Folder for runs: s3://bucket/prefix, or file:///path on a "
-        "file system that every node mounts. The server must support writes that fail if the "
-        "object exists. Cannot be changed.",
+        f"spec.storage.uri: is missing: {URI_TEXT}",
     ),
     bad(
         "a null uri",
         {"spec.storage.uri": None, "spec.storage.endpointURL": "x"},
-        "spec.storage.uri: is missing: Folder for runs: s3://bucket/prefix, or file:///path on a "
-        "file system that every node mounts. The server must support writes that fail if the "
-        "object exists. Cannot be changed.",
+        f"spec.storage.uri: is missing: {URI_TEXT}",
         'spec.storage.endpointURL: "x" is not allowed: it must be http://host:port or '
         "https://host:port",
     ),
@@ -57,13 +62,18 @@ INVALID = (
     ),
     bad(
         "another scheme",
-        {"spec.storage.uri": "gs://bucket/x"},
-        f'spec.storage.uri: "gs://bucket/x" is not allowed: it {URI}',
+        {"spec.storage.uri": "ftp://bucket/x"},
+        f'spec.storage.uri: "ftp://bucket/x" is not allowed: it {URI}',
     ),
     bad(
         "a bucket with capitals",
         {"spec.storage.uri": "s3://Bucket/x"},
         f'spec.storage.uri: "s3://Bucket/x" is not allowed: it {URI}',
+    ),
+    bad(
+        "a container with an underscore",
+        {"spec.storage.uri": "az://my_container/x"},
+        f'spec.storage.uri: "az://my_container/x" is not allowed: it {URI}',
     ),
     bad(
         "a line break at the end",

@@ -1,4 +1,4 @@
-"""What every store promises, tried on a folder and on a real S3 server."""
+"""What every store promises, tried on a folder and on servers of S3, Google and Azure."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def put_file(store: ObjectStore, key: str, path: Path) -> int:
     crc32 = zlib.crc32(path.read_bytes())
     store.put_file(key, path, crc32=crc32)
     return crc32
+
+
+def is_flat(store: ObjectStore) -> bool:
+    """Whether it has no folders; its local server is a slow one."""
+    return store.uri.startswith(("gs://", "az://"))
 
 
 def large_file(path: Path) -> Path:
@@ -87,10 +92,11 @@ def test_a_listing_has_keys_and_sizes_in_order(store: ObjectStore) -> None:
 
 
 def test_a_listing_of_more_than_one_page_is_complete(store: ObjectStore) -> None:
+    count = 300 if is_flat(store) else 1100  # Azure lists 5,000 at once, and deletes 256
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: store.put(f"many/{n:04d}", b"x"), range(1100)))
-    assert len(store.list("many/")) == 1100
-    store.delete([f"many/{n:04d}" for n in range(1100)])
+        list(pool.map(lambda n: store.put(f"many/{n:04d}", b"x"), range(count)))
+    assert len(store.list("many/")) == count
+    store.delete([f"many/{n:04d}" for n in range(count)])
     assert store.list("many/") == []
 
 
@@ -197,10 +203,15 @@ def test_an_upload_can_be_given_up(store: ObjectStore, tmp_path: Path, large: bo
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("gs://bucket/x", "only file:///absolute/path and s3://bucket/prefix are supported"),
-        ("/tmp/x", "only file:///absolute/path and s3://bucket/prefix are supported"),
+        (
+            "ftp://bucket/x",
+            "only file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix and "
+            "az://container/prefix are supported",
+        ),
+        ("/tmp/x", "only file:///absolute/path, s3://bucket/prefix, "),
         ("file://tmp/x", "a file URI is file:///absolute/path"),
         ("s3:///x", "the bucket is missing; write s3://bucket/prefix"),
+        ("gs:///x", "the bucket is missing; write gs://bucket/prefix"),
     ],
 )
 def test_an_address_of_another_form_says_what_is_allowed(uri: str, message: str) -> None:
@@ -218,6 +229,7 @@ def test_a_store_probes_itself_and_leaves_nothing(store: ObjectStore) -> None:
 def test_writing_beside_a_deletion_that_removes_empty_folders_never_fails(
     store: ObjectStore,
 ) -> None:
+    count = 10 if is_flat(store) else 100
     stop = threading.Event()
 
     def delete() -> None:
@@ -227,10 +239,10 @@ def test_writing_beside_a_deletion_that_removes_empty_folders_never_fails(
     with ThreadPoolExecutor(1) as pool:
         deleting = pool.submit(delete)
         try:
-            for number in range(100):
+            for number in range(count):
                 store.put("run/a/b/first", b"x")
                 store.put_if_absent(f"run/a/c/{number}", b"x")
         finally:
             stop.set()
         deleting.result()
-    assert len(store.list("run/a/c/")) == 100
+    assert len(store.list("run/a/c/")) == count

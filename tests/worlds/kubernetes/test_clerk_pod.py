@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.kubernetes.sweeps import PLACE, a_sweep
+from tests.worlds.kubernetes.sweeps import PLACE, a_document, a_sweep
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.sweep.clerking import ClerkConfig
@@ -69,6 +69,15 @@ def test_it_has_the_access_to_the_storage_that_trials_have() -> None:
     assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
     assert env(made)["AWS_PROFILE"]["value"] == "team"
     assert env(made)["AWS_ACCESS_KEY_ID"]["valueFrom"]["secretKeyRef"]["name"] == "keys"
+
+
+def test_it_has_the_label_by_which_azure_gives_a_pod_an_identity() -> None:
+    document = a_document()
+    template = document["spec"]["run"]["workers"]["template"]
+    template["metadata"] = {"labels": {"azure.workload.identity/use": "true", "team": "a"}}
+    labels = pod(a_sweep(run=document["spec"]["run"]))["metadata"]["labels"]
+    assert labels["azure.workload.identity/use"] == "true"
+    assert "team" not in labels
 
 
 def test_what_is_meant_for_the_image_of_the_training_is_not_taken() -> None:

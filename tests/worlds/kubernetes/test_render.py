@@ -415,6 +415,33 @@ def test_storage_credentials_are_read_by_the_kubelet_not_by_us() -> None:
     assert not any(name.startswith("AWS_") for name in variables(training(rendered(RICH))))
 
 
+@pytest.mark.parametrize(
+    ("scheme", "keys"),
+    [
+        ("gs", {"GOOGLE_SERVICE_ACCOUNT_KEY": False}),
+        (
+            "az",
+            {
+                "AZURE_STORAGE_ACCOUNT_NAME": False,
+                "AZURE_STORAGE_ACCOUNT_KEY": True,
+                "AZURE_STORAGE_SAS_TOKEN": True,
+            },
+        ),
+    ],
+)
+def test_the_keys_of_the_secret_are_those_of_the_kind_of_store(
+    scheme: str, keys: dict[str, bool]
+) -> None:
+    storage = {"uri": f"{scheme}://bucket/runs", "credentialsSecretRef": {"name": "keys"}}
+    env = variables(training(rendered(RICH, storage=storage)))
+    found = {
+        name: entry["valueFrom"]["secretKeyRef"].get("optional", False)
+        for name, entry in env.items()
+        if "secretKeyRef" in entry.get("valueFrom", {}) and name.startswith(("AWS", "GOO", "AZU"))
+    }
+    assert found == keys
+
+
 def test_sidecars_get_neither_token_nor_credentials() -> None:
     pod = rendered(RICH, storage={"credentialsSecretRef": {"name": "s3"}})
     for container in (*pod["spec"]["initContainers"], pod["spec"]["containers"][0]):

@@ -53,9 +53,9 @@ def test_an_option_that_the_file_would_not_be_allowed_either(runs: LocalRuns) ->
 
 
 def test_a_storage_of_an_unknown_kind(runs: LocalRuns) -> None:
-    message = refused(runs, "--storage", "gs://bucket/x")
+    message = refused(runs, "--storage", "ftp://bucket/x")
     assert "spec.storage.uri" in message
-    assert "must be file:///absolute/path or s3://bucket/prefix" in message
+    assert "must be file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or " in message
 
 
 def test_a_fault_that_is_none(runs: LocalRuns) -> None:

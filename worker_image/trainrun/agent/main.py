@@ -43,12 +43,12 @@ def main(
     environ: Mapping[str, str] = os.environ,
     *,
     library: str = "",
-    bring_boto3: Callable[[], None] | None = None,
+    bring_client: Callable[[str], None] | None = None,
 ) -> int:
     """Run an agent and return its exit code; `arguments` are `[--, command...]` or none.
 
-    `library` is put in front of the processes' PYTHONPATH; `bring_boto3` is called before boto3 is
-    imported, None where it is installed. Does not return where a thread hangs.
+    `library` is put in front of the processes' PYTHONPATH; `bring_client`: see
+    `OpenedStore`. Does not return where a thread hangs.
     """
     try:
         config = replace(AgentConfig.read(environ, arguments), library=library)
@@ -66,7 +66,7 @@ def main(
     if os.getpid() != 1:
         kernel.become_subreaper()
     spawn.give_way()
-    storage = AsyncRunStore(config, bring_boto3=bring_boto3)
+    storage = AsyncRunStore(config, bring_client=bring_client)
     # Not `asyncio.run`: it waits for threads that resolve names, which may take a minute each.
     loop = asyncio.new_event_loop()
     try:

@@ -90,8 +90,13 @@ def prove(run: RunStore, request: ResolveRequest) -> Resolution:
             with contextlib.suppress(CheckpointDamaged):  # the choice or a download reports it
                 read_manifest(run, point)
     except StoreError as error:
-        return Resolution(attempt=attempt, outcome=_outcome(error), message=str(error))
+        return refused(request, error)
     return Resolution(attempt=attempt, outcome="Resolved", resume=point)
+
+
+def refused(request: ResolveRequest, error: StoreError) -> Resolution:
+    """The answer where the store fails before anything is known of the run."""
+    return Resolution(attempt=request.attempt, outcome=_outcome(error), message=str(error))
 
 
 def _outcome(error: StoreError) -> Outcome:

@@ -42,28 +42,43 @@ READERS = 8
 def open_store(
     uri: str, *, endpoint_url: str | None = None, region: str | None = None
 ) -> ObjectStore:
-    """Return the store for `file:///absolute/path` or `s3://bucket/prefix`, without I/O.
+    """Return the store for `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
+    `az://container/prefix`, without I/O.
 
-    `endpoint_url` and `region` are for s3 only; absent, boto3's usual sources decide.
-    Raises StoreMisconfigured for any other address.
+    `endpoint_url` is not for files, `region` for s3 only; absent, each client's sources decide.
+    Raises StoreMisconfigured for any other address, and where the client is not installed.
     """
     parts = urlsplit(uri)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise StoreMisconfigured(f"{uri}: a file URI is file:///absolute/path (three slashes)")
         return FileStore(Path(unquote(parts.path)), uri=uri.rstrip("/"))
+    if parts.scheme not in ("s3", "gs", "az"):
+        raise StoreMisconfigured(
+            f"{uri}: only file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix and "
+            "az://container/prefix are supported"
+        )
+    if not parts.netloc:
+        raise StoreMisconfigured(
+            f"{uri}: the bucket is missing; write {parts.scheme}://bucket/prefix"
+        )
+    prefix = uri.split("://", 1)[1].partition("/")[2].strip("/")
+    # Imported here: boto3 takes 0.1 s to load, and not every image has obstore.
     if parts.scheme == "s3":
-        if not parts.netloc:
-            raise StoreMisconfigured(f"{uri}: the bucket is missing; write s3://bucket/prefix")
-        # Imported here: boto3 takes 0.1 s to load, and a folder does not need it.
         from trainrun.checkpoint.stores.s3 import S3Store  # noqa: PLC0415
 
-        prefix = uri.split("://", 1)[1].partition("/")[2].strip("/")
         return S3Store(
             parts.netloc, prefix, uri=uri.rstrip("/"), endpoint_url=endpoint_url, region=region
         )
-    raise StoreMisconfigured(
-        f"{uri}: only file:///absolute/path and s3://bucket/prefix are supported"
+    try:
+        from trainrun.checkpoint.stores.cloud import CloudStore  # noqa: PLC0415
+    except ImportError as error:
+        raise StoreMisconfigured(
+            f"{uri}: {parts.scheme}:// needs the package obstore, which cannot be imported here "
+            f"({error}). Install it in the image or on this machine: pip install 'trainrun[stores]'"
+        ) from error
+    return CloudStore(
+        parts.scheme, parts.netloc, prefix, uri=uri.rstrip("/"), endpoint_url=endpoint_url
     )
 
 

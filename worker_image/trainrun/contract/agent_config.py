@@ -25,10 +25,10 @@ class StorageConfig:
     """Where the run's checkpoints are stored: `<uri>/<run_name>/`."""
 
     uri: str
-    """`file:///absolute/path` or `s3://bucket/prefix`."""
+    """An address as `open_store` takes it."""
     run_name: str
     endpoint_url: str | None = None
-    """Address of an S3-compatible server; absent: Amazon's."""
+    """Address of the server; absent: Amazon's, Google's or Azure's."""
     region: str | None = None
     credentials: str = ""
     """Name of the Secret with the keys in the environment; "": none. For the operator, which reads

@@ -33,9 +33,10 @@ StorageUri = Annotated[
     str,
     Field(max_length=1024),
     matches(
-        r"^(file:///[^?#]*[^?#/][^?#]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?)$",
-        "must be file:///absolute/path or s3://bucket/prefix; a bucket has 3 to 63 characters "
-        "(a-z, 0-9, . and -)",
+        r"^(file:///[^?#]*[^?#/][^?#]*|"
+        r"((s3|az)://[a-z0-9][a-z0-9.-]{1,61}|gs://[a-z0-9][a-z0-9._-]{1,61})[a-z0-9](/[^?#]*)?)$",
+        "must be file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or "
+        "az://container/prefix; a bucket has 3 to 63 characters (a-z, 0-9, . and -)",
     ),
 ]
 """The address of a folder in object storage or on a file system."""
@@ -45,7 +46,7 @@ EndpointUrl = Annotated[
     Field(max_length=1024),
     matches(r"^https?://[^/?#][^?#]*$", "must be http://host:port or https://host:port"),
 ]
-"""Address of an S3-compatible server."""
+"""Address of a store's server."""
 
 Region = Annotated[
     str,
@@ -137,21 +138,26 @@ class StorageSpec(Model):
     """Where checkpoints and the records of the run are kept. (uri, runName) identifies the run."""
 
     uri: StorageUri
-    """Folder for runs: s3://bucket/prefix, or file:///path on a file system that every node
-    mounts. The server must support writes that fail if the object exists. Cannot be changed."""
+    """Folder for runs: s3://bucket/prefix, gs://bucket/prefix (Google Cloud Storage),
+    az://container/prefix (Azure), or file:///path on a file system that every node mounts. gs and
+    az need trainrun[stores] in the image. The server must support writes that fail if the object
+    exists. Cannot be changed."""
     run_name: RunName | None = None
     """Name of the run's folder below uri, at most 48 characters. Default: metadata.name. Cannot be
     changed."""
     endpoint_url: EndpointUrl | None = Field(default=None, alias="endpointURL")
-    """Address of an S3-compatible server. Default: AWS. Not used for file:// storage."""
+    """Address of the server, such as an S3-compatible one. Default: AWS, Google or Azure. Not used
+    for file:// storage."""
     region: Region | None = None
-    """S3 region. Default: from the worker's environment. Not used for file:// storage."""
+    """S3 region. Default: from the worker's environment. Used for s3:// storage only."""
     credentials_secret_ref: Annotated[
         SecretReference | None, Hint("write credentialsSecretRef: {name: my-secret}")
     ] = None
-    """Secret in the run's namespace whose keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if
-    present, AWS_SESSION_TOKEN become environment variables of the container that trains. Default:
-    the credentials of the template and its service account. Not used by `trainrun run`."""
+    """Secret in the run's namespace whose keys become environment variables of the container that
+    trains. s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if present, AWS_SESSION_TOKEN. gs:
+    GOOGLE_SERVICE_ACCOUNT_KEY (JSON). az: AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY
+    or AZURE_STORAGE_SAS_TOKEN. Default: the credentials of the template and its service account.
+    Not used by `trainrun run`."""
     on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
     """What to do if the run's folder exists when this TrainRun first starts. Resume: continue from
     the newest good checkpoint of its newest generation. Fail: do not start. StartFresh: begin a new

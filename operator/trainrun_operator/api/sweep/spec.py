@@ -86,18 +86,20 @@ class SweepStorage(Model):
     """Where the log of the sweep and the folders of its trials are kept."""
 
     uri: StorageUri
-    """Folder for sweeps: s3://bucket/prefix, or file:///path on a file system that every node
-    mounts. The server must support writes that fail if the object exists. Cannot be changed."""
+    """Folder for sweeps: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or
+    file:///path on a file system that every node mounts. The server must support writes that fail
+    if the object exists. Cannot be changed."""
     sweep_name: RunName | None = None
     """Name of the sweep's folder below uri. Default: metadata.name. Cannot be changed."""
     endpoint_url: EndpointUrl | None = Field(default=None, alias="endpointURL")
-    """Address of an S3-compatible server. Default: AWS. Not used for file:// storage."""
+    """Address of the server, such as an S3-compatible one. Default: AWS, Google or Azure. Not used
+    for file:// storage."""
     region: Region | None = None
-    """S3 region. Default: from the environment. Not used for file:// storage."""
+    """S3 region. Default: from the environment. Used for s3:// storage only."""
     credentials_secret_ref: Annotated[
         SecretReference | None, Hint("write credentialsSecretRef: {name: my-secret}")
     ] = None
-    """Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as for a TrainRun."""
+    """Secret with the keys that a TrainRun's has."""
     on_existing: Literal["Resume", "Fail"] = "Resume"
     """What to do if the sweep's folder already holds a log. Resume: continue it, with all ended
     trials and the same parameters for every open one. Fail: do not start. Default Resume."""

@@ -43,6 +43,8 @@ GONE_AFTER = 10
 """Seconds that it stays on an unreachable node: a new clerk is as good."""
 _SHARED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "volumes")
 """Fields of the trials' pods that give access to the storage."""
+_IDENTITY_LABEL = "azure.workload.identity/use"
+"""Label of the trials' pods that does so too: Azure's webhook gives the pod an identity."""
 
 Object = dict[str, Any]
 
@@ -134,10 +136,13 @@ def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace)
     labels, signature = marks(
         sweep.metadata, place, name=name, slot=0, creation=creation, made_from=clerk_hash(sweep)
     )
+    theirs = sweep.spec.run.workers.template.as_dict().get("metadata") or {}
+    given = (theirs.get("labels") or {}).items()
+    identity = {label: value for label, value in given if label == _IDENTITY_LABEL}
     return {
         "name": name,
         "namespace": sweep.metadata.namespace,
-        "labels": {names.SWEEP_LABEL: sweep.metadata.name, **labels},
+        "labels": {names.SWEEP_LABEL: sweep.metadata.name, **identity, **labels},
         "annotations": signature,
         "ownerReferences": [owner_reference(TRAINSWEEP, sweep.metadata)],
     }

@@ -37,12 +37,22 @@ WEIGHT = 100
 TOKEN_SECONDS = 3600
 """Lifetime of an agent's token; the kubelet renews it after four fifths of it."""
 
-SECRET_KEYS: tuple[tuple[str, Object], ...] = (
-    ("AWS_ACCESS_KEY_ID", {}),
-    ("AWS_SECRET_ACCESS_KEY", {}),
-    ("AWS_SESSION_TOKEN", {"optional": True}),
-)
-"""Keys of storage.credentialsSecretRef that become variables, and whether each is optional."""
+_OPTIONAL: Object = {"optional": True}
+SECRET_KEYS: dict[str, tuple[tuple[str, Object], ...]] = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", {}),
+        ("AWS_SECRET_ACCESS_KEY", {}),
+        ("AWS_SESSION_TOKEN", _OPTIONAL),
+    ),
+    "gs": (("GOOGLE_SERVICE_ACCOUNT_KEY", {}),),
+    "az": (
+        ("AZURE_STORAGE_ACCOUNT_NAME", {}),
+        ("AZURE_STORAGE_ACCOUNT_KEY", _OPTIONAL),
+        ("AZURE_STORAGE_SAS_TOKEN", _OPTIONAL),
+    ),
+}
+"""Keys of storage.credentialsSecretRef that become variables, by the scheme of storage.uri, and
+whether each is optional."""
 
 FETCH = Path(__file__).with_name("fetch.py").read_text()
 """The program that brings the agent into the container."""
@@ -216,7 +226,9 @@ def environment(
     """Our variables and the storage's keys, then the container's variables that are neither in
     `without` nor among ours."""
     if (secret := storage.credentials_secret_ref) is not None:
-        ours = [*ours, *(_from_secret(secret.name, *key) for key in SECRET_KEYS)]
+        # A folder needs none; initial weights may be in a bucket of S3.
+        keys = SECRET_KEYS.get(storage.uri.partition("://")[0], SECRET_KEYS["s3"])
+        ours = [*ours, *(_from_secret(secret.name, *key) for key in keys)]
     taken = {*without, *(entry["name"] for entry in ours)}
     theirs = (entry for entry in container.get("env") or () if entry.get("name") not in taken)
     return [*ours, *theirs]

@@ -27,11 +27,11 @@ THREADS = 8
 class OpenedStore:
     """The store of one run and its threads. Calls raise what `trainrun.checkpoint` documents."""
 
-    def __init__(self, config: AgentConfig, *, bring_boto3: Callable[[], None] | None) -> None:
-        """`bring_boto3` is called before anything may import boto3, in any thread, repeatedly;
-        None if boto3 is installed."""
+    def __init__(self, config: AgentConfig, *, bring_client: Callable[[str], None] | None) -> None:
+        """`bring_client` is called with the scheme of a URI before anything may import its client
+        (boto3, obstore), in any thread, repeatedly; None if Python finds what is installed."""
         self.config = config
-        self._bring_boto3 = bring_boto3
+        self._bring_client = bring_client
         self._pool = ThreadPoolExecutor(
             THREADS + config.processes_per_worker, thread_name_prefix="store"
         )
@@ -61,8 +61,8 @@ class OpenedStore:
 
     def open(self, uri: str) -> ObjectStore:
         """The store at this URI, with the run's credentials."""
-        if self._bring_boto3 is not None and uri.startswith("s3://"):
-            self._bring_boto3()
+        if self._bring_client is not None:
+            self._bring_client(uri.partition("://")[0])
         storage = self.config.storage
         return open_store(uri, endpoint_url=storage.endpoint_url, region=storage.region)
 

@@ -45,10 +45,10 @@ class AsyncRunStore(OpenedStore):
     """The store of one run. Every method raises what `trainrun.checkpoint` documents."""
 
     def __init__(
-        self, config: AgentConfig, *, bring_boto3: Callable[[], None] | None = None
+        self, config: AgentConfig, *, bring_client: Callable[[str], None] | None = None
     ) -> None:
-        """`bring_boto3`: see `OpenedStore`."""
-        super().__init__(config, bring_boto3=bring_boto3)
+        """`bring_client`: see `OpenedStore`."""
+        super().__init__(config, bring_client=bring_client)
         self.settings = config.settings
         """For retention; may be changed."""
         self.downloads = Downloads(self)
@@ -72,6 +72,10 @@ class AsyncRunStore(OpenedStore):
 
     async def resolve(self, request: ResolveRequest) -> Resolution:
         """Claim the resume point of an attempt, or read it; store errors become outcomes."""
+        try:
+            await self.call(self.run)
+        except StoreError as error:  # the client for this kind of store is not installed
+            return resolution.refused(request, error)
         if request.proof:
             return await self.on_run(resolution.prove, request)
         return await self.call(self._resolve, request)

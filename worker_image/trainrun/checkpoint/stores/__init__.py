@@ -1,3 +1,3 @@
-"""Object stores: a folder of a file system, or an S3 bucket."""
+"""Object stores: a folder of a file system, or a bucket of S3, Google or Azure."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interface of object storage: a few calls, on keys relative to one URI.
 
-Layer: the bottom of `trainrun.checkpoint`; `file.py` and `s3.py` implement the protocol. Invariants
-of every implementation:
+Layer: the bottom of `trainrun.checkpoint`; `file.py`, `s3.py` and `cloud.py` implement it.
+Invariants of every implementation:
 
 - an object is either absent or whole: no reader ever sees half of one;
 - the effect of a call that returned is durable; a call that raised may or may not have taken

@@ -1,0 +1,270 @@
+"""Object storage in Google Cloud Storage and Azure Blob Storage.
+
+Layer: implements `ObjectStore`; the only module that imports obstore, a compiled library (extra
+`stores`). Invariants: every request has timeouts and is retried a few times by the library, so a
+call ends within minutes even if the network hangs; at most CONNECTIONS parts are in memory or in
+transit each way. The library sends no checksums, so TLS alone protects what is sent; a file's CRC32
+is compared while it is read and after a download.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import zlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import AzureStore, GCSStore
+
+from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.stores.cloud_errors import explain
+from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART, Part, fetch_parts
+from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
+from trainrun.errors import (
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "3m"}
+"""To connect, without a byte of the response, and of a whole request with at most one part."""
+
+RETRIES = 2
+"""Times that the library repeats a request, with pauses of some hundred milliseconds."""
+
+CONFLICT_TRIES = 10
+"""Tries of a conditional write whose object keeps disappearing."""
+
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f\\]")
+"""The library refuses control characters, and takes a backslash for a slash."""
+
+
+class CloudStore:
+    """An `ObjectStore` in a bucket of Google Cloud Storage (`gs`) or a container of Azure (`az`).
+
+    Credentials come from the environment, or from this machine's or pod's identity.
+    """
+
+    def __init__(
+        self, scheme: str, bucket: str, prefix: str, *, uri: str, endpoint_url: str | None = None
+    ) -> None:
+        self.scheme = scheme
+        self.bucket = bucket
+        self.prefix = f"{prefix}/" if prefix else ""
+        self.uri = uri
+        """The address as the user wrote it."""
+        self._endpoint_url = endpoint_url
+        self._limit = threading.BoundedSemaphore(CONNECTIONS)
+        self._large_file = threading.Lock()
+        self._cached_client: GCSStore | AzureStore | None = None
+
+    def put(self, key: str, data: bytes) -> None:
+        """See ObjectStore.put."""
+        with self._explained("write", key) as path:
+            obstore.put(self._client, path, data, use_multipart=False)
+
+    def put_file(
+        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
+    ) -> None:
+        """See ObjectStore.put_file."""
+        size = path.stat().st_size
+        parts = self._parts(key, path, crc32=crc32, progress=progress)
+        if size <= PART:
+            with self._limit:
+                self.put(key, b"".join(parts))
+            return
+        # One large file at a time: the library sends its parts in parallel.
+        with self._large_file, self._explained("write", key) as target:
+            step = max(PART, -(-size // MOST_PARTS))
+            obstore.put(self._client, target, parts, chunk_size=step, max_concurrency=CONNECTIONS)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """See ObjectStore.put_if_absent."""
+        for _ in range(CONFLICT_TRIES):
+            with self._explained("write", key) as path:
+                try:
+                    obstore.put(self._client, path, data, mode="create", use_multipart=False)
+                    return True
+                except (AlreadyExistsError, PreconditionError):
+                    # Possibly ours: the library repeats a request whose response was lost.
+                    with contextlib.suppress(ObjectNotFound):  # deleted in between: try again
+                        return self.get(key) == data
+        raise StoreUnavailable(f"cannot write {self._name(key)}: other writers keep overwriting it")
+
+    def get(self, key: str) -> bytes:
+        """See ObjectStore.get."""
+        with self._explained("read", key) as path:
+            return obstore.get(self._client, path).bytes().to_bytes()
+
+    def size(self, key: str) -> int | None:
+        """See ObjectStore.size."""
+        with contextlib.suppress(ObjectNotFound), self._explained("read", key) as path:
+            return obstore.head(self._client, path)["size"]
+        return None
+
+    def get_file(
+        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+    ) -> None:
+        """See ObjectStore.get_file."""
+        if size == 0:
+            found = self.get(key)
+            if found:
+                raise CheckpointDamaged(f"{self._name(key)}: {len(found)} bytes, should be 0")
+            path.write_bytes(b"")
+            return
+
+        def fetch(part: Part, target: int) -> None:
+            self._fetch(key, part, target, size=size, tag=tag)
+
+        found_crc32 = fetch_parts(path, size, fetch, limit=self._limit)
+        if crc32 is not None and found_crc32 != crc32:
+            raise CheckpointDamaged(
+                f"{self._name(key)}: CRC32 {found_crc32:08x}, should be {crc32:08x}: "
+                "its content changed"
+            )
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """See ObjectStore.list."""
+        whole, start = self.prefix + prefix, len(self.prefix)
+        with self._explained("list", prefix, is_key=False):
+            found = [
+                ObjectInfo(
+                    key=item["path"][start:],
+                    size=item["size"],
+                    modified=item["last_modified"].timestamp(),
+                    tag=_tag(item),
+                )
+                for page in obstore.list(self._client, whole or None)
+                for item in page
+                if item["path"].startswith(whole)  # not the folder itself, which some tools create
+            ]
+        return sorted(found, key=lambda item: item.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ObjectStore.delete."""
+        paths = [self._path(key) for key in keys]
+        with self._explained("delete from", "", is_key=False):
+            try:
+                obstore.delete(self._client, paths)
+            except FileNotFoundError:  # the library stops there
+                for path in paths:
+                    with contextlib.suppress(FileNotFoundError):
+                        obstore.delete(self._client, path)
+
+    def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
+        """See ObjectStore.abort_uploads.
+
+        Does nothing: the library cannot list them. Azure removes them after a week, Google by a
+        lifecycle rule of the bucket.
+        """
+
+    def close(self) -> None:
+        """See ObjectStore.close."""
+        self._cached_client = None
+
+    def probe(self) -> None:
+        """See ObjectStore.probe."""
+        probe_put_if_absent(
+            self,
+            otherwise="the server overwrote an existing object despite a condition, so a claim "
+            "cannot be written exactly once. Use Google Cloud Storage or Azure itself",
+        )
+
+    # ---------------------------------------------------------------- details
+
+    @property
+    def _client(self) -> GCSStore | AzureStore:
+        client = self._cached_client
+        if client is None:  # two threads may each make one, which does no harm
+            client = self._cached_client = self._connect()
+        return client
+
+    def _connect(self) -> GCSStore | AzureStore:
+        options: dict[str, Any] = {
+            "client_options": {**TIMEOUTS, "allow_http": True},  # where the endpoint says so
+            "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(minutes=3)},
+        }
+        if self._endpoint_url is not None:
+            options["base_url" if self.scheme == "gs" else "endpoint"] = self._endpoint_url
+        store = GCSStore if self.scheme == "gs" else AzureStore
+        return store(self.bucket, **options)
+
+    def _path(self, key: str) -> str:
+        path = self.prefix + check_key(key)
+        if _NOT_IN_NAMES.search(path):
+            raise StoreMisconfigured(
+                f"cannot use {self._name(key)!r}: {self.scheme}:// has no backslashes and control "
+                "characters in names; rename the file"
+            )
+        return path
+
+    def _name(self, key: str) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.prefix}{key}".rstrip("/")
+
+    def _parts(
+        self, key: str, path: Path, *, crc32: int, progress: Progress | None
+    ) -> Iterator[bytes]:
+        """The file's bytes; an exception keeps the library from completing the object."""
+        found = 0
+        with path.open("rb") as source:
+            while data := source.read(PART):
+                found = zlib.crc32(data, found)
+                yield data
+                if progress is not None:
+                    progress(len(data))
+        if found != crc32:
+            raise StoreError(
+                f"{path} changed while it was being uploaded to {self._name(key)}; "
+                "write new files for each checkpoint"
+            )
+
+    def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
+        """Write one range to its offset in the file; the library retries a broken connection."""
+        bounds = (part.start, part.start + part.size)
+        with self._explained("read", key) as path:
+            answer = obstore.get(self._client, path, options={"range": bounds})
+            there = answer.meta["size"]
+            if there != size:
+                raise CheckpointDamaged(f"{self._name(key)}: {there} bytes, should be {size}")
+            if tag and _tag(answer.meta) != tag:
+                raise changed(self._name(key))
+            data = memoryview(answer.bytes())
+        if len(data) != part.size:
+            raise StoreUnavailable(f"cannot read {self._name(key)}: the response ended too early")
+        _write(target, data, part.start)
+
+    @contextlib.contextmanager
+    def _explained(self, verb: str, key: str, *, is_key: bool = True) -> Iterator[str]:
+        """Give the object's path; turn the library's exceptions into StoreErrors with a remedy."""
+        path = self._path(key) if is_key else ""
+        try:
+            yield path
+        except (BaseError, FileNotFoundError, ValueError) as error:
+            raise explain(
+                f"cannot {verb} {self._name(key)}",
+                str(error),
+                scheme=self.scheme,
+                bucket=self.bucket,
+            ) from error
+
+
+def _tag(meta: Any) -> str:
+    # Azure quotes it in answers and not in listings.
+    return (meta["e_tag"] or "").strip('"')
+
+
+def _write(target: int, data: memoryview, position: int) -> None:
+    while data:
+        count = os.pwrite(target, data, position)
+        data, position = data[count:], position + count
