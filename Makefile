@@ -277,6 +277,10 @@ cluster-status: install ## what runs, where the kubeconfig is
 bench-report: install ## what one report() costs the training loop
 	@$(PYTHON) benchmarks/report.py
 
+.PHONY: bench-checkpoint
+bench-checkpoint: install ## what a checkpoint costs: the stall of save(wait=False) (ROUNDS=7, MEGABYTES=400)
+	@$(PYTHON) -m benchmarks.checkpoint --rounds $(or $(ROUNDS),7) --megabytes $(or $(MEGABYTES),400)
+
 .PHONY: bench-recovery
 bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun
 	@$(PYTHON) benchmarks/recovery.py

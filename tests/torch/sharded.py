@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import TensorDataset
 
+from tests.support.agent_stand_in import AgentStandIn
 from tests.torch.training import join
+from trainrun._process import session
 from trainrun.torch import ResumableLoader, State
 
 WORLD = 2
@@ -30,6 +37,8 @@ class Sharding:
     """The checkpoint to go on from, all ranks' files in one directory."""
     saves: dict[int, list[Path]] = field(default_factory=dict)
     """Where each rank saves after how many batches."""
+    wait: bool = True
+    """False: by `save(wait=False)`."""
 
 
 def model() -> nn.Module:
@@ -41,11 +50,27 @@ def train_sharded(rank: int, store: str, plan: Sharding, result: str) -> None:
     """Train to the end; write the full weights into `result`."""
     try:
         join(rank, WORLD, store)
-        train(rank, plan, result)
-        dist.destroy_process_group()
+        with agent_of(rank, plan):
+            train(rank, plan, result)
+            dist.destroy_process_group()
+            session.close()  # as at the end of a process
     except BaseException:
         Path(result).write_text(traceback.format_exc())
         raise
+
+
+@contextmanager
+def agent_of(rank: int, plan: Sharding) -> Iterator[None]:
+    """Let an agent take what is saved beside the training, into the directories of the plan."""
+    if plan.wait:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, AgentStandIn(Path(folder), rank=rank) as agent:
+        os.environ.update(agent.environment(WORLD_SIZE=str(WORLD)))
+        yield
+        for count, directories in plan.saves.items():
+            shutil.move(agent.staging / f"step-{count:012d}", directories[rank])
+            (directories[rank] / "count").write_text(str(count))
 
 
 def train(rank: int, plan: Sharding, result: str) -> None:
@@ -66,9 +91,11 @@ def train(rank: int, plan: Sharding, result: str) -> None:
             if count % ACCUMULATED == 0:
                 optimizer.step()
                 optimizer.zero_grad()
-            if count in plan.saves:
+            if count in plan.saves and plan.wait:
                 state.write(plan.saves[count][rank])
                 (plan.saves[count][rank] / "count").write_text(str(count))
+            elif count in plan.saves:
+                state.save(count, wait=False)
             if count == STEPS:
                 break
     whole = StateDictOptions(full_state_dict=True)

@@ -74,6 +74,33 @@ def test_a_resume_with_shards_ends_with_the_same_bits(
 
 
 @pytest.mark.filterwarnings("ignore:.*single process")
+def test_shards_that_were_saved_beside_the_training_are_those_of_the_call(
+    undisturbed: tuple[Path, RunStore], tmp_path: Path
+) -> None:
+    """Also the last ones, of which a part was written after `destroy_process_group()`."""
+    saves = {step: [tmp_path / f"{step}-{rank}" for rank in range(WORLD)] for step in (5, STEPS)}
+    start_ranks(WORLD, train_sharded, tmp_path / "run", Sharding(saves=saves, wait=False))
+    (tmp_path / "storage").mkdir()
+    run = RunStore(open_store((tmp_path / "storage").as_uri()), "beside")
+    for step, directories in saves.items():
+        commit(run, step, directories)
+    result, original = undisturbed
+    for step in saves:
+        shards, same = (model(), model())
+        for net, store, place in ((shards, run, "beside"), (same, original, "undisturbed")):
+            optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+            (tmp_path / f"{place}-{step}").mkdir()
+            with pytest.warns(UserWarning, match="was reset"):
+                State(model=net, optimizer=optimizer, rng=True).read(
+                    fetched(store, step, tmp_path / f"{place}-{step}"), partial=True
+                )
+        for name, value in same.state_dict().items():
+            assert torch.equal(shards.state_dict()[name], value)
+    weights = read(result)
+    assert all(torch.equal(shards.state_dict()[name], value) for name, value in weights.items())
+
+
+@pytest.mark.filterwarnings("ignore:.*single process")
 def test_shards_of_two_ranks_are_read_on_one_that_has_none(
     undisturbed: tuple[Path, RunStore], tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainrun._common.kernel import memory_used
+from trainrun._common.kernel import memory_left, memory_used
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,3 +42,13 @@ def test_without_a_limit_nothing_can_be_full(tmp_path: Path, limit: str) -> None
 
 def test_without_a_cgroup_nothing_is_known() -> None:
     assert memory_used(None) is None
+
+
+def test_a_process_may_take_what_is_left_of_the_smallest_limit(tmp_path: Path) -> None:
+    whole = memory_left(None)
+    assert whole > 1_000_000
+    stat = "anon 700\ninactive_file 300\n"
+    group(tmp_path, memory__max="1000", memory__current="900", memory__stat=stat)
+    assert memory_left(tmp_path / "memory.events") == 400
+    group(tmp_path, memory__max="1000", memory__current="1900")
+    assert memory_left(tmp_path / "memory.events") == 0

@@ -85,6 +85,21 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
 def memory_used(counter: Path | None) -> float | None:
     """The part of its memory limit that the cgroup of this counter uses, without inactive file
     caches, which the kernel would reclaim at once; None: there is no limit, or it is unknown."""
+    known = _used_and_limit(counter)
+    return known and known[0] / known[1]
+
+
+def memory_left(counter: Path | None) -> int:
+    """Bytes that this machine, and the cgroup of this counter, have left for processes."""
+    known = _used_and_limit(counter)
+    left = [max(known[1] - known[0], 0)] if known else []
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    left += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return min(left, default=0)
+
+
+def _used_and_limit(counter: Path | None) -> tuple[int, int] | None:
+    """Bytes; None: there is no limit, or it is unknown."""
     if counter is None:
         return None
     for limit_name, used_name in MEMORY_FILES:
@@ -96,7 +111,7 @@ def memory_used(counter: Path | None) -> float | None:
             continue
         fields = dict(line.partition(" ")[::2] for line in stat.splitlines())
         idle = int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))
-        return max(used - idle, 0) / limit if 0 < limit < UNLIMITED else None
+        return (max(used - idle, 0), limit) if 0 < limit < UNLIMITED else None
     return None
 
 

@@ -5,15 +5,23 @@ Imported only if there are any: the import takes as long as importing torch.
 
 from __future__ import annotations
 
+import itertools
+import pickle
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -22,8 +30,115 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.distributed_c10d import _get_default_store
 
 from trainrun.torch.modules import bare
+
+Data = dict[MetadataIndex, torch.Tensor | BytesIO]
+AGAIN = 0.02
+"""Seconds between two looks for what another rank brings."""
+TIMEOUT = 1800.0
+"""Seconds for which a rank waits for that, as PyTorch does."""
+_numbers = itertools.count(1)
+"""Numbers of the plans of this process; the same on all ranks."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a rank brings that could not do its part."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this rank writes of a state, for a thread that writes it later.
+
+    The ranks exchange plans and results through the store of the process group, which outlives
+    `destroy_process_group`. Collectives of a thread could meet those of the training.
+    """
+
+    local: SavePlan
+    store: Store
+    rank: int
+    ranks: int
+    number: int
+
+    def write(self, data: Data, folder: Path) -> None:
+        """Write this rank's data; on rank 0 also the metadata, once all ranks have written.
+
+        Raises RuntimeError if another rank could not write, TimeoutError if one is silent.
+        """
+        writer, planner = FileSystemWriter(folder), _OfData(data)
+        planner.set_up_planner({}, is_coordinator=self.rank == 0)
+        writer.set_up_storage_writer(self.rank == 0)
+        self._bring("plan", self.rank, writer.prepare_local_plan(self.local))
+        metadata = None
+        if self.rank == 0:
+            with self._telling("order", *range(self.ranks)):
+                plans, metadata = planner.create_global_plan(self._all("plan"))
+                for rank, plan in enumerate(writer.prepare_global_plan(plans)):
+                    self._bring("order", rank, plan)
+        plan = planner.finish_plan(self._get("order", self.rank))
+        with self._telling("result", self.rank):
+            self._bring("result", self.rank, writer.write_data(plan, planner).wait())
+        if metadata is not None:
+            writer.finish(metadata, self._all("result"))
+
+    @contextmanager
+    def _telling(self, what: str, *ranks: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            for rank in ranks:
+                self._bring(what, rank, Failed(f"{type(error).__name__}: {error}"))
+            raise
+
+    def _bring(self, what: str, rank: int, value: object) -> None:
+        self.store.set(self._key(what, rank), pickle.dumps(value))  # type: ignore[arg-type]
+
+    def _all(self, what: str) -> list[Any]:
+        return [self._get(what, rank) for rank in range(self.ranks)]
+
+    def _get(self, what: str, rank: int) -> Any:
+        key, until = self._key(what, rank), time.monotonic() + TIMEOUT
+        while not self.store.check([key]):  # a waiting get() would hold up the training's calls
+            if time.monotonic() > until:
+                raise TimeoutError(f"no {what} of rank {rank} for the sharded checkpoint")
+            time.sleep(AGAIN)
+        value = pickle.loads(self.store.get(key))
+        self.store.delete_key(key)
+        if isinstance(value, Failed):
+            raise RuntimeError(f"the {what} of rank {rank} failed: {value.why}")
+        return value
+
+    def _key(self, what: str, rank: int) -> str:
+        return f"trainrun/save-{self.number}/{what}-{rank}"
+
+
+class _OfData(DefaultSavePlanner):
+    """Takes the data from a copy."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__()
+        self._data = data
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | BytesIO:
+        """The data of an item."""
+        return self._data[write_item.index]
+
+
+def plan(parts: Mapping[str, Any]) -> tuple[Plan, Data]:
+    """Plan to write this rank's shards; call it on all ranks. The data are those of the parts, to
+    be copied before they change."""
+    alone = _alone()
+    rank, ranks = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
+    planner = DefaultSavePlanner()
+    planner.set_up_planner(_state_of(parts), is_coordinator=rank == 0)
+    local = planner.create_local_plan()
+    data = {item.index: planner.resolve_data(item) for item in local.items}
+    store = HashStore() if alone else _get_default_store()
+    return Plan(local, store, rank, ranks, next(_numbers)), data
 
 
 def write(parts: Mapping[str, Any], folder: Path) -> None:

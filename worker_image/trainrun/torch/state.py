@@ -9,17 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from trainrun._process import session
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
 from trainrun._process.reporting import report, staging_directory
 from trainrun.torch import modules, random_state
 from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
+from trainrun.torch.snapshot import Buffers, Shortage
 
 RNG = "rng"
 GRADIENTS = "gradients"
@@ -69,6 +71,7 @@ class State:
         self._parts: dict[str, Any] = parts
         self._rng = rng
         self._checked = False
+        self._buffers, self._warned = Buffers(), False
         for name, part in self._parts.items():
             check_part(name, part)
             if rng:
@@ -89,14 +92,32 @@ class State:
             self.read(directory, partial=partial)
         return checkpoint.step
 
-    def save(self, step: int, metrics: Mapping[str, object] | None = None) -> None:
+    def save(
+        self, step: int, metrics: Mapping[str, object] | None = None, *, wait: bool = True
+    ) -> None:
         """Save a checkpoint of this step and report it: `staging_directory`, `write`, `report`.
 
-        Call it on all ranks, after training on the last batch. Raises what these raise.
+        Call it on all ranks, after training on the last batch.
+
+        Args:
+            step: As for `report`.
+            metrics: As for `report`.
+            wait: False: copy the state, as it is now, into memory of this process, and return; a
+                thread writes the copy and reports it. The memory is kept for later saves. If too
+                little is left, it warns, once, and waits. It also waits if `should_save()` has
+                returned a request. Pass the same on all ranks.
+
+        Waits until the save before it is staged. If the thread cannot write, no rank has a
+        checkpoint of its step, and the training continues. Raises what `staging_directory`, `write`
+        and `report` raise.
         """
+        session.current().await_background()
         directory = staging_directory()
-        self.write(directory)
-        report(metrics, step=step, checkpoint=directory)
+        if wait or session.current().asked_to_save:
+            self.write(directory)
+            report(metrics, step=step, checkpoint=directory)
+        else:
+            report(metrics, step=step, checkpoint=directory, after=self._copied(directory))
 
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Write this rank's files into a directory of your own; call it on all ranks.
@@ -104,7 +125,40 @@ class State:
         Raises TypeError if a state has values that could not be read again, and RuntimeError if
         FSDP2 has unsynchronized gradients (`set_requires_gradient_sync(False)`).
         """
-        folder, context, sharded = Path(directory), get_context(), self._sharded()
+        folder, sharded = Path(directory), self._sharded()
+        for name, content in self._files(sharded).items():
+            self._write(folder / name, content)
+        if sharded:
+            _dcp().write(sharded, folder / SHARDED_FOLDER)
+        self._checked = True
+
+    def _copied(self, folder: Path) -> Callable[[], None] | None:
+        """Copy the state; return what writes the copy. None: it had no room, and all is written."""
+        sharded = self._sharded()
+        files = self._files(sharded)
+        plan, data = _dcp().plan(sharded) if sharded else (None, {})
+        if not self._checked:
+            with torch.serialization.skip_data():
+                for name, content in files.items():
+                    self._write(folder / name, content)
+            self._checked = True
+
+        def write(files: dict[str, Any], data: dict[Any, Any]) -> None:
+            for name, content in files.items():
+                torch.save(content, folder / name)
+            if plan is not None:
+                plan.write(data, folder / SHARDED_FOLDER)
+
+        copy = self._buffers.copy((files, data))
+        if isinstance(copy, Shortage):
+            self._warn_of(copy)
+            write(files, data)
+            return None
+        return lambda: write(*copy())
+
+    def _files(self, sharded: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The contents of this rank's files, except for shards."""
+        context = get_context()
         own: dict[str, Any] = {
             "parts": {n: part.state_dict() for n, part in self._parts.items() if self._is_own(n)},
             "modules": {name: modules.own_state(part) for name, part in self._modules()},
@@ -112,7 +166,7 @@ class State:
         if self._rng:
             own[RNG] = random_state.capture()
         own[ACCUMULATING] = self._is_accumulating(own)
-        self._write(folder / _own_file(context.rank), own)
+        files = {_own_file(context.rank): own}
         if context.rank == 0:
             about = {
                 "names": self._names(),
@@ -125,10 +179,8 @@ class State:
                 for name, part in self._parts.items()
                 if name not in sharded and not self._is_own(name)
             }
-            self._write(folder / SHARED_FILE, {"about": about, "parts": shared})
-        if sharded:
-            _dcp().write(sharded, folder / SHARDED_FOLDER)
-        self._checked = True
+            files[SHARED_FILE] = {"about": about, "parts": shared}
+        return files
 
     def read(self, directory: str | os.PathLike[str], *, partial: bool = False) -> None:
         """Load what `write` or `save` wrote, from a directory with the files of all ranks.
@@ -189,6 +241,16 @@ class State:
                 "torch.serialization.add_safe_globals()"
             )
 
+    def _warn_of(self, shortage: Shortage) -> None:
+        if not self._warned:
+            warnings.warn(
+                f"State.save(wait=False) waits: a copy of the state needs {_mb(shortage.needed)} "
+                f"more memory, and {_mb(shortage.left)} are left for it. Raise the memory limit "
+                "of the worker, or leave out wait=False",
+                stacklevel=4,
+            )
+        self._warned = True
+
     def _names(self) -> list[str]:
         return [*self._parts, *([RNG] if self._rng else [])]
 
@@ -210,6 +272,10 @@ class State:
             modules.is_accumulating(part, own["modules"][name], optimizers)
             for name, part in self._modules()
         )
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
 def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
