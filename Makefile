@@ -278,8 +278,11 @@ bench-report: install ## what one report() costs the training loop
 	@$(PYTHON) benchmarks/report.py
 
 .PHONY: bench-checkpoint
-bench-checkpoint: install ## what a checkpoint costs: the stall of save(wait=False) (ROUNDS=7, MEGABYTES=400)
-	@$(PYTHON) -m benchmarks.checkpoint --rounds $(or $(ROUNDS),7) --megabytes $(or $(MEGABYTES),400)
+bench-checkpoint: bench-checkpoint-save bench-checkpoint-write bench-checkpoint-read ## what checkpoints cost: all three
+
+.PHONY: bench-checkpoint-save
+bench-checkpoint-save: install ## how long save(wait=False) stops the training, against one memcpy (ROUNDS=7, MEGABYTES=400)
+	@$(PYTHON) -m benchmarks.checkpoint_save --rounds $(or $(ROUNDS),7) --megabytes $(or $(MEGABYTES),400)
 
 .PHONY: bench-recovery
 bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun

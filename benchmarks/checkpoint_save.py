@@ -1,6 +1,6 @@
 """What checkpoints cost a training: medians of interleaved rounds, with their bounds.
 
-    make bench-checkpoint [ROUNDS=7] [MEGABYTES=400]
+    make bench-checkpoint-save [ROUNDS=7] [MEGABYTES=400]
 
 Exits with 1 if a figure misses its "must". Layer: benchmarks.
 """
