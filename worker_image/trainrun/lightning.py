@@ -271,7 +271,8 @@ def _finish_save(io: Any, bests: dict[Path, Path]) -> Future[None] | None:
 
     # Its only thread writes all checkpoints, in their order; ranks that do not write have none.
     if asynchronous and (executor := io._executor) is not None:  # noqa: SLF001
-        return executor.submit(finish)
+        copied: Future[None] = executor.submit(finish)
+        return copied
     finish()
     return None
 

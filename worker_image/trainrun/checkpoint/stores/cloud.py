@@ -3,14 +3,13 @@
 Layer: implements `ObjectStore`; the only module that imports obstore, a compiled library (extra
 `stores`). Invariants: every request has timeouts and is retried a few times by the library, so a
 call ends within minutes even if the network hangs; at most CONNECTIONS parts are in memory or in
-transit each way. The library sends no checksums, so TLS alone protects what is sent; a file's CRC32
-is compared while it is read and after a download.
+transit on their way up. The library sends no checksums, so TLS alone protects what is sent; a
+file's CRC32 is compared while it is read, on both ways.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 import zlib
@@ -22,19 +21,27 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore
 
 from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.cloud_errors import explain
-from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART, Part, fetch_parts
-from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
+from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART
+from trainrun.checkpoint.stores.ranges import Pace, Stream, fetch_file
+from trainrun.checkpoint.stores.store import (
+    Progress,
+    changed,
+    changed_file,
+    check_key,
+    probe_put_if_absent,
+)
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
-    StoreError,
     StoreMisconfigured,
     StoreUnavailable,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "3m"}
@@ -66,6 +73,8 @@ class CloudStore:
         """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
+        self._reads = threading.BoundedSemaphore(ranges.CONNECTIONS)
+        self._pace = Pace()
         self._large_file = threading.Lock()
         self._cached_client: GCSStore | AzureStore | None = None
 
@@ -75,19 +84,20 @@ class CloudStore:
             obstore.put(self._client, path, data, use_multipart=False)
 
     def put_file(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
-    ) -> None:
+        self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
+    ) -> int:
         """See ObjectStore.put_file."""
         size = path.stat().st_size
-        parts = self._parts(key, path, crc32=crc32, progress=progress)
+        parts = _SummedParts(path, crc32=crc32, progress=progress)
         if size <= PART:
             with self._limit:
                 self.put(key, b"".join(parts))
-            return
+            return parts.found
         # One large file at a time: the library sends its parts in parallel.
         with self._large_file, self._explained("write", key) as target:
             step = max(PART, -(-size // MOST_PARTS))
             obstore.put(self._client, target, parts, chunk_size=step, max_concurrency=CONNECTIONS)
+        return parts.found
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """See ObjectStore.put_if_absent."""
@@ -124,10 +134,17 @@ class CloudStore:
             path.write_bytes(b"")
             return
 
-        def fetch(part: Part, target: int) -> None:
-            self._fetch(key, part, target, size=size, tag=tag)
+        def open_range(start: int, count: int) -> AbstractContextManager[Stream]:
+            return self._open_range(key, start, count, size=size, tag=tag)
 
-        found_crc32 = fetch_parts(path, size, fetch, limit=self._limit)
+        found_crc32 = fetch_file(
+            path,
+            size,
+            open_range,
+            name=self._name(key),
+            limit=self._reads,
+            pace=self._pace,
+        )
         if crc32 is not None and found_crc32 != crc32:
             raise CheckpointDamaged(
                 f"{self._name(key)}: CRC32 {found_crc32:08x}, should be {crc32:08x}: "
@@ -212,37 +229,19 @@ class CloudStore:
     def _name(self, key: str) -> str:
         return f"{self.scheme}://{self.bucket}/{self.prefix}{key}".rstrip("/")
 
-    def _parts(
-        self, key: str, path: Path, *, crc32: int, progress: Progress | None
-    ) -> Iterator[bytes]:
-        """The file's bytes; an exception keeps the library from completing the object."""
-        found = 0
-        with path.open("rb") as source:
-            while data := source.read(PART):
-                found = zlib.crc32(data, found)
-                yield data
-                if progress is not None:
-                    progress(len(data))
-        if found != crc32:
-            raise StoreError(
-                f"{path} changed while it was being uploaded to {self._name(key)}; "
-                "write new files for each checkpoint"
-            )
-
-    def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
-        """Write one range to its offset in the file; the library retries a broken connection."""
-        bounds = (part.start, part.start + part.size)
+    @contextlib.contextmanager
+    def _open_range(
+        self, key: str, start: int, count: int, *, size: int, tag: str
+    ) -> Iterator[Stream]:
         with self._explained("read", key) as path:
+            bounds = (start, start + count)
             answer = obstore.get(self._client, path, options={"range": bounds})
             there = answer.meta["size"]
             if there != size:
                 raise CheckpointDamaged(f"{self._name(key)}: {there} bytes, should be {size}")
             if tag and _tag(answer.meta) != tag:
                 raise changed(self._name(key))
-            data = memoryview(answer.bytes())
-        if len(data) != part.size:
-            raise StoreUnavailable(f"cannot read {self._name(key)}: the response ended too early")
-        _write(target, data, part.start)
+            yield _Chunks(answer.stream(min_chunk_size=ranges.BUFFER))
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str, *, is_key: bool = True) -> Iterator[str]:
@@ -259,12 +258,44 @@ class CloudStore:
             ) from error
 
 
+class _SummedParts:
+    """The bytes of a file, summed while they are read."""
+
+    def __init__(self, path: Path, *, crc32: int | None, progress: Progress | None) -> None:
+        self._path = path
+        self._crc32 = crc32
+        self._progress = progress
+        self.found = 0
+        """The CRC32 of what was read."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises StoreError at the end when the file does not have the given `crc32`, which keeps
+        the library from completing the object."""
+        with self._path.open("rb") as source:
+            while data := source.read(PART):
+                self.found = zlib.crc32(data, self.found)
+                yield data
+                if self._progress is not None:
+                    self._progress(len(data))
+        if self._crc32 not in (None, self.found):
+            raise changed_file(self._path)
+
+
+class _Chunks:
+    """A `Stream` of what the library brings."""
+
+    def __init__(self, chunks: obstore.BytesStream) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def read1(self, most: int, /) -> bytes:
+        """See Stream.read1."""
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        data, self._rest = self._rest[:most], self._rest[most:]
+        return bytes(data)
+
+
 def _tag(meta: Any) -> str:
     # Azure quotes it in answers and not in listings.
     return (meta["e_tag"] or "").strip('"')
-
-
-def _write(target: int, data: memoryview, position: int) -> None:
-    while data:
-        count = os.pwrite(target, data, position)
-        data, position = data[count:], position + count
