@@ -177,10 +177,12 @@ def test_a_save_that_was_asked_for_is_awaited_by_its_report(agent: AgentStandIn)
 
 
 SAVES = """
-import sys, time, trainrun
+import time, trainrun
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor()
 def save():
     time.sleep(0.2)
-    (directory / "model.pt").write_text("weights")
+    pool.submit((directory / "model.pt").write_text, "weights").result()
 directory = trainrun.staging_directory()
 trainrun.report(step=3, checkpoint=directory, after=save)
 """
@@ -189,6 +191,7 @@ trainrun.report(step=3, checkpoint=directory, after=save)
 def test_a_script_that_ends_well_waits_for_its_last_save(
     agent: AgentStandIn, run_script: Run
 ) -> None:
+    """A save of orbax failed there, as it needs a thread in the end."""
     ended = run_script(SAVES, **agent.environment())
     assert (ended.returncode, ended.stderr) == (0, "")
     assert first(agent, "saved")["files"] == "step-000000000003"

@@ -29,7 +29,7 @@ from trainrun._process.staging import copy_over
 from trainrun.torch import ResumableLoader, modules, parts, random_state
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
     from trainrun.contract.metrics import Metric
 
@@ -260,18 +260,19 @@ def _place(trainer: Any, *, evaluated: bool) -> _Place:
 
 def _finish_save(io: Any, bests: dict[Path, Path]) -> Future[None] | None:
     """Copy the best files when they and the checkpoint are written; None: they are."""
+    # Its only thread writes all checkpoints, in their order; ranks that do not write have none.
     asynchronous = isinstance(io, AsyncCheckpointIO)
+    thread: Executor | None = io._executor if asynchronous else None  # noqa: SLF001 - not public
 
     def finish() -> None:
-        if asynchronous and io._error is not None:  # noqa: SLF001 - it has no public name
+        if thread is not None and io._error is not None:  # noqa: SLF001 - not public
             raise io._error  # noqa: SLF001
         for best, copy in bests.items():
             if best.is_file():
                 copy_over(best, copy)
 
-    # Its only thread writes all checkpoints, in their order; ranks that do not write have none.
-    if asynchronous and (executor := io._executor) is not None:  # noqa: SLF001
-        copied: Future[None] = executor.submit(finish)
+    if thread is not None:
+        copied: Future[None] = thread.submit(finish)
         return copied
     finish()
     return None

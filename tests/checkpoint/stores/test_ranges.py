@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainrun.checkpoint.stores import ranges
-from trainrun.checkpoint.stores.ranges import LEAST, Pace, Stream, cut, fetch_file
+from trainrun.checkpoint.stores.parts import Stream
+from trainrun.checkpoint.stores.ranges import LEAST, Pace, cut, fetch_file
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:

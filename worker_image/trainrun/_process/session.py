@@ -8,6 +8,7 @@ its rank: calls from its child processes are refused.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import tempfile
@@ -103,6 +104,8 @@ class Session:
     def in_background(self, work: Callable[[], None]) -> None:
         """Do some work in a thread, after all that was given before."""
         before = self._background
+        if before is None:
+            _await_at_exit()
 
         def in_turn() -> None:
             if before is not None:
@@ -117,14 +120,14 @@ class Session:
         if self._background is not None:
             self._background.join()
 
-    def close(self) -> None:
-        """Wait for pending saves, send the remaining messages, remove temporary files.
-
-        If an uncaught exception ends the process, a pending save is not worth the wait: no rank
-        continues.
-        """
+    def await_at_exit(self) -> None:
+        """The same, unless an uncaught exception ends the process: then no rank continues."""
         if getattr(sys, "last_value", None) is None:
             self.await_background()
+
+    def close(self) -> None:
+        """Wait for pending saves, send the remaining messages, remove temporary files."""
+        self.await_at_exit()
         if self.connection is not None:
             self.connection.flush()
             self.connection.close()
@@ -179,6 +182,26 @@ def close() -> None:
     ended, _current, _asked_for_checkpoint = _current, None, False
     if ended is not None:
         ended.close()
+
+
+_awaited_at_exit = False
+
+
+def _await_at_exit() -> None:
+    """Let pending saves end while the process can still start threads for them.
+
+    `atexit` is too late: by then Python has shut down its executors, and orbax needs one.
+    """
+    global _awaited_at_exit  # noqa: PLW0603 - registered once per process
+    if not _awaited_at_exit:
+        _awaited_at_exit = True
+        importlib.import_module("concurrent.futures.thread")  # what is registered last runs first
+        threading._register_atexit(_await_current)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _await_current() -> None:
+    if _current is not None:
+        _current.await_at_exit()
 
 
 def _make() -> Session:

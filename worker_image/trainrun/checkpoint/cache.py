@@ -165,12 +165,13 @@ class FilesOnNode:
         summed and nobody can still write to it. `in_use` names the checkpoint that the processes
         have opened: it stays, and one other. Never raises: the store has the files.
         """
-        with contextlib.suppress(OSError), _locked(self.folder):
-            _forget_other_boots(self.folder)
-            free = shutil.disk_usage(self.folder).free
-            if free > sum(item.size for item in self.files):  # room for the next one comes first
-                for item in self.files:
-                    _keep(paths[item.source], self.folder / "files" / item.source, item)
+        with contextlib.suppress(OSError):
+            with _locked(self.folder):
+                _forget_other_boots(self.folder)
+                free = shutil.disk_usage(self.folder).free
+                if free > sum(item.size for item in self.files):  # the next one needs that room
+                    for item in self.files:
+                        _keep(paths[item.source], self.folder / "files" / item.source, item)
             _forget_older(self.folder.parent, in_use)
 
     def received(self) -> int:

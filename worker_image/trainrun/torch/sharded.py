@@ -44,14 +44,14 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class Failed:
+class RankFailed:
     """What a rank brings that could not do its part."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """What this rank writes of a state, for a thread that writes it later.
 
     The ranks exchange plans and results through the store of the process group, which outlives
@@ -91,7 +91,7 @@ class Plan:
             yield
         except Exception as error:
             for rank in ranks:
-                self._bring(what, rank, Failed(f"{type(error).__name__}: {error}"))
+                self._bring(what, rank, RankFailed(f"{type(error).__name__}: {error}"))
             raise
 
     def _bring(self, what: str, rank: int, value: object) -> None:
@@ -108,7 +108,7 @@ class Plan:
             time.sleep(AGAIN)
         value = pickle.loads(self.store.get(key))
         self.store.delete_key(key)
-        if isinstance(value, Failed):
+        if isinstance(value, RankFailed):
             raise RuntimeError(f"the {what} of rank {rank} failed: {value.why}")
         return value
 
@@ -128,7 +128,7 @@ class _OfData(DefaultSavePlanner):
         return self._data[write_item.index]
 
 
-def plan(parts: Mapping[str, Any]) -> tuple[Plan, Data]:
+def plan(parts: Mapping[str, Any]) -> tuple[ShardPlan, Data]:
     """Plan to write this rank's shards; call it on all ranks. The data are those of the parts, to
     be copied before they change."""
     alone = _alone()
@@ -138,7 +138,7 @@ def plan(parts: Mapping[str, Any]) -> tuple[Plan, Data]:
     local = planner.create_local_plan()
     data = {item.index: planner.resolve_data(item) for item in local.items}
     store = HashStore() if alone else _get_default_store()
-    return Plan(local, store, rank, ranks, next(_numbers)), data
+    return ShardPlan(local, store, rank, ranks, next(_numbers)), data
 
 
 def write(parts: Mapping[str, Any], folder: Path) -> None:

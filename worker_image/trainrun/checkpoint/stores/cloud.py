@@ -23,8 +23,8 @@ from obstore.store import AzureStore, GCSStore
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.cloud_errors import explain
-from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART
-from trainrun.checkpoint.stores.ranges import Pace, Stream, fetch_file
+from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART, Stream
+from trainrun.checkpoint.stores.ranges import Pace, fetch_file
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,

@@ -10,7 +10,7 @@ import base64
 import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainrun.checkpoint.stores.store import changed
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
@@ -18,7 +18,6 @@ from trainrun.errors import CheckpointDamaged, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from trainrun.checkpoint.stores.ranges import Stream
 
 T = TypeVar("T")
 
@@ -66,6 +65,14 @@ def in_order(pool: ThreadPoolExecutor, futures: Sequence[Future[T]]) -> Iterator
             yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Stream(Protocol):
+    """The bytes of one range, in order."""
+
+    def read1(self, most: int, /) -> bytes:
+        """What has arrived, at most so many bytes; waits for the first. Empty: the end."""
+        ...
 
 
 def encode_crc32(crc32: int) -> str:

@@ -13,10 +13,10 @@ import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from trainrun.checkpoint.stores.crc32 import combine
-from trainrun.checkpoint.stores.parts import Part, in_order
+from trainrun.checkpoint.stores.parts import Part, Stream, in_order
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -42,14 +42,6 @@ SLOWEST = 1 << 14
 """Bytes per second of a connection that drips, before it is known what others bring."""
 SHARE = 0.1
 """A connection drips if it brings less than this part of what the others bring."""
-
-
-class Stream(Protocol):
-    """The bytes of one range, in order."""
-
-    def read1(self, most: int, /) -> bytes:
-        """What has arrived, at most so many bytes; waits for the first. Empty: the end."""
-        ...
 
 
 class Pace:

@@ -25,12 +25,13 @@ from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
     Part,
+    Stream,
     abort_uploads,
     encode_crc32,
     request_range,
     required_field,
 )
-from trainrun.checkpoint.stores.ranges import Pace, Stream, fetch_file
+from trainrun.checkpoint.stores.ranges import Pace, fetch_file
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
 from trainrun.checkpoint.stores.sending import Body, Buffers, send_large, without_expect
 from trainrun.checkpoint.stores.store import (
