@@ -19,6 +19,7 @@ from trainrun_operator.api.run.status_parts import EvidenceAsked, Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.explaining.run_report import headline, report_of
+from trainrun_operator.cli.report.model import TextLine
 from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source
@@ -181,3 +182,11 @@ def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:
     assert max(map(len, rows(life))) <= 16 + 56
     widths = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", page(report_of(life)))
     assert all(float(left) + float(width) <= 100 for left, width in widths)
+
+
+def test_the_newest_step_that_only_the_disks_have_stands_beside_the_checkpoints() -> None:
+    status = TrainRunStatus(phase="Running", progress=Progress(step=60, time=at(6), staged=58))
+    life = Life(name="llama", uri="file:///runs/llama", chapters=(SECOND,), status=status)
+    section = report_of(life).sections[-1]
+    assert section.title == "Checkpoints, 0 of 0 good"
+    assert section.blocks == (TextLine("step 58 is on the workers' disks"),)
