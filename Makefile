@@ -286,8 +286,7 @@ bench-checkpoint-save: install ## how long save(wait=False) stops the training, 
 
 .PHONY: bench-recovery
 bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun
-	@$(PYTHON) benchmarks/recovery.py
-	@$(PYTHON) benchmarks/recovery_torch.py
+	@failed=0; for it in recovery recovery_torch; do $(PYTHON) benchmarks/$$it.py || failed=1; done; exit $$failed
 
 .PHONY: bench-flush
 bench-flush: install test-tools ## kills right after report() returned: is that step resumed? (ROUNDS=200)
@@ -303,8 +302,7 @@ bench-checkpoint-read: install test-tools ## reading checkpoints: against boto3 
 
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys
-	@$(PYTHON) benchmarks/step_overhead.py
-	@$(PYTHON) benchmarks/standby_overhead.py
+	@failed=0; for it in step standby; do $(PYTHON) benchmarks/$${it}_overhead.py || failed=1; done; exit $$failed
 
 .PHONY: bench-goodput
 bench-goodput: install test-tools ## useful steps of a training that is killed every minute, against torchrun (SHORT=1: 3 minutes each, SEED=0)

@@ -26,6 +26,7 @@ from benchmarks.on_cluster.peer import start_plain_pods
 from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes, wait_until_calm
 from benchmarks.on_cluster.stages import stages, tell_stages
 from benchmarks.on_cluster.warm_starts import recovery, tell_rounds
+from benchmarks.verdict import end, must
 from testbed.cluster import Cluster
 from testbed.faults import nodes, pods, processes
 from testbed.images import base_image
@@ -132,12 +133,11 @@ def crash(bench: Bench) -> None:
         print(f"    the tenth crash in a row: {took[-1]:.2f} s")
         print(
             f"operator: {spent:.2f} CPU seconds per incident, its pauses of {PAUSE:g} s "
-            "included (must be at most 0.3)"
+            f"included {must('CPU seconds per incident', spent, 0.3)}"
         )
-        print(
-            f"operator: {operator.resident_bytes() / 1e6:.0f} MB resident with one run "
-            "(must be at most 150)"
-        )
+        resident = operator.resident_bytes() / 1e6
+        bound = must("the operator's memory", resident, 150, "MB")
+        print(f"operator: {resident:.0f} MB resident with one run {bound}")
 
 
 def deletion(bench: Bench) -> None:
@@ -264,6 +264,7 @@ def main() -> None:
             FIGURES[name](Bench(cluster=cluster, installation=installation, folder=folder))
     finally:
         cluster.down()
+    end()
 
 
 if __name__ == "__main__":

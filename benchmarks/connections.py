@@ -23,6 +23,9 @@ from pathlib import Path
 
 import uvloop
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.verdict import end, must
 from trainrun.agent.exchange.http import HttpClient, Interrupt
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer, Hold
@@ -126,7 +129,7 @@ async def measure(server: subprocess.Popen[str], agents: int, ca: str) -> float:
     return growth / (agents - WARM) / 1000
 
 
-def main() -> int:
+def main() -> None:
     """Print kilobytes per agent."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=AGENTS)
@@ -137,7 +140,7 @@ def main() -> int:
         loop = uvloop.new_event_loop if options.loop == "uvloop" else asyncio.new_event_loop
         with asyncio.Runner(loop_factory=loop) as runner:
             runner.run(serve(options.serve, options.agents))
-        return 0
+        return
     with tempfile.TemporaryDirectory() as name:
         folder, now = Path(name), datetime.now(UTC)
         authority = new_ca(common_name="bench", now=now)
@@ -157,12 +160,10 @@ def main() -> int:
             server.terminate()
             server.wait()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    verdict = "as it must be" if cost <= LIMIT else "TOO MUCH"
-    print(
-        f"{options.agents} agents, {options.loop}: {cost:.0f} kB each, limit {LIMIT:.0f}: {verdict}"
-    )
-    return 0 if cost <= LIMIT else 1
+    what = f"{options.agents} agents, {options.loop}"
+    print(f"{what}: {cost:.0f} kB each {must(what, cost, LIMIT, 'kB each')}")
+    end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

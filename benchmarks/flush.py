@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import Job, machine, under_trainrun
+from benchmarks.verdict import end, must
 from tests.support.foreign_answers import Exchange, foreign_answers
 from tests.support.s3_server import running_server
 
@@ -80,11 +81,12 @@ def main() -> None:
         )
     missing = sum(map(len, found))
     kills = rounds // RUNS * RUNS
+    bound = must("steps resumed", kills - missing, kills, least=True)
     print(
-        f"{kills - missing} of {kills} steps that all ranks had reported were resumed (all must "
-        f"be), in {time.time() - begun:.0f} s"
+        f"{kills - missing} of {kills} steps that all ranks had reported were resumed {bound}, "
+        f"in {time.time() - begun:.0f} s"
     )
-    sys.exit(1 if missing else 0)
+    end()
 
 
 if __name__ == "__main__":

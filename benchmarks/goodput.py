@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.local_job import Job, OtherLoad, machine, under_torchrun, under_trainrun
 from benchmarks.peers.compare import starts
 from benchmarks.race.account import Account, account
+from benchmarks.verdict import end, must
 from tests.support.s3_server import S3Server, running_server
 
 SCRIPTS = Path(__file__).parent / "race"
@@ -143,7 +144,9 @@ def main() -> None:
     for side in SIDES:
         tell(side, sums[side])
     ratio = sums["trainrun"].per_minute / sums["torchrun"].per_minute
-    print(f"useful steps, trainrun / torchrun: {ratio:.3f} (must be at least {LIMIT})")
+    what = "useful steps, trainrun / torchrun"
+    print(f"{what}: {ratio:.3f} {must(what, ratio, LIMIT, least=True)}")
+    end()
 
 
 if __name__ == "__main__":

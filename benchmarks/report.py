@@ -16,7 +16,10 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import trainrun
+from benchmarks.verdict import end, must
 
 STEPS = 2000
 PAUSE = 0.002
@@ -77,10 +80,12 @@ def main() -> None:
     )
     for name, nanoseconds in times.items():
         micros = [value / 1000 for value in nanoseconds]
+        bound = must(f"median of {name}()", median(micros), LIMITS[name], "us")
         print(
             f"{name + '()':15} median {median(micros):6.1f} us   p99 "
-            f"{quantiles(micros, n=100)[98]:6.1f} us   (median must be under {LIMITS[name]:g} us)"
+            f"{quantiles(micros, n=100)[98]:6.1f} us   {bound}"
         )
+    end()
 
 
 if __name__ == "__main__":

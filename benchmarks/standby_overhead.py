@@ -22,6 +22,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import Job, machine, under_trainrun
+from benchmarks.verdict import end, must
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
 RANKS = 2
@@ -93,8 +94,10 @@ def main() -> None:
                 f"{found[True].loading * 1000:6.2f} ms while they load",
                 flush=True,
             )
-    print(f"median step, standbys ready / without: {median(ready):.4f} (at most {LIMIT})")
+    what = "median step, standbys ready / without"
+    print(f"{what}: {median(ready):.4f} {must(what, median(ready), LIMIT)}")
     print(f"median step, standbys loading / without: {median(loading):.3f} (said, not bounded)")
+    end()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from benchmarks.local_job import (
     under_torchrun,
     under_trainrun,
 )
+from benchmarks.verdict import end, must
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
 RANKS = 2
@@ -91,10 +92,11 @@ def main() -> None:
                 flush=True,
             )
     print(f"median step under torchrun: {median(steps) * 1000:.1f} ms")
-    print(f"median step, trainrun / torchrun: {median(ratios):.4f} (at most {STEP_LIMIT})")
-    print(
-        f"CPU of agents and operator / CPU of training: {median(shares):.4f} (at most {CPU_LIMIT})"
-    )
+    what = "median step, trainrun / torchrun"
+    print(f"{what}: {median(ratios):.4f} {must(what, median(ratios), STEP_LIMIT)}")
+    what = "CPU of agents and operator / CPU of training"
+    print(f"{what}: {median(shares):.4f} {must(what, median(shares), CPU_LIMIT)}")
+    end()
 
 
 if __name__ == "__main__":
