@@ -18,6 +18,7 @@ NAMES = {value for name, value in vars(variables).items() if name.isupper()}
 ELSEWHERE = {
     "worlds/kubernetes/fetch.py",  # runs before anything can be imported
     "agent/processes/standby_start.py",  # the same
+    "agent/processes/rendezvous_wait.py",  # reads torch's own, where nothing of ours may be loaded
     "cluster/settings.py",  # the operator's own settings, agreed on with the chart
 }
 

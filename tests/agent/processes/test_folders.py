@@ -32,6 +32,14 @@ def test_caches_of_compilers_outlive_attempts_and_agents(tmp_path: Path) -> None
     assert made.exists()
 
 
+def test_a_worker_that_cannot_speed_up_its_rendezvous_starts_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rendezvous").touch()  # where a folder should be
+    Folders(str(tmp_path)).prepare()
+    assert "ranks may find rank 0 half a second later: " in caplog.text
+
+
 def _stage_and_remove(folder: Path) -> list[str]:
     """What is left once checkpoints with a copy of a read-only folder were stored and removed."""
     tokenizer = folder / "tokenizer"

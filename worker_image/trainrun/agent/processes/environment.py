@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,9 @@ def process_environment(
         environment.pop(name, None)
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")  # otherwise Python buffers lines for our pipe
-    if config.library:
-        paths = [config.library, environment.get("PYTHONPATH", "")]
-        # An empty part would mean the working directory.
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    paths = (config.library, environment.get("PYTHONPATH"), Folders(config.directory).rendezvous)
+    # An empty part would mean the working directory.
+    environment["PYTHONPATH"] = os.pathsep.join(str(path) for path in paths if path)
     place = _place(config, start, local_rank)
     environment.update(place.write())
     exchange = Exchange(
@@ -226,6 +226,10 @@ class Folders:
         for folder in caches(self._root).values():  # not every compiler creates parent folders
             folder.mkdir(parents=True, exist_ok=True)
         self.forget_below(2**63)
+        try:
+            _write_rendezvous(self.rendezvous)
+        except OSError as error:
+            LOG.warning("ranks may find rank 0 half a second later: %s", error)
 
     def make(self, attempt: int, rank: int) -> RankFiles:
         """Create the folders of one rank and return its paths."""
@@ -255,6 +259,11 @@ class Folders:
         """Holds the start script of standby interpreters."""
         return self._root / "standby"
 
+    @property
+    def rendezvous(self) -> Path:
+        """On PYTHONPATH; holds what torch loads when it is imported, see `rendezvous_wait`."""
+        return self._root / "rendezvous"
+
     def socket(self, attempt: int) -> Path:
         """The socket on which the processes of `attempt` reach the agent."""
         return self._root / f"{attempt}.sock"
@@ -266,6 +275,27 @@ class Folders:
                 number = folder.name.partition("-")[2]
                 if number.isdigit() and int(number) < attempt:
                     remove_folder(folder)
+
+
+def _write_rendezvous(folder: Path) -> None:
+    """Write the module `rendezvous_wait` as an installed distribution with an entry point.
+
+    Each file appears whole and the entry point last: `import torch` fails if it leads nowhere.
+    Raises OSError.
+    """
+    source = pkgutil.get_data(__package__ or "", "rendezvous_wait.py")
+    assert source is not None
+    info = "trainrun_rendezvous-1.dist-info"
+    for name, content in (
+        ("trainrun_rendezvous.py", source),
+        (f"{info}/METADATA", b"Metadata-Version: 2.1\nName: trainrun-rendezvous\nVersion: 1\n"),
+        (f"{info}/entry_points.txt", b"[torch.backends]\ntrainrun = trainrun_rendezvous:install\n"),
+    ):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
+        new.write_bytes(content)
+        new.replace(file)
 
 
 def remove_folder(folder: Path) -> None:
