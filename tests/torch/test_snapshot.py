@@ -50,7 +50,7 @@ def saved(content: object) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Validating sparse tensor")
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(tensors(), min_size=1, max_size=3))
 def test_a_copy_is_saved_as_the_state_itself_was(saves: list[list[torch.Tensor]]) -> None:
     buffers = Buffers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.agent.checkpoints.steps_of import bring, staging
-from trainrun.agent.checkpoints.staged import overdue_checkpoint
+from trainrun.agent.checkpoints.overdue import overdue_checkpoint
 from trainrun.contract.messages import Report
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.checkpoints.test_uploads import Bench, until
 from tests.support.mounts import mounted
-from trainrun.agent.checkpoints import uploads as lanes
+from trainrun.agent.checkpoints import retaining
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.ownership import BeatWatch
 from trainrun.checkpoint.resolution import resolve
@@ -47,7 +47,7 @@ class Retention:
 def retention(monkeypatch: pytest.MonkeyPatch) -> Retention:
     monkeypatch.setattr(lanes, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(lanes, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(lanes, "RETENTION_PATIENCE", 0.1)
+    monkeypatch.setattr(retaining, "PATIENCE", 0.1)
     return Retention(monkeypatch)
 
 
@@ -117,7 +117,7 @@ async def test_old_checkpoints_go_where_another_worker_commits_the_whole_ones(
         await until(lambda: retention.done == 2)
         assert len(list(bench.checkpoints.iterdir())) == 2
         bench.uploads.saw_commit(CheckpointId(attempt=1, step=30))  # each answer says so
-        assert not bench.uploads._retain
+        assert not bench.uploads.retaining.due
 
 
 async def test_old_checkpoints_go_as_soon_as_the_store_deletes_again(
@@ -131,10 +131,10 @@ async def test_old_checkpoints_go_as_soon_as_the_store_deletes_again(
         for step in (10, 20, 30):
             bench.save(step, whole=True)
             await until(lambda step=step: bench.committed == step)
-        await until(lambda: bench.uploads.retention_problem)
+        await until(lambda: bench.uploads.retaining.problem)
         assert len(list(bench.checkpoints.iterdir())) == 3
         retention.fails = False
-        await until(lambda: bench.uploads.retention_problem is None)
+        await until(lambda: bench.uploads.retaining.problem is None)
         assert sorted(path.name[:14] for path in bench.checkpoints.iterdir()) == [
             "step-000000020",
             "step-000000030",
@@ -151,9 +151,9 @@ async def test_that_old_checkpoints_stay_is_not_told_as_if_new_ones_were_not_sto
         bench.uploads.start()
         bench.save(10, whole=True)
         await until(lambda: bench.committed == 10)
-        await until(lambda: bench.uploads.retention_problem)
+        await until(lambda: bench.uploads.retaining.problem)
         assert bench.uploads.problem is None
-        found = bench.uploads.retention_problem
+        found = bench.uploads.retaining.problem
         assert found is not None
         assert (found.type, found.reason, found.message) == (
             "OldCheckpointsKept",
@@ -166,7 +166,7 @@ async def test_that_old_checkpoints_stay_is_not_told_as_if_new_ones_were_not_sto
 async def test_a_store_that_does_not_delete_for_a_moment_is_not_told(
     tmp_path: Path, retention: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "RETENTION_PATIENCE", 60.0)
+    monkeypatch.setattr(retaining, "PATIENCE", 60.0)
     told: list[None] = []
     with an_attempt(tmp_path, 1) as bench:
         bench.uploads.news = lambda: told.append(None)

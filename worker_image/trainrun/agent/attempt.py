@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from trainrun._common.kernel import OomCounter
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
+from trainrun.agent.checkpoints.overdue import overdue_checkpoint
 from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
-from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity, overdue_checkpoint
+from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
@@ -208,7 +209,7 @@ class Attempt:
             self.report.ignored,
             overdue,
             uploads.problem,
-            uploads.retention_problem,
+            uploads.retaining.problem,
             uploads.torn.problem,
             uploads.turns.problem,
             self.fetching.problem,

@@ -10,9 +10,6 @@ is *complete* when all its ranks have passed, or one reported its files as the w
 are not in the store yet, and with uploadEvery `MORE_ROOM` more. If a step has room, it has room for
 every rank: otherwise one rank's files could block those that complete them. A step that only waits
 for ranks to report their next step takes no room: those ranks may wait for the rank that asks.
-
-A checkpoint that waits too long for a rank becomes a problem. The usual reason is a script that
-saves only on rank 0; without the message its checkpoints would silently never be committed.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.contract.agent_state import Problem, StagedStep
+from trainrun.contract.agent_state import StagedStep
 from trainrun.contract.messages import Report
 
 MORE_ROOM = 3
@@ -356,46 +353,3 @@ class StagingCapacity:
 
     def _waits_for_a_word(self, step: int) -> bool:
         return not self.staged.complete(step) and self.staged.only_open(step)
-
-
-def overdue_checkpoint(
-    staged: StagedSteps, living: tuple[int, ...], now: float, patience: float
-) -> Problem | None:
-    """The problem of the oldest checkpoint that waits for a rank of this worker for more than
-    `patience` seconds; None: there is none."""
-    for entry in staged.incomplete():
-        if staged.has_pending(entry.step):
-            continue
-        silent = [rank for rank in staged.not_passed_by(entry.step) if rank in living]
-        if silent and now - entry.first > patience:
-            return Problem(
-                type="CheckpointWaiting",
-                reason="RanksSilent",
-                message=_overdue_message(entry, silent, staged, patience),
-            )
-    return None
-
-
-def _overdue_message(entry: Step, silent: list[int], staged: StagedSteps, patience: float) -> str:
-    brought = named_ranks(sorted(entry.files)) if entry.files else "another worker"
-    since = f"{brought} brought checkpoint files more than {patience:.0f} s ago"
-    they_have = f"{named_ranks(silent)} {'has' if len(silent) == 1 else 'have'}"
-    if staged.only_open(entry.step):
-        return (
-            f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} reported "
-            "the step without files and nothing since, so files may follow. Report the next step, "
-            "pass checkpoint=None if there are no files, or call report(..., whole=True) on the "
-            "rank that saves everything"
-        )
-    return (
-        f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} not reported "
-        f"this step or a later one. Call trainrun.report(step={entry.step}) on every rank, or "
-        "report(..., whole=True) on the rank that saves everything"
-    )
-
-
-def named_ranks(ranks: list[int]) -> str:
-    """For a message: at most eight ranks, by number."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

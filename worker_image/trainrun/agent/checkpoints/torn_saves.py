@@ -17,7 +17,7 @@ from pathlib import Path
 from trainrun._common import writer_processes
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
-from trainrun.agent.checkpoints.staged import named_ranks
+from trainrun.agent.checkpoints.overdue import named_ranks
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.records import Manifest
 from trainrun.contract.agent_state import Problem

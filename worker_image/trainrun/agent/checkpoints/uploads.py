@@ -20,6 +20,7 @@ from pathlib import Path
 
 from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
+from trainrun.agent.checkpoints.retaining import Retaining
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.torn_saves import AlternatingSaves, TornSteps
@@ -45,10 +46,6 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 """Seconds between retries after store errors."""
 
-RETENTION_PATIENCE = 60.0
-"""Seconds before a failure to delete old checkpoints is reported: nothing waits for a deletion, and
-other problems report a store that is away."""
-
 FATAL = {CheckpointConflict: "CheckpointConflict", CheckpointFenced: "StorageLost"}
 """Errors that end the run, with their problem types."""
 
@@ -71,12 +68,11 @@ class Uploads:
     since an attempt that resumes from it does not report them again. Must not raise."""
     problem: Problem | None = None
     """Why checkpoints wait to be stored."""
-    retention_problem: Problem | None = None
-    """Why old ones are not deleted; new ones are stored all the same."""
     fatal: Problem | None = None
     committed: Committed | None = None
     turns: AlternatingSaves = field(default_factory=AlternatingSaves)
     torn: TornSteps = field(init=False)
+    retaining: Retaining = field(init=False)
     only: frozenset[int] | None = None
     """Upload only these steps, while an order says so; None: see `keep`."""
     keep: int = 0
@@ -91,12 +87,10 @@ class Uploads:
     _hurries: list[asyncio.Event] = field(default_factory=list)
     """One per lane: ends its pause after an error."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _retain: bool = False
-    _retention_failed_at: float | None = None
-    """When deleting old checkpoints began to fail; None: it does not fail."""
 
     def __post_init__(self) -> None:
-        """No step is torn yet."""
+        """No step is torn yet, and nothing is to be deleted."""
+        self.retaining = Retaining(attempt=self.attempt, storage=self.storage, news=self.news)
         self.torn = TornSteps(attempt=self.attempt, storage=self.storage)
 
     def start(self) -> None:
@@ -105,10 +99,10 @@ class Uploads:
         if self.slot == 0:
             work += [
                 (self._commit_next, self._report_trouble),
-                (self._retain_next, self._report_retention),
+                (self.retaining.next, self.retaining.report),
             ]
             # Leftovers of killed agents may take the room that the first commit needs.
-            self._retain = True
+            self.retaining.due = True
         self._wakes = [asyncio.Event() for _ in work]
         self._hurries = [asyncio.Event() for _ in work]
         lanes = map(self._lane, work, self._wakes, self._hurries)
@@ -179,7 +173,7 @@ class Uploads:
             same = last is not None and last.id == checkpoint
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
-            self._retain = self._retain or not same
+            self.retaining.due = self.retaining.due or not same
             self.torn.problem = self.torn.problem if checkpoint.step in self.torn else None
         for step in [step for step in self._handles if step <= checkpoint.step]:
             self._handles.pop(step).cancel()  # obsolete, and its files are deleted now
@@ -326,22 +320,6 @@ class Uploads:
             raise trouble
         return False
 
-    async def _retain_next(self) -> bool:
-        if not self._retain:
-            return False
-        self._retain = False  # reset first: a commit may set it again meanwhile
-        try:
-            await self.storage.retain(self.attempt)
-        except (TrainRunError, OSError):
-            self._retain = True
-            raise
-        self._retention_failed_at = None
-        if self.retention_problem is not None:
-            LOG.info("old checkpoints can be deleted again")
-            self.retention_problem = None
-            self.news()
-        return True
-
     def _allowed(self, tried: set[int]) -> list[Step]:
         uploadable = self.staged.uploadable()
         on_disk = [entry for entry in uploadable if entry.files]
@@ -368,12 +346,12 @@ class Uploads:
         LOG.info("checkpoint %s is committed (%d bytes)", manifest.id.name, manifest.size_bytes)
         self.turns.saw(manifest)
         self.saw_commit(manifest.id, manifest.size_bytes)
-        self._retain = True
+        self.retaining.due = True
         self.wake()
 
     def _report_trouble(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
-            self._retain = True  # there may be more to delete now than at the last commit
+            self.retaining.due = True  # there may be more to delete now than at the last commit
             self.wake()
         if isinstance(error, CheckpointDamaged):
             kind = "CheckpointDamaged"
@@ -385,18 +363,6 @@ class Uploads:
         problem = Problem(type=kind, reason=type(error).__name__, message=message)
         if problem != self.problem:
             self.problem = problem
-            self.news()
-
-    def _report_retention(self, error: Exception) -> None:
-        now = time.monotonic()
-        if self._retention_failed_at is None:
-            self._retention_failed_at = now
-        if now - self._retention_failed_at < RETENTION_PATIENCE:
-            return
-        message = f"old checkpoints cannot be deleted now: {error}"
-        problem = Problem(type="OldCheckpointsKept", reason=type(error).__name__, message=message)
-        if problem != self.retention_problem:
-            self.retention_problem = problem
             self.news()
 
     def _over_trouble(self) -> None:

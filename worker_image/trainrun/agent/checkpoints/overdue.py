@@ -1,0 +1,53 @@
+"""The problem of a checkpoint that waits too long for a rank.
+
+Layer: agent, pure. The usual reason is a script that saves only on rank 0; without the message its
+checkpoints would silently never be committed.
+"""
+
+from __future__ import annotations
+
+from trainrun.agent.checkpoints.staged import StagedSteps, Step
+from trainrun.contract.agent_state import Problem
+
+
+def overdue_checkpoint(
+    staged: StagedSteps, living: tuple[int, ...], now: float, patience: float
+) -> Problem | None:
+    """The problem of the oldest checkpoint that waits for a rank of this worker for more than
+    `patience` seconds; None: there is none."""
+    for entry in staged.incomplete():
+        if staged.has_pending(entry.step):
+            continue
+        silent = [rank for rank in staged.not_passed_by(entry.step) if rank in living]
+        if silent and now - entry.first > patience:
+            return Problem(
+                type="CheckpointWaiting",
+                reason="RanksSilent",
+                message=_overdue_message(entry, silent, staged, patience),
+            )
+    return None
+
+
+def _overdue_message(entry: Step, silent: list[int], staged: StagedSteps, patience: float) -> str:
+    brought = named_ranks(sorted(entry.files)) if entry.files else "another worker"
+    since = f"{brought} brought checkpoint files more than {patience:.0f} s ago"
+    they_have = f"{named_ranks(silent)} {'has' if len(silent) == 1 else 'have'}"
+    if staged.only_open(entry.step):
+        return (
+            f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} reported "
+            "the step without files and nothing since, so files may follow. Report the next step, "
+            "pass checkpoint=None if there are no files, or call report(..., whole=True) on the "
+            "rank that saves everything"
+        )
+    return (
+        f"the checkpoint of step {entry.step} is waiting: {since}, but {they_have} not reported "
+        f"this step or a later one. Call trainrun.report(step={entry.step}) on every rank, or "
+        "report(..., whole=True) on the rank that saves everything"
+    )
+
+
+def named_ranks(ranks: list[int]) -> str:
+    """For a message: at most eight ranks, by number."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
