@@ -24,6 +24,7 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.gathering import Subject
 from trainrun.agent.evidence.rank_connections import RankConnectionMonitor
 from trainrun.agent.faults import Faults
+from trainrun.agent.output.reading import OutputReading
 from trainrun.agent.processes.environment import Folders, RankFiles
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.launches import launches_of
@@ -114,6 +115,7 @@ class Attempt:
     """Of rank 0."""
     posts: ProgressServer
     """Likewise."""
+    output: OutputReading
     asking: Asking
     clock: StepClock
     activity: Activity = field(default_factory=Activity)
@@ -165,6 +167,7 @@ class Attempt:
             self.posts.open()
         self.spawned, self.begun = time.monotonic(), time.time()
         self.clock.start(self.spawned)
+        self.output.start(self.spawned)
         self.activity.start(self.spawned)
         self._launches = launches_of(
             around.config,
@@ -198,6 +201,7 @@ class Attempt:
         self.tasks.close()
         self.metrics.close()
         self.posts.close()
+        self.output.close()
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """What is wrong now and what the user can do about it."""
@@ -215,6 +219,7 @@ class Attempt:
             self.fetching.problem,
             self.tasks.problem,
             self.tally.problem,
+            self.output.problem,
             self.around.standbys.problem,
         )
         return tuple(problem for problem in found if problem is not None)
@@ -224,6 +229,7 @@ class Attempt:
         called about once a second."""
         self.uploads.look()
         self.clock.tick(now)
+        self.output.tick(now)
         if self.activity.look(self.processes.living_pids, now):
             excused = self.clock.owes(now) is None
             self.pacing.look(self.activity.busy, now, excused=excused)
@@ -370,6 +376,7 @@ class Attempt:
             yielded = end.rank in self.voter.saved and end.rank not in self.report.finished
             self.processes.update_exit(end.rank, yielded=yielded)
         if not self.processes.alive:
+            self.output.finish()
             self.metrics.hurry()
         self.changed()
         self.around.news()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from trainrun.agent.attempt import Attempt
 from trainrun.agent.worker_supervisor import WorkerSupervisor
 from trainrun.contract.agent_state import AgentState, Notice, Problem
+from trainrun.contract.evidence import OutputProgress
 from trainrun.contract.masking import masked, masked_object
 
 WHY_WIDTH = 300
@@ -72,6 +73,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         passed=attempt.staged.passed_by_all,
         metrics=masked_object(dict(attempt.report.metrics)),
         posted=attempt.posts.posted,
+        output=_output(attempt, now),
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,
         committed=attempt.uploads.committed_now(now),
@@ -101,3 +103,12 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         fewest_calls=attempt.asking.fewest,
         ask_pause=round(attempt.asking.pause, 1),
     )
+
+
+def _output(attempt: Attempt, now: float) -> OutputProgress | None:
+    """What its output shows. While no step is owed, none is owed to the output either."""
+    found, owes = attempt.output.progress(now), attempt.clock.owes(now)
+    if found is None:
+        return None
+    known = owes is not None and found.owes is not None and attempt.processes.alive
+    return replace(found, owes=min(owes or 0.0, found.owes or 0.0) if known else None)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trainrun.agent import background, desired_state
@@ -26,6 +26,7 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
 from trainrun.agent.desired_state import ActualState, DesiredState, Task
 from trainrun.agent.evidence.gathering import EvidenceCollector
+from trainrun.agent.output.reading import reading_of
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
 from trainrun.agent.processes.procfs import children_of
@@ -134,7 +135,7 @@ class WorkerSupervisor:
             attempt.stop()
             return False
         # Orphans of the processes are our children now, whatever session they made.
-        left = set(children_of(os.getpid())) - self.around.standbys.pids
+        left = set(children_of(os.getpid())) - self.around.standbys.pids - {attempt.output.pid}
         if left:
             for pid in left:
                 kill_group(pid)
@@ -219,7 +220,7 @@ class WorkerSupervisor:
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
         self.desired = desired_state.started(self.desired, order.attempt)
-        self.attempt = _put_together(order, self.around)
+        self.attempt = _put_together(order, self.around, self.settings)
         self._take_settings()
         self.attempt.launch()
         self.code.look(started=True)
@@ -268,7 +269,7 @@ class WorkerSupervisor:
         self.around.news()
 
 
-def _put_together(start: Start, around: AttemptContext) -> Attempt:
+def _put_together(start: Start, around: AttemptContext, settings: RunSettings) -> Attempt:
     """Build the parts of an attempt; `launch` starts them."""
     config = around.config
     ranks = ranks_of(config)
@@ -325,6 +326,15 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
     )
     tasks = TaskKeeping(store=around.storage.tasks, attempt=start.attempt, news=around.news)
 
+    report = TrainingProgress(ranks=ranks, resume=start.resume)
+
+    def record(step: int, found: Mapping[str, object]) -> None:
+        if config.slot == 0 and report.first_report is None:
+            metrics.add(0, step, found)  # for curves, whichever rank printed it
+
+    output = reading_of(settings, ranks, start.world_size, record=record, news=around.progress)
+    processes.tap = output.tap
+
     return Attempt(
         start=start,
         ranks=ranks,
@@ -348,9 +358,10 @@ def _put_together(start: Start, around: AttemptContext) -> Attempt:
             excused=lambda: rooms.wait_for_store,
             away=lambda: any(part.problem is not None for part in (uploads, fetching, tasks)),
         ),
-        report=TrainingProgress(ranks=ranks, resume=start.resume),
+        report=report,
         metrics=metrics,
         asking=Asking(files=gates),
         posts=ProgressServer(files[ranks[0]].token_file, news=around.progress),
+        output=output,
         _files=files,
     )

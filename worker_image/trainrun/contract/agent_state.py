@@ -15,7 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining, changed
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.evidence import CodeFile, Evidence, Posted, RankConnections
+from trainrun.contract.evidence import CodeFile, Evidence, OutputProgress, Posted, RankConnections
 from trainrun.contract.metrics import bounded
 from trainrun.contract.wire import checked
 
@@ -283,6 +283,8 @@ class AgentState:
     """Last metrics reported by the lowest local rank, JSON-safe (see `contract.metrics`)."""
     posted: Changing[Posted | None] = None
     """From slot 0: progress posted by a framework in `attempt`. For display only."""
+    output: OutputProgress | None = None
+    """Progress that the output of one of its ranks shows in `attempt`."""
     staged: tuple[StagedStep, ...] = ()
     """Steps of `attempt` not yet known to be committed, ascending; those with `after_save` stay
     listed until the attempt ends, so that the operator sees the save however fast it was committed.
@@ -388,7 +390,8 @@ class AgentState:
         Raises wire.MalformedMessage.
         """
         state = wire.decode(AgentState, message, check=checked)
-        if state.posted is not None and state.posted.metrics:
-            posted = replace(state.posted, metrics=bounded(state.posted.metrics))
-            state = changed(state, posted=posted)
+        if (posted := state.posted) is not None and posted.metrics:
+            state = changed(state, posted=replace(posted, metrics=bounded(posted.metrics)))
+        if (output := state.output) is not None and output.metrics:
+            state = changed(state, output=replace(output, metrics=bounded(output.metrics)))
         return changed(state, metrics=bounded(state.metrics)) if state.metrics else state

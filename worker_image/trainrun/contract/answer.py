@@ -194,6 +194,16 @@ class LostRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPattern:
+    """A regular expression for lines of output that show a step."""
+
+    pattern: str
+    """In the syntax that RE2 and Python share; see `spec.progress.patterns` for its groups."""
+    rank: int = 0
+    """The rank whose output is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """Settings that a user may edit while workers live. Durations are seconds.
 
@@ -218,6 +228,10 @@ class RunSettings:
     """Seconds of silence after which the operator considers an agent lost."""
     flush_timeout: float = 120.0
     """How long uploads may take after the training has stopped, unless an order differs."""
+    output_forms: bool = False
+    """Look for steps in output, in the known forms; from the next attempt on."""
+    output_patterns: tuple[OutputPattern, ...] = ()
+    """Look for steps in output, in these; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

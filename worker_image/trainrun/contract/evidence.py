@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainrun.contract.ages import Age, Changing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFile:
@@ -57,6 +59,37 @@ class Posted:
     """Metrics of the newest post, JSON-safe (see `contract.metrics`)."""
     remaining: float | None = None
     """Seconds from the newest post until the end, at the attempt's pace so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputProgress:
+    """Progress of a training in its attempt, as read from its output.
+
+    It counts only if the script itself reports nothing, and never for budgets.
+    """
+
+    rank: int
+    """The rank that prints it."""
+    form: str
+    """What prints such lines: `nanoGPT`, `tqdm`; or `pattern 1`, the user's."""
+    line: str
+    """The line from which it was recognised (at most 120 characters)."""
+    first: int = 0
+    """The first step in it."""
+    step: Changing[int | None] = None
+    """The highest step. Absent: its numbers begin again with each epoch."""
+    total: int | None = None
+    """The step at which the training ends, if it says so."""
+    metrics: Changing[dict[str, Any]] = field(default_factory=dict)
+    """The newest value of each metric, JSON-safe (see `contract.metrics`)."""
+    began: Age | None = None
+    """Seconds since its first sign of life: a line that moved against the one before it."""
+    grew: Age | None = None
+    """Seconds since its step last grew."""
+    owes: Changing[float | None] = None
+    """As `AgentState.owes`, since its last sign of life."""
+    slowest: Changing[float] = 0.0
+    """Longest time in seconds between two signs of life; 0: not known."""
 
 
 MOST_FRAMES = 16

@@ -344,7 +344,8 @@ def _too_large(state: AgentState, limit: int, left_out: list[str]) -> Problem:
 def _without_metrics(state: AgentState) -> AgentState:
     posted = state.posted
     stripped = replace(posted, metrics={}) if posted is not None else None
-    return replace(state, metrics={}, posted=stripped)
+    output = replace(state.output, metrics={}) if state.output is not None else None
+    return replace(state, metrics={}, posted=stripped, output=output)
 
 
 def _places_alone(state: AgentState) -> AgentState:

@@ -83,6 +83,8 @@ class ProcessGroup:
     standby_failed: Callable[[int, str], bool] = lambda _pid, _why: False
     """Called with the pid of one of our processes that has ended, and why ("": it was stopped);
     returns whether it was a standby that had not become the rank's process."""
+    tap: Callable[[int], Callable[[bytes], None] | None] = lambda _rank: None
+    """Returns what to call with each piece of a rank's output; None: nothing."""
     all: dict[int, TrainingProcess] = field(default_factory=dict)
     """By rank, ascending."""
     terminated: bool = False
@@ -222,7 +224,8 @@ class ProcessGroup:
             )
             return
         process.pid = spawned.pid
-        process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
+        prefix, tap = f"[rank {launch.rank}] ", self.tap(launch.rank)
+        process.pump = OutputPump(spawned.output, prefix, self.sink, tap)
         process.tail = process.pump.tail
         self._living[spawned.pid] = process
 

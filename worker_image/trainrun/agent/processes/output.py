@@ -27,6 +27,7 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -151,9 +152,13 @@ class SinkHandler(logging.Handler):
 class OutputPump:
     """Reads one process's output pipe."""
 
-    def __init__(self, fd: int, prefix: str, sink: Sink) -> None:
+    def __init__(
+        self, fd: int, prefix: str, sink: Sink, tap: Callable[[bytes], None] | None = None
+    ) -> None:
+        """`tap` is called with each piece that was read."""
         self.tail: Final = Tail()
         """The last copied lines."""
+        self._tap = tap
         self._fd = fd
         self._prefix = prefix.encode()
         self._sink = sink
@@ -197,6 +202,8 @@ class OutputPump:
         if not data:
             self._close()
             return 0
+        if self._tap is not None:
+            self._tap(data)
         *lines, self._partial = (self._partial + data).split(b"\n")
         self._pass_on(lines)
         if b"\r" in self._partial:

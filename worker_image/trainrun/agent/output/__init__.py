@@ -1,0 +1,1 @@
+"""Steps, metrics and signs of life from what scripts print."""
