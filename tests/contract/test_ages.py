@@ -28,7 +28,14 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.ages import Passing, aged, changed, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.evidence import CodeFile, Evidence, Posted, RankConnections, RankEvidence
+from trainrun.contract.evidence import (
+    CodeFile,
+    Evidence,
+    OutputProgress,
+    Posted,
+    RankConnections,
+    RankEvidence,
+)
 
 STATE = AgentState(
     run="digits",
@@ -53,6 +60,7 @@ STATE = AgentState(
 )
 
 OTHERS: dict[str, Any] = {
+    "output": OutputProgress(rank=0, form="tqdm", line="9%| 1/9 []"),
     "version": 2,
     "run": "other",
     "run_uid": "uid-2",

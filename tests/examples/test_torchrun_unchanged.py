@@ -18,14 +18,18 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun-unchanged"
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[LocalRuns]:
     path = EXAMPLE / "trainrun.yaml"
-    words = load_trainrun(path.read_text(), source=str(path)).spec.workers.template.spec.training
+    spec = load_trainrun(path.read_text(), source=str(path)).spec
+    words, progress = spec.workers.template.spec.training, spec.progress
     script = words.command.index("train.py")
     made = LocalRuns(
         folder=tmp_path,
         script=str(EXAMPLE / "train.py"),
         launcher=words.command[:script],
         arguments=("--snapshot", str(tmp_path / "snapshot.pt"), "--pace=0.3"),
-        spec={"failurePolicy": {"maxFailures": 1}},
+        spec={
+            "failurePolicy": {"maxFailures": 1},
+            "progress": progress.model_dump(mode="json", by_alias=True),
+        },
     )
     yield made
     made.close()
@@ -54,4 +58,6 @@ def test_it_goes_on_from_its_own_snapshot_after_the_loss_of_a_rank(runs: LocalRu
     assert (first, second > 2) == (0, True)
     assert "attempt 1 ended: AppError: rank 3 was killed by SIGKILL" in ended.out
     assert epoch_in(runs.folder / "snapshot.pt") == 19
+    assert "steps        none reported, 19 from output  loss=" in ended.out
+    assert f'read from output, form pattern 1, line "epoch {second}: loss ' in ended.out
     assert "no step was ever reported: unless the script resumes from its own folder" in ended.out

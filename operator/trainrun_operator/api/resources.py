@@ -143,6 +143,7 @@ TRAINRUN = Resource(
         Column("Workers", "string", ".status.workers.text"),
         Column("Step", "integer", ".status.progress.step"),
         Column("Posted", "string", ".status.posted.text"),
+        Column("Output", "string", ".status.output.text"),
         Column("Failures", "string", ".status.failures.text"),
         Column("Restarts", "integer", ".status.restarts"),
         Column("Checkpoint", "integer", ".status.checkpoint.step"),

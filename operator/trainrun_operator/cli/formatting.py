@@ -62,10 +62,10 @@ def _process_state(
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    # A process that reports nothing counts as training once its framework has posted or its task
+    # A process that reports nothing counts as training once output or posts show one, or its task
     # driver has reported (rank 0 does both for all ranks), or after TRAINED, as for the backoff.
     up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and not has_steps(status)
-    others = status.posted is not None or status.runs_tasks
+    others = status.posted is not None or status.output is not None or status.runs_tasks
     return "training" if stepped or up or others else "starting"
 
 
@@ -164,14 +164,18 @@ def shortened(text: str, most: int) -> str:
 
 
 def step_of(status: TrainRunStatus) -> str:
-    """The step; `1200/5000 posted` if only a framework reports it; a dash before the first."""
+    """The step; `1200/5000 posted` or `... from output` if only those show it; else a dash."""
+    if status.output is not None and status.output.text:
+        return f"{status.output.text} from output"
     if status.posted is not None and status.posted.text:
         return f"{status.posted.text} posted"
     return NO_STEP if status.progress.step is None else str(status.progress.step)
 
 
 def metrics_of(status: TrainRunStatus) -> str:
-    """`loss=0.312, 21 min left`: metrics that were reported, or that a framework has posted."""
+    """`loss=0.312, 21 min left`: metrics that were reported, printed or posted."""
+    if status.output is not None:
+        return metrics(status.output.metrics)
     posted = status.posted
     if posted is None:
         ended = {"tasks_running": 0} if status.finished and status.runs_tasks else {}

@@ -146,6 +146,12 @@ def _state_of(news: PassEnded) -> dict[str, Any]:
         "metrics": status.posted.metrics,
         "remainingSeconds": status.posted.remaining_seconds,
     }
+    output = status.output and {
+        "step": status.output.step,
+        "totalSteps": status.output.total_steps,
+        "metrics": status.output.metrics,
+        "source": status.output.source,
+    }
     return {
         "reason": news.plan.reason,
         "message": news.plan.message,
@@ -154,6 +160,7 @@ def _state_of(news: PassEnded) -> dict[str, Any]:
         "step": status.progress.step,
         "metrics": status.progress.metrics,
         "posted": posted,
+        "output": output,
         "checkpoint": status.checkpoint.step if status.checkpoint else None,
         "failures": status.failures.text,
         "ready": status.workers.text,

@@ -103,8 +103,11 @@ def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
     over = status.completion_time is not None
     step = formatting.step_of(status)
     if over and not has_steps(status):
-        step = "none reported" if status.posted is None else f"none reported, {step}"
+        shown = status.posted is not None or status.output is not None
+        step = f"none reported, {step}" if shown else "none reported"
     yield "steps", f"{step}  {formatting.metrics_of(status)}"
+    if status.output is not None:
+        yield "", f"read from output, {status.output.source}"
     yield "attempts", f"{status.attempt}, {formatting.budget_of(status)}"
     yield "checkpoint", formatting.checkpoint_of(status)
     if status.checkpoint is not None:

@@ -295,7 +295,7 @@ class RunAgents:
 
 
 def _progress(state: AgentState) -> tuple[object, ...]:
-    return state.steps, state.metrics, state.posted
+    return state.steps, state.metrics, state.posted, state.output
 
 
 def _release(link: _AgentLink) -> None:

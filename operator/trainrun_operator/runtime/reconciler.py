@@ -287,6 +287,7 @@ def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
         after,
         progress=before.progress,
         posted=before.posted,
+        output=before.output,
         checkpoint=before.checkpoint,
         goodput=before.goodput,
     )

@@ -6,12 +6,15 @@ import io
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
+import yaml
 from tqdm import tqdm
 
 from trainrun.agent.output.forms import LINE_WIDTH, MOST_SERIES, Metrics, OutputReader
 from trainrun.agent.output.matcher import LONGEST_LINE, Lines
+from trainrun_operator.api.run.output import OutputPattern
 
 
 def read(lines: Iterable[str], **more: object) -> OutputReader:
@@ -213,6 +216,26 @@ def test_a_pattern_comes_before_the_forms_and_its_other_groups_are_metrics() -> 
     )
     assert shown(reader) == ("pattern 3", 29)
     assert reader.taken()[0] == (28, {"loss": 4.864})
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "step"),
+    [
+        ("llama2.c", "28 | loss 4.8640 | lr 3.100000e-04 | 95.19ms | mfu 0.1%", 28),
+        ("torchtitan", "\x1b[31mstep: 10  \x1b[32mloss:  7.9051  \x1b[33mmemory: 1GiB", 10),
+        ("MaxText", "completed step: 5, seconds: 1.2, TFLOP/s/device: 99.1, loss: 10.871", 5),
+        ("DeepSpeed", "[Rank 0] step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.95)]", 10),
+        ("minGPT-ddp", "[RANK1] Epoch 2 | Iter 0 | Train Loss 3.61523", 2),
+    ],
+)
+def test_the_patterns_of_the_manual_are_valid_and_match(script: str, line: str, step: int) -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "unmodified.md").read_text()
+    [row] = [row for row in manual.splitlines() if row.endswith(f"# {script}")]
+    rule = OutputPattern.model_validate(yaml.safe_load(row)[0])
+    reader = read([line], patterns={1: re.compile(rule.pattern)}, forms=False)
+    assert shown(reader) == ("pattern 1", step)
+    assert reader.training is not None
+    assert reader.training.metrics != {}
 
 
 def test_a_pattern_may_show_epoch_and_batch() -> None:

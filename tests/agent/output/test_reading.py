@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.agent.workers import start
 from trainrun.agent.output.matcher import TRIES
+from trainrun.agent.output.reading import STARTS, OutputReading, reading_of
 from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.answer import Exit, Hold, OutputPattern, ResolveRequest, RunSettings
@@ -30,8 +34,9 @@ for step in range({steps}):
 STAYS = "time.sleep(600)"
 
 
-def patterns(*found: str) -> RunSettings:
-    return RunSettings(output_patterns=tuple(OutputPattern(pattern=p) for p in found))
+def patterns(*found: str, forms: bool = False) -> RunSettings:
+    rules = tuple(OutputPattern(pattern=p) for p in found)
+    return RunSettings(output_forms=forms, output_patterns=rules)
 
 
 def output(state: AgentState) -> OutputProgress:
@@ -66,7 +71,7 @@ def test_the_last_steps_of_a_script_that_dies_are_told_and_stored_for_curves(
     assert output(state).owes is None
     operator.order(Exit(code=0))
     assert worker.code() == 0
-    run = RunStore(open_store(worker.config.storage), "run")
+    run = RunStore(open_store(f"file://{workers.storage}"), "run")
     stored = [(record["step"], record["metrics"]) for record in read_metrics(run)]
     assert stored == [(step, {"loss": round(4 - step / 100, 4)}) for step in range(300)]
 
@@ -79,92 +84,91 @@ def test_nothing_is_read_unless_it_is_asked_for(
     assert operator.until(lambda s: s.exits).output is None
 
 
-def test_a_flood_of_output_is_dropped_in_part_and_heartbeats_go_on(
-    operator: OperatorStandIn, workers: Workers
-) -> None:
-    flood = """
-import os, time
-line = b"epoch x: something that no form knows, again and again and again and again\\n" * 800
-until = time.monotonic() + 3
-while time.monotonic() < until:
-    os.write(1, line)
-print("iter 7: loss 1.0\\niter 8: loss 0.5", flush=True)
-time.sleep(600)
-"""
-    worker = workers.start(flood, settings=AUTO)
-    operator.order(start())
-    operator.until(lambda s: s.phase == "Running")
-    seen = operator.until(lambda s: s.output and s.output.step == 8)
-    assert output(seen).form == "nanoGPT"
-    operator.order(Hold(attempt=2))
-    operator.until(lambda s: s.phase == "Idle")
-    assert len(worker.output) > 1e6
-    worker.shows("lines of output came too fast to be read for steps")
+@pytest.fixture
+async def reading() -> AsyncIterator[OutputReading]:
+    """Reads rank 0, in known forms and by a hostile pattern."""
+    found = reading_of(
+        patterns(r"(?P<step>(a+)+)b", r"now (?P<step>\d+)", forms=True), (0,), 1,
+        record=lambda _step, _metrics: None, news=lambda: None,
+    )  # fmt: skip
+    found.limit = 0.05
+    found.start(time.monotonic())
+    yield found
+    found.close()
 
 
-def test_a_hostile_pattern_is_given_up_after_three_lines_and_the_others_still_count(
-    operator: OperatorStandIn, workers: Workers
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def step_of(reading: OutputReading) -> int | None:
+    progress = reading.progress(time.monotonic())
+    return None if progress is None else progress.step
+
+
+async def test_a_hostile_pattern_is_given_up_after_three_lines_and_the_others_still_count(
+    reading: OutputReading,
 ) -> None:
-    script = f"""
-import time
-for _ in range({TRIES + 1}):
-    print("a" * 4000, flush=True)
-print("now 5 of it", flush=True)
-time.sleep(600)
-"""
-    hostile = r"(?P<step>(a+)+)b"
-    workers.start(script, settings=patterns(hostile, r"now (?P<step>\d+)"))
-    operator.order(start())
-    state = operator.until(lambda s: s.problems and s.output)
-    [problem] = state.problems
-    assert (problem.type, problem.reason) == ("OutputUnread", "PatternTooSlow")
-    assert problem.message == (
+    tap = reading.tap(0)
+    assert tap is not None
+    tap((b"a" * 4000 + b"\n") * (TRIES + 50) + b"now 5 of it\n")
+    await until(lambda: step_of(reading) == 5)
+    assert reading.problem is not None
+    assert (reading.problem.type, reading.problem.reason) == ("OutputUnread", "PatternTooSlow")
+    assert reading.problem.message == (
         "pattern 1 of spec.progress.patterns took more than a second for a line three times and is "
         "left out until the next attempt. Write it without repetitions of repetitions, such as "
         "(a+)+"
     )
-    assert (output(state).form, output(state).step) == ("pattern 2", 5)
 
 
-def test_a_reader_that_dies_is_started_again_and_at_last_given_up(
-    operator: OperatorStandIn, workers: Workers
+async def test_a_flood_is_dropped_in_part_and_counted_and_never_waited_for(
+    reading: OutputReading,
 ) -> None:
-    endless = """
-import itertools, time
-for step in itertools.count():
-    print(f"iter {step}: loss 1.0", flush=True)
-    time.sleep(0.02)
-"""
-    worker = workers.start(endless, settings=AUTO)
-    operator.order(start())
-    step, killed = -1, 0
-    while killed < 4:
-        state = operator.until(lambda s: s.output and (s.output.step or 0) > step)
-        step = output(state).step or 0
-        [reader] = readers_of(worker.process.pid)
-        os.kill(reader, signal.SIGKILL)
-        killed += 1
-    [problem] = operator.until(lambda s: s.problems).problems
-    assert (problem.type, problem.reason) == ("OutputUnread", "ReaderEnded")
-    assert state.phase == "Running"
+    tap, piece = reading.tap(0), b"something that no form knows, again and again\n" * 1400
+    assert tap is not None
+    begun, size = time.process_time(), 0
+    while size < 100e6:  # a second of 100 MB/s
+        tap(piece)
+        size += len(piece)
+        await asyncio.sleep(0)
+    assert time.process_time() - begun < 1.0
+    assert 0 < reading.dropped < size / 46
+    while step_of(reading) != 7:
+        tap(b"iter 7: loss 1.0\n")
+        await asyncio.sleep(0.02)
 
 
-def readers_of(agent: int) -> list[int]:
-    """The children of an agent that read output."""
-    with open(f"/proc/{agent}/task/{agent}/children") as file:
-        children = [int(pid) for pid in file.read().split()]
-    return [
-        pid for pid in children if b"output.matcher" in open(f"/proc/{pid}/cmdline", "rb").read()
-    ]
-
-
-@pytest.mark.parametrize(("rank", "slot"), [(0, 0), (1, 1)])
-def test_the_first_and_the_last_rank_are_read_for_known_forms(
-    operator: OperatorStandIn, workers: Workers, rank: int, slot: int
+async def test_a_process_that_dies_is_started_again_and_at_last_given_up(
+    reading: OutputReading,
 ) -> None:
-    workers.start(NANOGPT.format(steps=3, then=STAYS), settings=AUTO, slot=slot, workers=2)
-    operator.order(start(workers=2))
-    assert output(operator.until(lambda s: s.output and s.output.step == 2)).rank == rank
+    tap = reading.tap(0)
+    assert tap is not None
+    for step in range(STARTS):
+        while step_of(reading) != step:
+            tap(f"\niter {step}: loss 1.0\n".encode())
+            await asyncio.sleep(0.01)
+        killed = reading.pid
+        os.kill(killed, signal.SIGKILL)
+        while reading.pid == killed:
+            await asyncio.sleep(0.01)
+    assert reading.problem is not None
+    assert (reading.problem.type, reading.problem.reason) == ("OutputUnread", "ReaderEnded")
+    assert reading.problem.message == (
+        "the process that reads steps from output ended 4 times; steps are not read until the next "
+        "attempt. Look for a pattern that takes long, or for a lack of memory"
+    )
+    tap(b"iter 99: loss 1.0\n")
+    assert step_of(reading) == STARTS - 1
+
+
+def test_known_forms_are_looked_for_on_the_first_and_the_last_rank() -> None:
+    def read_by(*ranks: int) -> list[int]:
+        found = reading_of(AUTO, ranks, 8, record=lambda _step, _metrics: None, news=lambda: None)
+        return list(found.patterns)
+
+    assert (read_by(0, 1, 2, 3), read_by(4, 5, 6, 7), read_by(2, 3)) == ([0], [7], [])
 
 
 def test_a_pattern_is_read_from_its_rank_only(operator: OperatorStandIn, workers: Workers) -> None:
@@ -177,13 +181,11 @@ def test_a_pattern_is_read_from_its_rank_only(operator: OperatorStandIn, workers
     assert (shown.rank, shown.step) == (1, 17)
 
 
-def test_a_bar_without_a_line_end_is_read_after_a_moment(
-    operator: OperatorStandIn, workers: Workers
-) -> None:
-    bar = "\\r 32%|###2      | 19/60 [00:05<00:12,  3.29it/s, loss=nan]"
-    workers.start(
-        f"import time; print('{bar}', end='', flush=True); time.sleep(600)", settings=AUTO
-    )
-    operator.order(start())
-    shown = output(operator.until(lambda s: s.output))
+async def test_a_bar_without_a_line_end_is_read_after_a_moment(reading: OutputReading) -> None:
+    tap = reading.tap(0)
+    assert tap is not None
+    tap("\r 32%|███▏      | 19/60 [00:05<00:12,  3.29it/s, loss=nan]".encode())
+    await until(lambda: reading.progress(0.0))
+    shown = reading.progress(0.0)
+    assert shown is not None
     assert (shown.step, shown.total, shown.metrics) == (19, 60, {"loss": {"float": "NaN"}})

@@ -84,8 +84,8 @@ class OutputProgress:
     """The newest value of each metric, JSON-safe (see `contract.metrics`)."""
     began: Age | None = None
     """Seconds since its first sign of life: a line that moved against the one before it."""
-    grew: Age | None = None
-    """Seconds since its step last grew."""
+    moved: Age | None = None
+    """Seconds since its newest one."""
     owes: Changing[float | None] = None
     """As `AgentState.owes`, since its last sign of life."""
     slowest: Changing[float] = 0.0

@@ -17,6 +17,7 @@ from trainrun_operator.api.base import Hint, Model, Rule, matches, unchangeable
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
 from trainrun_operator.api.run.edits import REFUSED
+from trainrun_operator.api.run.output import ProgressSpec
 from trainrun_operator.api.run.rules import FailureRule
 
 MAX_NAME = 48
@@ -372,6 +373,8 @@ class TrainRunSpec(Model):
     """How checkpoints are read, saved and kept."""
     failure_policy: FailurePolicy = FailurePolicy()
     """How many failures the run survives."""
+    progress: ProgressSpec = ProgressSpec()
+    """Where steps and metrics come from if the script does not call `trainrun.report()`."""
     health: Health = Health()
     """When a worker counts as lost, and how long a gang may be placed only in part."""
     active_deadline: Annotated[Duration, between("1s", "87600h")] | None = None

@@ -26,6 +26,7 @@ from pydantic_core import CoreSchema
 
 from trainrun.contract.metrics import OF_TASKS
 from trainrun_operator.api.base import MapList
+from trainrun_operator.api.run.output import ShownProgress
 from trainrun_operator.api.run.status_parts import (
     CheckpointStatus,
     Ending,
@@ -268,6 +269,8 @@ class TrainRunStatus(Internal):
     """Step and metrics."""
     posted: PostedProgress | None = None
     """Progress that the training framework posts by itself. Absent if the script reports steps."""
+    output: ShownProgress | None = None
+    """Progress that the output of the script shows. Absent if the script reports steps."""
     checkpoint: CheckpointStatus | None = None
     """Newest committed checkpoint."""
     start_time: datetime | None = None

@@ -102,6 +102,12 @@ class Chapter(StatusPart):
     """The highest step."""
     stall_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
     """How long `report(checkpoint=)` waited for room, on the rank that waited longest."""
+    read_from: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""
+    """Where its steps were read, if the script reports none: form, rank and line of its output."""
+    began_with: int | None = None
+    """The first step in its output."""
+    repeated: Annotated[int, Field(exclude_if=not_)] = 0
+    """How many steps an earlier attempt had already done, as outputs show."""
     ended: datetime | None = None
     """When it was given up, or got its verdict."""
     end: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""

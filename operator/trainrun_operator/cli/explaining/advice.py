@@ -22,6 +22,7 @@ from trainrun_operator.core.run.attempts import unsaved
 from trainrun_operator.core.run.causes import advice_on
 from trainrun_operator.core.run.incidents.evidence import place_of
 from trainrun_operator.core.run.incidents.hangs import HUNG
+from trainrun_operator.core.run.times import base_of
 from trainrun_operator.core.run.warnings import REMEDIES, SAVE_TOO_LATE
 
 NOTABLE = 0.01
@@ -100,13 +101,14 @@ def worked(chapter: Chapter) -> float:
 
 def steps_of(chapter: Chapter) -> int:
     """Number of steps that an attempt made."""
-    base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
+    base = base_of(chapter)
     return max((chapter.reached or base) - base, 0)
 
 
 def lost_steps(chapter: Chapter) -> int:
-    """Steps of an attempt that were done again, or would have to be."""
-    if chapter.reached is None or chapter.closed is None:
+    """Steps of an attempt that were done again, or would have to be. 0 for steps from output: only
+    the output of the next attempt shows it."""
+    if chapter.reached is None or chapter.closed is None or chapter.read_from:
         return 0
     base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
     return max(chapter.reached - max(chapter.survived or 0, base), 0)
@@ -160,7 +162,9 @@ def _unsaved(life: Life) -> Iterator[Advice]:
         chapter.resumed_from or chapter.survived for chapter in life.ran
     )
     if not saved and life.tasks is None and any(chapter.closed for chapter in life.ran):
-        yield Advice(kind="NothingSaved", text=unsaved(reports=life.reports))
+        yield Advice(
+            kind="NothingSaved", text=unsaved(reports=life.reports and not life.reads_output)
+        )
 
 
 def _interval(life: Life) -> Iterator[Advice]:

@@ -108,6 +108,11 @@ class Life:
         """The script reports steps."""
         return any(chapter.reached is not None for chapter in self.chapters)
 
+    @property
+    def reads_output(self) -> bool:
+        """Its steps are read from output."""
+        return any(chapter.read_from for chapter in self.chapters)
+
 
 def _hang_of(chapter: Chapter, status: TrainRunStatus | None) -> str:
     """The folder with the stacks of a chapter's hang; empty: it did not hang."""
@@ -260,6 +265,8 @@ def _unstored(status: TrainRunStatus | None, now: datetime) -> Iterable[Chapter]
     if status.chapter is not None:
         spent = divided_now(status.chapter, status, now)
         reached = status.chapter.reached or status.progress.step
+        if reached is None and status.output is not None:
+            reached = status.output.step
         yield replace(status.chapter, spent=spent, reached=reached)
 
 

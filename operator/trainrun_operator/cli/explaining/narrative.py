@@ -84,7 +84,8 @@ def _title(chapter: Chapter, life: Life) -> str:
         if chapter.end == "Incident":
             return f"attempt {chapter.attempt} could not start"
         return "preparing" if chapter.attempt == 0 else "preparing to resume"
-    begin = beginning(chapter.resumed_from, life, reports=chapter.reports)
+    reports = chapter.reports and not chapter.read_from
+    begin = beginning(chapter.resumed_from, life, reports=reports)
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
 
 
@@ -104,6 +105,12 @@ def _events(chapter: Chapter) -> Iterator[TextLine]:
         yield TextLine(f"first step{_start_parts(chapter)}", at=chapter.first_step)
     elif chapter.workers and chapter.reports:
         yield TextLine("no step was reported", at=chapter.ended or chapter.begun)
+    if chapter.read_from:
+        yield TextLine(f"steps are read from output, {chapter.read_from}", deeper=True)
+    if chapter.repeated:
+        again = counted(chapter.repeated, "step")
+        text = f"its output begins at step {chapter.began_with}: {again} done again"
+        yield TextLine(text, deeper=True)
     for note in chapter.notes:
         if note.reason != chapter.incident.get("cause"):  # shown with the incident
             yield TextLine(f"{note.reason}: {note.message}", at=note.time)
@@ -241,7 +248,7 @@ def _cost(chapter: Chapter, life: Life) -> str:
     if lost:
         again = f" ({in_words(lost * step)} of training)" if step else ""
         parts.append(f"{counted(lost, 'step')} to be done again{again}")
-    elif chapter.reached is not None:
+    elif chapter.reached is not None and not chapter.read_from:  # later output shows it
         parts.append("no steps lost")
     detect = chapter.incident.get("detectSeconds")
     if isinstance(detect, float | int) and detect >= NOTABLE_WAIT:

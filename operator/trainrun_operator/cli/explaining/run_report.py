@@ -115,7 +115,8 @@ def _sections(life: Life, extras: Extras) -> Iterator[Section]:
     if life.chapters:
         yield Section(title="Where the time went", blocks=(_bars(life),))
     if extras.curves:
-        yield Section(title="What rank 0 reported", blocks=extras.curves)
+        title = "What the output shows" if life.reads_output else "What rank 0 reported"
+        yield Section(title=title, blocks=extras.curves)
     changed = changes(life)
     for number, chapter in enumerate(life.chapters):
         failed = chapter.incident and chapter.workers

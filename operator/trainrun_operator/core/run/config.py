@@ -14,7 +14,7 @@ from typing import Literal
 
 from trainrun.contract import layout
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
-from trainrun.contract.answer import OnNotice, RunSettings
+from trainrun.contract.answer import OnNotice, OutputPattern, RunSettings
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.resources import RESTART, TrainRun
 from trainrun_operator.api.run.launching import launching_of
@@ -118,6 +118,10 @@ class RunConfig:
     score_metric: str
     """"": none; the newest checkpoints are kept."""
     score_order: Literal["Max", "Min"]
+    output_forms: bool = False
+    """Steps are looked for in output, in the known forms."""
+    output_patterns: tuple[OutputPattern, ...] = ()
+    """Likewise in these."""
     active_deadline: timedelta | None
     ttl_after_finished: timedelta | None
     retain_failed_workers: int
@@ -141,6 +145,8 @@ class RunConfig:
             on_notice=self.on_notice,
             heartbeat_timeout=self.heartbeat_timeout.total_seconds(),
             flush_timeout=self.flush_timeout.total_seconds(),
+            output_forms=self.output_forms,
+            output_patterns=self.output_patterns,
         )
 
     @property
@@ -194,6 +200,10 @@ def config_of(run: TrainRun) -> RunConfig:
         keep=spec.checkpoint.keep,
         score_metric=spec.checkpoint.score_metric or "",
         score_order=spec.checkpoint.score_order or "Max",
+        output_forms=spec.progress.output == "Auto",
+        output_patterns=tuple(
+            OutputPattern(pattern=p.pattern, rank=p.rank) for p in spec.progress.patterns
+        ),
         active_deadline=_length(spec.active_deadline),
         ttl_after_finished=_length(spec.ttl_after_finished),
         retain_failed_workers=spec.retain_failed_workers,

@@ -24,6 +24,7 @@ from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import attempt_progress, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.hangs import HUNG
+from trainrun_operator.core.run.incidents.output import by_output, output_progress
 from trainrun_operator.core.run.storage import paused
 from trainrun_operator.core.run.view import STORE_AWAY, View, and_others, counted
 from trainrun_operator.core.run.warnings import STRAGGLER
@@ -121,12 +122,15 @@ def refreshed(
     ready = min(_ready(view, phase), view.config.replicas)
     reached = attempt_progress.reported_progress(view, status)
     moved = replace(status, progress=reached)
+    moved = replace(moved, output=output_progress(view, moved))
     pending = status.incident
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
     watched = _watched(view, moved, phase, pending)
     now = view.observation.now if not status.finished else status.completion_time
-    recovered = replace(status, incidents=times.with_first_step(view, status))
+    recovered = replace(
+        status, incidents=times.with_first_step(view, status, by_output(view, view.heard))
+    )
     return replace(
         status,
         observed_generation=view.observation.generation,
@@ -145,6 +149,7 @@ def refreshed(
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
+        output=moved.output,
         met=warnings.have_met(view, status),
         posted=attempt_progress.posted_progress(view, moved),
         store_wait=paused(view, status.store_wait),

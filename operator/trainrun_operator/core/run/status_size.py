@@ -69,8 +69,9 @@ def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
     """Only the conditions, the last incident and the counters remain."""
     progress, saved = replace(status.progress, metrics={}), status.checkpoint
     posted = status.posted and replace(status.posted, metrics={})
+    output = status.output and replace(status.output, metrics={}, line="")
     saved = saved and replace(saved, uri=cut(saved.uri, 256))
-    bare = replace(status, progress=progress, posted=posted, checkpoint=saved)
+    bare = replace(status, progress=progress, posted=posted, checkpoint=saved, output=output)
     brief = _with(bare, conditions=60, incidents=100, lines=0)
     return replace(brief, incidents=tuple(_short(i, 100) for i in status.incidents[-1:]))
 

@@ -13,12 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
+from trainrun_operator.api.run.output import ShownProgress
 from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.incidents.attempt_progress import has_steps, highest_step
 from trainrun_operator.core.run.incidents.hangs import HUNG
+from trainrun_operator.core.run.incidents.output import by_output, output_of, output_progress
 from trainrun_operator.core.run.times import divided, goodput, total, waits
 from trainrun_operator.core.run.view import View
 
@@ -127,12 +129,30 @@ def _stamped(view: View, chapter: Chapter) -> Chapter:
     """With the times at which its processes were started and made their first step."""
     if not chapter.workers or chapter.first_step is not None:
         return chapter
-    ages = (agent.first_step for agent in view.ever_heard)
+    ages = (agent.first_step for agent in by_output(view, view.ever_heard))
     first = max((age for age in ages if age is not None), default=None)
     if first is None:
         return chapter
     first_step = _ago(view.observation.now, first)
-    return replace(_prepared(view, chapter), reports=True, first_step=first_step)
+    return replace(_read(view, _prepared(view, chapter)), reports=True, first_step=first_step)
+
+
+def _read(view: View, chapter: Chapter) -> Chapter:
+    """With where its steps are read, if in its output."""
+    shown = output_of(view)
+    if shown is None:
+        return chapter
+    text = f'form {shown.form}, line "{shown.line}" of rank {shown.rank}'
+    return replace(chapter, read_from=cut(text, NOTE), began_with=shown.first)
+
+
+def _shown(chapter: Chapter, shown: ShownProgress | None) -> Chapter:
+    """With how far its output shows that it came."""
+    if shown is None or chapter.began_with is None:
+        return chapter
+    step = shown.step if shown.step is not None else chapter.began_with
+    again = max(min(shown.reached, step) - chapter.began_with, 0)
+    return replace(chapter, reached=shown.step, stepped=shown.time, repeated=again)
 
 
 def _prepared(view: View, chapter: Chapter) -> Chapter:
@@ -149,20 +169,20 @@ def _prepared(view: View, chapter: Chapter) -> Chapter:
 
 def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
     """Its attempt is over: how far it came, as far as agents have reported."""
-    now, agents = view.observation.now, view.ever_heard
+    now, agents = view.observation.now, by_output(view, view.ever_heard)
     end: str = status.ending.kind if status.ending is not None else "Skipped"
     if status.finished and view.status.ending is None:
         end = "Succeeded" if status.is_true("Complete") else "Failed"
     ages = [a.stepped for a in agents if a.stepped is not None]
     shown = view.status.progress.time
     stepped = _ago(now, min(ages)) if ages else shown
-    if chapter.first_step is None:
-        chapter = _prepared(view, chapter)
+    chapter = _prepared(view, chapter) if chapter.first_step is None else _read(view, chapter)
+    chapter = _shown(chapter, output_progress(view, status))
     shown_stall = float(view.status.progress.stall_seconds)
     return replace(
         chapter,
         stepped=stepped if chapter.first_step is not None else None,
-        reached=highest_step(view) if chapter.first_step is not None else None,
+        reached=highest_step(view) if chapter.began_with is None else chapter.reached,
         stall_seconds=round(max((a.stall for a in agents), default=shown_stall), 3),
         survived=_kept_step(status, highest_step(view)),
         ended=now,
@@ -349,6 +369,8 @@ def divided_now(chapter: Chapter, status: TrainRunStatus, now: datetime) -> dict
             stepped=status.progress.time,
             stall_seconds=float(status.progress.stall_seconds),
         )
+    elif chapter.ended is None:
+        chapter = _shown(chapter, status.output)
     hung = chapter.first_step is not None and status.condition(HUNG) is not None
     named = {"unknown": "hang"} if hung else {}
     return {named.get(bucket, bucket): took for bucket, took in divided(chapter, now).items()}

@@ -126,9 +126,11 @@ def _training(chapter: Chapter, first: datetime, stop: datetime, found: dict[str
     last = min(max(chapter.stepped or first, first), stop)
     trained, after = (last - first).total_seconds(), (stop - last).total_seconds()
     stall = min(chapter.stall_seconds, trained)
-    base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
+    base = base_of(chapter)
     done = max((chapter.reached or base) - base, 1)
     kept = done if chapter.ended is None else min(max((chapter.survived or 0) - base, 0), done)
+    if chapter.began_with is not None:
+        kept = max(done - chapter.repeated, 0)
     # The first step of an attempt is in `first_step`.
     steps, useful = done - 1, max(kept - 1, 0)
     work = trained - stall
@@ -137,6 +139,13 @@ def _training(chapter: Chapter, first: datetime, stop: datetime, found: dict[str
     found["useful"] += work * share
     found["rework"] += work * (1.0 - share)
     found[_after_last_step(chapter, after, work / steps if steps else 0.0)] += after
+
+
+def base_of(chapter: Chapter) -> int:
+    """The step that it began with."""
+    if chapter.began_with is not None:
+        return chapter.began_with
+    return chapter.resumed_from.step if chapter.resumed_from is not None else 0
 
 
 def _after_last_step(chapter: Chapter, seconds: float, step: float) -> Bucket:
@@ -183,8 +192,11 @@ def until_start(view: View, incident: Incident) -> dict[str, float]:
     return _stages({"detect": incident.detect_seconds or 0.0, **found})
 
 
-def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
-    """The incidents, with the duration of the last recovery, set once, with the first step.
+def with_first_step(
+    view: View, status: TrainRunStatus, agents: Sequence[AgentState]
+) -> tuple[Incident, ...]:
+    """The incidents, with the duration of the last recovery, set once, with the first step of the
+    agents that take part.
 
     Not if the run was suspended in between: the user wanted that wait.
     """
@@ -192,7 +204,6 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
     if record is None or not status.incidents:
         return status.incidents
     last = status.incidents[-1]
-    agents = view.heard
     ages = [agent.first_step for agent in agents if agent.first_step is not None]
     recovers = last.restart_seconds is not None and last.recovery_seconds is None
     if not recovers or last.attempt >= record.attempt or not ages:

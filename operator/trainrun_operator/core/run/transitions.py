@@ -56,6 +56,7 @@ from trainrun_operator.core.run.incidents import (
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.hangs import with_learned
 from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.incidents.output import from_then_on
 from trainrun_operator.core.run.storage import paused
 from trainrun_operator.core.run.view import View, counted
 
@@ -292,6 +293,7 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
         failed_starts={},
         progress=progress,
         posted=None,
+        output=from_then_on(view.status.output),
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=with_marks(status, *marks))

@@ -24,6 +24,7 @@ from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.hangs import (
     HUNG,
+    KNOWN_BY_OUTPUT,
     KNOWN_BY_USE,
     can_judge,
     hang_of,
@@ -37,6 +38,7 @@ from trainrun_operator.core.run.view import View, counted, done
 REMEDIES = {
     "NoStep": "wrap what takes long without a step in trainrun.long_section(); "
     "spec.health.progressTimeout, or hangPolicy: Restart, would end the attempt",
+    "NoOutput": "spec.health.progressTimeout would end the attempt",
     "NoWork": "check what its processes wait for; a script that calls trainrun.report() can be "
     "watched by spec.health.progressTimeout and firstStepTimeout",
     "SectionTooLong": "spec.health.hangPolicy: Restart, or progressTimeout, would end the attempt",
@@ -67,6 +69,8 @@ def _current(view: View, kind: str) -> tuple[str, str]:
 def _reason(view: View, loss: Loss) -> str:
     if loss.known_by == KNOWN_BY_USE:
         return "NoWork"
+    if loss.known_by == KNOWN_BY_OUTPUT:
+        return "NoOutput"
     in_section = any(agent.section is not None for agent in view.heard)
     return "SectionTooLong" if in_section else "NoStep"
 

@@ -28,25 +28,27 @@ HEAD = struct.Struct("!Ii?")
 LONGEST_LINE = 4096
 """Bytes kept of a line."""
 LONGEST_MATCH, LONGEST_WORK = 1.0, 10.0
-"""Seconds of CPU for one pattern, and for all that one line takes."""
+"""Seconds of CPU for one pattern, and for all that one line takes, in this process."""
 TRIES = 3
 """Lines that a pattern may take too long for."""
 NICENESS = 10
 """The training comes first."""
 PAUSE = 0.2
 """Seconds without output after which the state of a bar counts, although its line goes on."""
-MOST_RECORDS = 100
+MOST_RECORDS = 2000
 """Steps of one message, the newest; more come only in a flood."""
 
 
 class TooSlow(Exception):
-    """A pattern took LONGEST_MATCH."""
+    """A pattern took too long."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LimitedReader(OutputReader):
     """A reader whose patterns cannot stop it."""
 
+    limit: float = LONGEST_MATCH
+    """Seconds of CPU for a pattern."""
     slow: Counter[int] = field(default_factory=Counter)
     """By number of the pattern, the lines that it took too long for."""
 
@@ -55,7 +57,7 @@ class LimitedReader(OutputReader):
         if self.slow[number] >= TRIES:
             return None
         try:  # `re` looks for signals while it matches
-            signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_MATCH)
+            signal.setitimer(signal.ITIMER_VIRTUAL, self.limit)
             found = self.patterns[number].search(text)
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         except TooSlow:
@@ -135,8 +137,8 @@ class RankOutput:
 def main() -> None:
     """Serve the agent on the socket whose descriptor is the first argument, until it closes it.
 
-    The second one is a JSON object: whether the known forms are tried, and by rank its patterns by
-    number.
+    The second one is a JSON object: whether the known forms are tried, the limit of a pattern, and
+    by rank its patterns by number.
     """
     os.nice(NICENESS)
     signal.signal(signal.SIGVTALRM, _too_slow)
@@ -144,7 +146,7 @@ def main() -> None:
     ranks = {}
     for rank, patterns in rules["patterns"].items():
         compiled = {int(number): re.compile(pattern) for number, pattern in patterns.items()}
-        reader = LimitedReader(patterns=compiled, forms=rules["forms"])
+        reader = LimitedReader(patterns=compiled, forms=rules["forms"], limit=rules["limit"])
         ranks[int(rank)] = RankOutput(rank=int(rank), reader=reader)
     buffer = b""
     while True:

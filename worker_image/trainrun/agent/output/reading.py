@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import trainrun
-from trainrun.agent.output.matcher import HEAD
+from trainrun.agent.output.matcher import HEAD, LONGEST_MATCH
 from trainrun.agent.training.step_clock import StepClock
 from trainrun.contract import metrics
 from trainrun.contract.agent_state import Problem
@@ -54,8 +54,8 @@ class _Shown:
     moves: int = 0
     began: float | None = None
     """When it first moved, on the monotonic clock."""
-    grew: float | None = None
-    """When its step last grew."""
+    moved: float = 0.0
+    """When it last did."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,9 +69,11 @@ class OutputReading:
     record: Record
     news: Callable[[], None]
     """Called when a step, a sign of life or a problem is new."""
+    limit: float = LONGEST_MATCH
+    """Seconds of CPU that a pattern may take for a line."""
     problem: Problem | None = None
     pid: int = 0
-    """Of the process; 0: none was started."""
+    """Of the process; 0: there is none."""
     dropped: int = 0
     """Lines that were not read."""
     _channel: socket.socket | None = None
@@ -128,7 +130,7 @@ class OutputReading:
                     total=message["total"],
                     metrics=masked_object(_safe(message["metrics"])),
                     began=None if shown.began is None else now - shown.began,
-                    grew=None if shown.grew is None else now - shown.grew,
+                    moved=None if shown.began is None else now - shown.moved,
                     owes=shown.clock.owes(now),
                     slowest=round(shown.clock.slowest, 3),
                 )
@@ -136,7 +138,7 @@ class OutputReading:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        rules = json.dumps({"forms": self.forms, "patterns": self.patterns})
+        rules = json.dumps({"forms": self.forms, "limit": self.limit, "patterns": self.patterns})
         root = str(Path(trainrun.__file__).parent.parent)
         descriptor = str(theirs.fileno())
         try:
@@ -163,7 +165,9 @@ class OutputReading:
         asyncio.get_running_loop().add_reader(ours, self._receive)
 
     def _take(self, rank: int, piece: bytes) -> None:
-        if self._channel is None or len(self._waiting) > MOST_WAITING:
+        if self._channel is None:
+            return
+        if len(self._waiting) > MOST_WAITING:
             self.dropped += piece.count(b"\n")
             self._gaps.add(rank)
             return
@@ -206,14 +210,15 @@ class OutputReading:
 
     def _note(self, message: Mapping[str, Any], now: float) -> None:
         shown = self._shown[message["rank"]]
-        before = shown.message.get("step")
         if message["moves"] > shown.moves:
-            shown.began = now if shown.began is None else shown.began
+            shown.began, shown.moved = now if shown.began is None else shown.began, now
             shown.clock.stepped(now)
-        step = message.get("step")
-        if step is not None and (before is None or step > before):
-            shown.grew = now
-        shown.moves, shown.message = message["moves"], message
+        shown.moves = message["moves"]
+        if "form" in message:
+            if message["form"] != shown.message.get("form"):
+                where = message["rank"], message["form"], message["line"]
+                LOG.info("steps are read from the output of rank %d: form %s, line %r", *where)
+            shown.message = message
         for number, found in message["records"]:
             self.record(number, _safe(found))
         for number in message["givenUp"]:
@@ -245,7 +250,7 @@ class OutputReading:
         loop.remove_reader(self._channel)
         loop.remove_writer(self._channel)
         self._channel.close()
-        self._channel = None
+        self._channel, self.pid = None, 0
         self._waiting.clear()
         self._received = b""
         self._gaps.update(self.patterns)

@@ -179,7 +179,7 @@ def reported_progress(view: View, status: TrainRunStatus) -> Progress:
     stall = int(max((agent.stall for agent in view.heard), default=0.0))
     return Progress(
         step=step,
-        metrics=_metrics(agent.metrics),
+        metrics=few(agent.metrics),
         time=time,
         stall_seconds=stall,
         staged=newest_staged(view) if view.config.upload_every is not None else None,
@@ -187,8 +187,8 @@ def reported_progress(view: View, status: TrainRunStatus) -> Progress:
 
 
 def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None:
-    """The progress that its framework posts; None once `status` holds a reported step."""
-    if has_steps(status):
+    """The progress that its framework posts; None once `status` holds a better one."""
+    if has_steps(status) or status.output is not None:
         return None
     agent, before = next(iter(view.agents), None), status.posted
     if agent is None or agent.posted is None:
@@ -199,7 +199,7 @@ def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None
         step=posts.step,
         total_steps=posts.total,
         percent=posts.percent,
-        metrics=_metrics(posts.metrics),
+        metrics=few(posts.metrics),
         remaining_seconds=None if posts.remaining is None else int(posts.remaining),
         time=view.observation.now,
     )
@@ -216,7 +216,7 @@ def _text(posts: Posted) -> str:
     return "" if posts.total is None else f"-/{posts.total}"
 
 
-def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def few(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The first MAX_METRICS metrics by name, with long texts cut."""
     cut = {}
     for name in sorted(metrics)[:MAX_METRICS]:

@@ -21,6 +21,7 @@ from trainrun_operator.api.run.status_parts import EvidenceAsked
 from trainrun_operator.core.run.incidents.hang_diagnosis import At, diagnosis, hang_state
 from trainrun_operator.core.run.incidents.hangs import named
 from trainrun_operator.core.run.incidents.losses import Loss, blamed
+from trainrun_operator.core.run.incidents.output import by_output
 from trainrun_operator.core.run.view import View, done
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
@@ -88,7 +89,10 @@ def is_over(view: View) -> bool:
     if asked is None:
         return False
     since = (view.observation.now - asked.time).total_seconds()
-    stepped = any(agent.stepped is not None and agent.stepped < since for agent in _living(view))
+    stepped = any(
+        agent.stepped is not None and agent.stepped < since
+        for agent in by_output(view, _living(view))
+    )
     return since > contract.EVIDENCE_SECONDS and stepped
 
 

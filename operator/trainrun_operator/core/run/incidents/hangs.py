@@ -26,12 +26,14 @@ from trainrun.contract.agent_state import AgentState, LongSection
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause, Learned
 from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped
+from trainrun_operator.core.run.incidents.output import by_output, moves, output_of
 from trainrun_operator.core.run.view import View, counted, done, once
 
 NAMED = 5
 """Most ranks that a message names."""
 
 KNOWN_BY = "the time since each agent saw its last step"
+KNOWN_BY_OUTPUT = "the time since the output of the script last moved"
 
 
 def _seconds(seconds: float) -> str:
@@ -45,6 +47,7 @@ def hang_of(view: View) -> Loss | None:
     timeout = config.progress_timeout or config.first_step_timeout
     if overdue and (timeout is not None or config.hang_policy == "Restart"):
         return in_section(view, overdue)
+    living = by_output(view, living)
     found = _limit(view, living) if living else None
     if found is None:
         return None
@@ -53,9 +56,9 @@ def hang_of(view: View) -> Loss | None:
     if len(owed) < len(living) or min(owed) <= limit:
         return None
     text = f"{_seconds(limit.total_seconds())} ({field})"
-    if not has_stepped(view):
+    if not has_stepped(view) and not moves(view):
         return unattributed(f"no first step within {text}", min(owed))
-    return behind(view, f"no step for {text}", min(owed))
+    return _without(view, f"for {text}", min(owed))
 
 
 @once
@@ -77,9 +80,9 @@ def living_agents(view: View) -> tuple[AgentState, ...]:
 
 def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | None:
     """The timeout that applies now, and its field."""
-    if not has_stepped(view):
+    if not has_stepped(view) and not moves(view):
         limit, field = view.config.first_step_timeout, "spec.health.firstStepTimeout"
-    elif _counts_steps(living):
+    elif _counts_steps(living) or moves(view):
         limit, field = view.config.progress_timeout, "spec.health.progressTimeout"
     else:  # all ranks that are left never reported
         return None
@@ -198,14 +201,14 @@ KNOWN_BY_USE = "the CPU and I/O use of the processes, as their agents measure it
 @once
 def suspected_hang(view: View) -> Loss | None:
     """The loss where the newest attempt seems to hang, by the learned timeouts."""
-    living = living_agents(view)
+    living = by_output(view, living_agents(view))
     overdue = overdue_sections(living)
     if overdue:
         return in_section(view, overdue, duration=at_least)
     stalled = _stalled_for(living)
     if stalled <= PAUSE:
         return None
-    if _counts_steps(living):
+    if _counts_steps(living) or moves(view):
         return _without_step(view, living, stalled)
     return _without_work(view, living)
 
@@ -222,7 +225,7 @@ def limit_of(view: View, living: Sequence[AgentState]) -> float:
     """The learned timeout: seconds that may pass without a step."""
     idle = all((agent.quiet or 0.0) > IDLE for agent in living)
     learned = with_learned(view, view.status).learned or Learned()
-    first = max(_first_step(agent) for agent in view.ever_heard)
+    first = max(_first_step(agent) for agent in by_output(view, view.ever_heard))
     if not learned.slowest:  # after the first step, the usual time of a step is unknown
         return max(LONGEST_BUSY, FACTOR * first)
     usual = max(PAUSE, FACTOR * learned.slowest)
@@ -234,10 +237,11 @@ def limit_of(view: View, living: Sequence[AgentState]) -> float:
 
 def with_learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """`status`, with what was learned from the newest attempt until now."""
-    before, agents = view.status.learned or Learned(), view.ever_heard
+    before, agents = view.status.learned or Learned(), by_output(view, view.ever_heard)
     # The least of all workers is the gang's own: a worker whose peers were in a long section, or
     # waited for the store, has owed its step for just as long.
-    slowest = _least_slowest(living_agents(view)) or _least_slowest(agents)
+    living = by_output(view, living_agents(view))
+    slowest = _least_slowest(living) or _least_slowest(agents)
     trained = max(map(_trained, agents), default=0.0)
     if not slowest and not trained:
         return status
@@ -290,7 +294,18 @@ def _without_step(view: View, living: Sequence[AgentState], stalled: float) -> L
     if learned is not None and learned.slowest:
         usual = f"the slowest took {learned.slowest:g} s"
     age = timedelta(seconds=stalled)
-    return behind(view, f"no step for {at_least(stalled)} ({usual})", age)
+    return _without(view, f"for {at_least(stalled)} ({usual})", age)
+
+
+def _without(view: View, how_long: str, age: timedelta) -> Loss:
+    """The loss of a gang that has made no step, or whose output has not moved, for so long. Output
+    blames nobody: only one rank prints."""
+    shown = output_of(view)
+    if shown is None:
+        return behind(view, f"no step {how_long}", age)
+    at = "" if shown.step is None else f"; its last step was {shown.step}"
+    message = f"the output of rank {shown.rank} has not moved {how_long}{at}"
+    return replace(unattributed(message, age), known_by=KNOWN_BY_OUTPUT)
 
 
 def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:

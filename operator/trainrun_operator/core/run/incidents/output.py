@@ -1,0 +1,81 @@
+"""What the output of a script shows that reports nothing: its times, its steps.
+
+Layer: core; pure. `trainrun.report()` comes first, then output, then posts. Steps from output are
+displayed, drawn, divide the time of a run and show hangs. They may lag and may be wrong, so they
+decide about no budget and no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.ages import changed
+from trainrun.contract.evidence import OutputProgress
+from trainrun_operator.api.run.output import ShownProgress
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.incidents.attempt_progress import few, has_steps, reports
+from trainrun_operator.core.run.view import View, once
+
+
+@once
+def output_of(view: View) -> OutputProgress | None:
+    """What the output of the newest attempt shows, by the lowest slot; None where the script
+    reports, and where no line was recognised."""
+    shown = (agent.output for agent in view.ever_heard if agent.output is not None)
+    return None if reports(view) else next(shown, None)
+
+
+def moves(view: View) -> bool:
+    """The output of the newest attempt has shown a sign of life, and the script reports nothing."""
+    shown = output_of(view)
+    return shown is not None and shown.began is not None
+
+
+def by_output(view: View, agents: Iterable[AgentState]) -> tuple[AgentState, ...]:
+    """The agents; where output counts, with its signs of life instead of reports."""
+    if not moves(view):
+        return tuple(agents)
+    return tuple(agent if agent.output is None else _timed(agent, agent.output) for agent in agents)
+
+
+def _timed(agent: AgentState, shown: OutputProgress) -> AgentState:
+    return changed(
+        agent,
+        first_step=shown.began,
+        stepped=shown.moved,
+        owes=shown.owes,
+        slowest=shown.slowest,
+    )
+
+
+def output_progress(view: View, status: TrainRunStatus) -> ShownProgress | None:
+    """What the status shows of it; None once `status` holds a reported step."""
+    if has_steps(status):
+        return None
+    shown, before = output_of(view), status.output
+    if shown is None:
+        return before
+    total = "" if shown.total is None else f"/{shown.total}"
+    new = ShownProgress(
+        text="" if shown.step is None else f"{shown.step}{total}",
+        step=shown.step,
+        total_steps=shown.total,
+        metrics=few(shown.metrics),
+        form=shown.form,
+        rank=shown.rank,
+        line=shown.line,
+        reached=before.reached if before is not None else 0,
+        time=view.observation.now,
+    )
+    same = before is not None and replace(before, metrics=new.metrics, time=new.time) == new
+    return replace(new, time=before.time) if before is not None and same else new
+
+
+def from_then_on(before: ShownProgress | None) -> ShownProgress | None:
+    """What is left of it when the next attempt starts: how far the run came."""
+    if before is None:
+        return None
+    reached = max(before.reached, before.step or 0)
+    return replace(before, text="", step=None, metrics={}, reached=reached)
