@@ -190,6 +190,7 @@ def test_the_columns_answer_what_an_operator_on_call_asks() -> None:
         "Workers",
         "Step",
         "Posted",
+        "Output",
         "Failures",
         "Restarts",
         "Checkpoint",

@@ -41,7 +41,8 @@ INVALID = (
         "an unknown field of the spec",
         {"spec.maxfailures": 3},
         "spec.maxfailures: unknown field; known here: activeDeadline, checkpoint, failurePolicy, "
-        "health, managedBy, retainFailedWorkers, storage, suspend, ttlAfterFinished, workers",
+        "health, managedBy, progress, retainFailedWorkers, storage, suspend, ttlAfterFinished, "
+        "workers",
     ),
     bad(
         "a controller without a domain",

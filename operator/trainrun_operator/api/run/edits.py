@@ -91,6 +91,8 @@ EDITS = (
     Edit("failurePolicy.backoff.factor", "NextPass"),
     Edit("failurePolicy.backoff.max", "NextPass"),
     Edit("failurePolicy.rules", "NextPass", "a settled incident keeps its decision"),
+    Edit("progress.output", "NextAnswer", "from the next attempt on"),
+    Edit("progress.patterns", "NextAnswer", "from the next attempt on"),
     Edit("health.heartbeatTimeout", "NextAnswer", "silence is counted from the edit on"),
     Edit("health.startTimeout", "NextPass"),
     Edit("health.placementTimeout", "NextPass"),

@@ -14,8 +14,9 @@ step. Each expression takes time proportional to the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from trainrun._common.text import without_escapes
@@ -51,33 +52,16 @@ _ASIDE = re.compile(
 _VALUE = re.compile(rf"{_NUMBER}|\d+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """How a framework prints its progress."""
-
-    name: str
-    pattern: re.Pattern[str]
-    """With the group `step`, or `epoch`, `batch` and `batches`; perhaps `total`. The metrics follow
-    after it."""
-    hint: str = ""
-    """In every such line: the expression is tried only there."""
-
-
-def _form(name: str, pattern: str, hint: str) -> Form:
-    return Form(name=name, pattern=re.compile(pattern), hint=hint)
-
-
 _BATCH = r"\[\s{0,9}(?P<batch>\d+)/(?P<batches>\d+)"
-FORMS = (
-    _form("nanoGPT", r"^(?:iter|step) (?P<step>\d+): (?=(?:train )?loss )", "loss "),
-    _form("imagenet", rf"^Epoch: \[(?P<epoch>\d+)\]\s{{0,9}}{_BATCH}\]", "Epoch: ["),
-    _form("timm", rf"\bTrain: (?P<epoch>\d+) {_BATCH}\b", "Train: "),
-    _form(
-        "Megatron-LM", r"\biteration\s{1,20}(?P<step>\d+)/\s{0,20}(?P<total>\d+) \|", "iteration"
-    ),
-    _form("detectron2", r"\biter: (?P<step>\d+) ", "iter: "),
-)
-"""One line a state. Five of the nine; tqdm, Lightning, Hugging Face and Keras need more below."""
+FORMS = {
+    "nanoGPT": ("loss ", r"^(?:iter|step) (?P<step>\d+): (?=(?:train )?loss )"),
+    "imagenet": ("Epoch: [", rf"^Epoch: \[(?P<epoch>\d+)\]\s{{0,9}}{_BATCH}\]"),
+    "timm": ("Train: ", rf"\bTrain: (?P<epoch>\d+) {_BATCH}\b"),
+    "Megatron-LM": ("iteration", r"\biteration\s{1,20}(?P<step>\d+)/\s{0,20}(?P<total>\d+) \|"),
+    "detectron2": ("iter: ", r"\biter: (?P<step>\d+) "),
+}
+"""By name, what is in every such line, and the expression that is then tried; the metrics follow
+after it. Five of the nine: tqdm, Lightning, Hugging Face and Keras need more below."""
 _BAR = re.compile(
     r"\d{1,3}%\|[^|]{0,400}\|\s{0,9}(?P<step>\d+)/(?P<total>\d+) \[(?P<rest>[^][]{0,400})\]"
 )
@@ -116,12 +100,12 @@ class Series:
     """The line from which it was recognised."""
     first: int
     """Its first number."""
-    number: int
+    last: State
     """Its last one."""
     step: int | None
-    """Its highest one. None: it begins again with each epoch, so that it shows no steps."""
-    total: int | None
+    """Its highest number. None: it begins again with each epoch, so that it shows no steps."""
     sure: bool
+    """See `State.sure`."""
     born: float
     moved: float
     """When it last moved, on the clock of `read`."""
@@ -130,7 +114,7 @@ class Series:
     @property
     def complete(self) -> bool:
         """It has reached its end."""
-        return self.total is not None and self.number >= self.total
+        return self.last.total is not None and self.last.number >= self.last.total
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,22 +155,22 @@ class OutputReader:
         series = self._series.get(state.key)
         if series is None:
             series = self._new(state, text, now)
-        elif state.number != series.number:
+        elif state.number != series.last.number:
             self.moves += 1
-            if state.begins_again and series.complete and state.number < series.number:
+            if state.begins_again and series.complete and state.number < series.last.number:
                 series.step = None
             elif series.step is not None:
                 series.step = max(series.step, state.number)
-            series.number, series.moved = state.number, now
+            series.last, series.moved = state, now
             series.sure = series.sure or state.sure
             self._choose(series, state, now)
         if series is self.training:
             self._record(series, state)
 
     def _new(self, state: State, text: str, now: float) -> Series:
+        line, number = text.strip()[:LINE_WIDTH], state.number
         new = Series(
-            form=state.form, line=text.strip()[:LINE_WIDTH], first=state.number,
-            number=state.number, step=state.number, total=state.total, sure=state.sure,
+            form=state.form, line=line, first=number, last=state, step=number, sure=state.sure,
             born=now, moved=now,
         )  # fmt: skip
         while len(self._series) >= MOST_SERIES:
@@ -226,8 +210,7 @@ class OutputReader:
         for number in self.patterns:
             if (match := self.search(number, text)) is not None:
                 groups = match.groupdict()
-                named = {n: v for n, v in groups.items() if n not in _PLACES and v is not None}
-                metrics = {n: m for n, v in named.items() if (m := _value(v)) is not None}
+                metrics = dict(_values((n, v) for n, v in groups.items() if n not in _PLACES))
                 found = _state(("pattern",), f"pattern {number}", groups, metrics, sure=True)
                 if found is not None:
                     return found
@@ -240,10 +223,10 @@ class OutputReader:
     def _by_form(self, text: str) -> State | None:
         if "%|" in text and (match := _BAR.search(text)) is not None:
             return self._bar(text, match)
-        for form in FORMS:
-            if form.hint in text and (match := form.pattern.search(text)) is not None:
+        for form, (hint, pattern) in FORMS.items():
+            if hint in text and (match := re.search(pattern, text)) is not None:
                 metrics = metrics_in(text[match.end() :])
-                return _state((form.name,), form.name, match.groupdict(), metrics, sure=True)
+                return _state((form,), form, match.groupdict(), metrics, sure=True)
         if (epoch := _KERAS_EPOCH.match(text)) is not None:
             self._epoch = _whole(epoch[1])
         elif self._epoch is not None and (match := _KERAS.match(text)) is not None:
@@ -272,10 +255,9 @@ class OutputReader:
 
     def _dictionary(self, text: str) -> None:
         """The Trainer's metrics: its bar, which is drawn again after them, has their step."""
-        items = ((name, _value(value)) for name, value in _ITEM.findall(text))
-        found = {name: value for name, value in items if value is not None}
+        found = dict(islice(_values(_ITEM.findall(text)), MOST_METRICS))
         if self.training is not None and found:
-            self._held.update(list(found.items())[:MOST_METRICS])
+            self._held.update(found)
             if _shows_loss(found) and "eval_loss" not in found:
                 self.training.form, self.training.sure = "Hugging Face", True
 
@@ -302,16 +284,15 @@ def _state(
 
 def metrics_in(text: str) -> Metrics:
     """The numbers with a name before them, by name with `_` for spaces; at most MOST_METRICS."""
-    return dict(_metrics(text))
+    found = islice(_METRIC.finditer(text), MOST_METRICS)
+    return dict(_values((match[1].replace(" ", "_")[:64], match[2]) for match in found))
 
 
-def _metrics(text: str) -> Iterator[tuple[str, int | float]]:
-    for count, match in enumerate(_METRIC.finditer(text)):
-        if count >= MOST_METRICS:
-            return
-        value = _value(match[2])
-        if value is not None:
-            yield match[1].replace(" ", "_")[:64], value
+def _values(items: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, int | float]]:
+    """Those whose text is a number."""
+    for name, text in items:
+        if text is not None and (value := _value(text)) is not None:
+            yield name, value
 
 
 def _shows_loss(metrics: Metrics) -> bool:

@@ -124,8 +124,9 @@ class RankOutput:
         self._told = now
         message: dict[str, object] = {"rank": self.rank, "moves": self.reader.moves}
         if found is not None:
-            message |= {"form": found.form, "line": found.line, "metrics": found.metrics}
-            message |= {"first": found.first, "step": found.step, "total": found.total}
+            names = ("form", "line", "metrics", "first", "step")
+            shown = {name: getattr(found, name) for name in names}
+            message["shown"] = {**shown, "total": found.last.total}
         message |= {"records": records[-MOST_RECORDS:], "givenUp": given_up}
         return json.dumps(message).encode() + b"\n"
 

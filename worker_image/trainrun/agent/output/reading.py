@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ class _Shown:
     """What the output of one rank shows, and when it moved."""
 
     clock: StepClock = field(default_factory=StepClock)
-    message: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `OutputProgress`; empty: no line was recognised."""
     moves: int = 0
     began: float | None = None
     """When it first moved, on the monotonic clock."""
@@ -118,22 +119,18 @@ class OutputReading:
 
     def progress(self, now: float) -> OutputProgress | None:
         """What is shown by the lowest rank whose output shows a training; None: by no rank."""
-        for rank, shown in sorted(self._shown.items()):
-            message = shown.message
-            if "form" in message:
-                return OutputProgress(
+        for rank, found in sorted(self._shown.items()):
+            if found.shown:
+                shown = OutputProgress(
                     rank=rank,
-                    form=message["form"],
-                    line=masked(message["line"]),
-                    first=message["first"],
-                    step=message["step"],
-                    total=message["total"],
-                    metrics=masked_object(_safe(message["metrics"])),
-                    began=None if shown.began is None else now - shown.began,
-                    moved=None if shown.began is None else now - shown.moved,
-                    owes=shown.clock.owes(now),
-                    slowest=round(shown.clock.slowest, 3),
+                    **found.shown,
+                    began=None if found.began is None else now - found.began,
+                    moved=None if found.began is None else now - found.moved,
+                    owes=found.clock.owes(now),
+                    slowest=round(found.clock.slowest, 3),
                 )
+                metrics_ = masked_object(_safe(shown.metrics))
+                return replace(shown, line=masked(shown.line), metrics=metrics_)
         return None
 
     def _start(self) -> None:
@@ -152,7 +149,8 @@ class OutputReading:
             )
         except OSError as error:
             ours.close()
-            self._fails("NotStarted", f"the process that reads steps from output: {error}")
+            why = f"the process that reads steps from output cannot be started: {error}"
+            self._fails("NotStarted", why)
             return
         finally:
             theirs.close()
@@ -214,11 +212,11 @@ class OutputReading:
             shown.began, shown.moved = now if shown.began is None else shown.began, now
             shown.clock.stepped(now)
         shown.moves = message["moves"]
-        if "form" in message:
-            if message["form"] != shown.message.get("form"):
-                where = message["rank"], message["form"], message["line"]
-                LOG.info("steps are read from the output of rank %d: form %s, line %r", *where)
-            shown.message = message
+        told = message.get("shown", shown.shown)
+        if told.get("form") != shown.shown.get("form"):
+            where = message["rank"], told["form"], told["line"]
+            LOG.info("steps are read from the output of rank %d: form %s, line %r", *where)
+        shown.shown = told
         for number, found in message["records"]:
             self.record(number, _safe(found))
         for number in message["givenUp"]:
