@@ -1,4 +1,4 @@
-"""Lines that real scripts print, and the steps, metrics and signs of life in them."""
+"""LineSplitter that real scripts print, and the steps, metrics and signs of life in them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import yaml
 from tqdm import tqdm
 
 from trainrun.agent.output.forms import LINE_WIDTH, MOST_SERIES, Metrics, OutputReader
-from trainrun.agent.output.matcher import LONGEST_LINE, Lines
-from trainrun_operator.api.run.output import OutputPattern
+from trainrun.agent.output.matcher import LONGEST_LINE, LineSplitter
+from trainrun_operator.api.run.output import PatternSpec
 
 
 def read(lines: Iterable[str], **more: object) -> OutputReader:
@@ -231,7 +231,7 @@ def test_a_pattern_comes_before_the_forms_and_its_other_groups_are_metrics() -> 
 def test_the_patterns_of_the_manual_are_valid_and_match(script: str, line: str, step: int) -> None:
     manual = (Path(__file__).parents[3] / "docs" / "unmodified.md").read_text()
     [row] = [row for row in manual.splitlines() if row.endswith(f"# {script}")]
-    rule = OutputPattern.model_validate(yaml.safe_load(row)[0])
+    rule = PatternSpec.model_validate(yaml.safe_load(row)[0])
     reader = read([line], patterns={1: re.compile(rule.pattern)}, forms=False)
     assert shown(reader) == ("pattern 1", step)
     assert reader.training is not None
@@ -265,7 +265,7 @@ def test_no_line_takes_long(unit: str) -> None:
 
 
 def test_a_real_bar_on_a_pipe_is_read_state_by_state() -> None:
-    out, lines, reader = io.StringIO(), Lines(), OutputReader()
+    out, lines, reader = io.StringIO(), LineSplitter(), OutputReader()
     for _ in tqdm(range(7), desc="loss: 0.25", file=out, mininterval=0):
         out.write("a line between\n")
     for line in lines.split(out.getvalue().encode(), dropped=False):
@@ -275,13 +275,13 @@ def test_a_real_bar_on_a_pipe_is_read_state_by_state() -> None:
 
 
 def test_a_long_line_is_cut_and_its_rest_skipped() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     pieces = [b"x" * LONGEST_LINE, b"y" * 9, b"iter 1: loss 2\nnext\n"]
     found = [line for piece in pieces for line in lines.split(piece, dropped=False)]
     assert [line[:5] for line in found] == ["xxxxx", "next"]
 
 
 def test_a_line_whose_beginning_was_dropped_is_skipped() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     assert list(lines.split(b"whole\nbegin", dropped=False)) == ["whole"]
     assert list(lines.split(b"end\nwhole\n", dropped=True)) == ["whole"]

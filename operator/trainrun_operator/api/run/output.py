@@ -38,7 +38,7 @@ def _shows_step(pattern: str) -> bool:
     return "(?P<step>" in pattern or all(group in pattern for group in EPOCH_GROUPS)
 
 
-class OutputPattern(Model):
+class PatternSpec(Model):
     """A regular expression for lines that show a step."""
 
     pattern: Annotated[
@@ -74,7 +74,7 @@ class ProgressSpec(Model):
     """Auto: look for steps in the output of rank 0 and of the last rank, in the forms of tqdm,
     Hugging Face, Lightning, nanoGPT, PyTorch's imagenet example, timm, Megatron-LM, detectron2 and
     Keras. Off: do not. An edit applies from the next attempt on. Default Off."""
-    patterns: Annotated[tuple[OutputPattern, ...], Field(max_length=8, exclude_if=not_)] = ()
+    patterns: Annotated[tuple[PatternSpec, ...], Field(max_length=8, exclude_if=not_)] = ()
     """Patterns of your own for such lines, at most 8: each line goes to the first that matches, and
     before the known forms. They are read whether output is Auto or Off. Default: none."""
 

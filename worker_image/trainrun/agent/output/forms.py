@@ -74,7 +74,7 @@ _DICTIONARY = re.compile(r"^\{'[\w/.-]+': .*\}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class LineState:
     """What one line says."""
 
     key: tuple[str, ...]
@@ -100,12 +100,12 @@ class Series:
     """The line from which it was recognised."""
     first: int
     """Its first number."""
-    last: State
+    last: LineState
     """Its last one."""
     step: int | None
     """Its highest number. None: it begins again with each epoch, so that it shows no steps."""
     sure: bool
-    """See `State.sure`."""
+    """See `LineState.sure`."""
     born: float
     moved: float
     """When it last moved, on the clock of `read`."""
@@ -151,7 +151,7 @@ class OutputReader:
         records, self.records = self.records, []
         return records
 
-    def _take(self, state: State, text: str, now: float) -> None:
+    def _take(self, state: LineState, text: str, now: float) -> None:
         series = self._series.get(state.key)
         if series is None:
             series = self._new(state, text, now)
@@ -167,7 +167,7 @@ class OutputReader:
         if series is self.training:
             self._record(series, state)
 
-    def _new(self, state: State, text: str, now: float) -> Series:
+    def _new(self, state: LineState, text: str, now: float) -> Series:
         line, number = text.strip()[:LINE_WIDTH], state.number
         new = Series(
             form=state.form, line=line, first=number, last=state, step=number, sure=state.sure,
@@ -181,7 +181,7 @@ class OutputReader:
             self.training = new
         return new
 
-    def _choose(self, moving: Series, state: State, now: float) -> None:
+    def _choose(self, moving: Series, state: LineState, now: float) -> None:
         """Whether the series that moves is the training."""
         known = self.training
         if state.aside or moving is known:
@@ -194,7 +194,7 @@ class OutputReader:
             if after or stands:
                 self.training = moving
 
-    def _record(self, series: Series, state: State) -> None:
+    def _record(self, series: Series, state: LineState) -> None:
         found = {**self._held, **state.metrics}
         self._held = {}
         series.metrics = dict(list({**series.metrics, **found}.items())[:MOST_METRICS])
@@ -206,7 +206,7 @@ class OutputReader:
 
     # ------------------------------------------------------------ lines
 
-    def _by_pattern(self, text: str) -> State | None:
+    def _by_pattern(self, text: str) -> LineState | None:
         for number in self.patterns:
             if (match := self.search(number, text)) is not None:
                 groups = match.groupdict()
@@ -220,7 +220,7 @@ class OutputReader:
         """Where a user's pattern occurs; the process that runs this limits its time."""
         return self.patterns[number].search(text)
 
-    def _by_form(self, text: str) -> State | None:
+    def _by_form(self, text: str) -> LineState | None:
         if "%|" in text and (match := _BAR.search(text)) is not None:
             return self._bar(text, match)
         for form, (hint, pattern) in FORMS.items():
@@ -237,7 +237,7 @@ class OutputReader:
             self._dictionary(text)
         return None
 
-    def _bar(self, text: str, match: re.Match[str]) -> State | None:
+    def _bar(self, text: str, match: re.Match[str]) -> LineState | None:
         before, rest, places = text[: match.start()].rstrip(), match["rest"], match.groupdict()
         epoch = _EPOCH_OF_BAR.search(before)
         metrics = metrics_in(before[epoch.end() :] if epoch is not None else before)
@@ -268,7 +268,7 @@ _PLACES = ("step", "epoch", "batch", "batches", "total")
 def _state(
     key: tuple[str, ...], form: str, places: Mapping[str, str | None], metrics: Metrics,
     *, sure: bool, aside: bool = False, begins_again: bool = False,
-) -> State | None:  # fmt: skip
+) -> LineState | None:  # fmt: skip
     """None: its numbers are no whole numbers."""
     number, found = _whole(places.get("step")), [_whole(places.get(name)) for name in _PLACES[1:4]]
     epoch, batch, batches = found
@@ -276,7 +276,7 @@ def _state(
         number = epoch * batches + batch
     if number is None or len(str(number)) > MOST_DIGITS:
         return None
-    return State(
+    return LineState(
         key=key, form=form, number=number, total=_whole(places.get("total")), metrics=metrics,
         sure=sure, aside=aside, begins_again=begins_again,
     )  # fmt: skip

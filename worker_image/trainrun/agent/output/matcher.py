@@ -30,13 +30,11 @@ LONGEST_LINE = 4096
 LONGEST_MATCH, LONGEST_WORK = 1.0, 10.0
 """Seconds of CPU for one pattern, and for all that one line takes, in this process."""
 TRIES = 3
-"""Lines that a pattern may take too long for."""
+"""LineSplitter that a pattern may take too long for."""
 NICENESS = 10
 """The training comes first."""
 PAUSE = 0.2
 """Seconds without output after which the state of a bar counts, although its line goes on."""
-MOST_RECORDS = 2000
-"""Steps of one message, the newest; more come only in a flood."""
 
 
 class TooSlow(Exception):
@@ -67,7 +65,7 @@ class LimitedReader(OutputReader):
 
 
 @dataclass(slots=True, kw_only=True)
-class Lines:
+class LineSplitter:
     """Splits the output of one rank into lines and states of bars."""
 
     _partial: bytes = b""
@@ -101,7 +99,7 @@ class RankOutput:
 
     rank: int
     reader: LimitedReader
-    lines: Lines = field(default_factory=Lines)
+    lines: LineSplitter = field(default_factory=LineSplitter)
     _told: tuple[object, ...] = ()
 
     def take(self, piece: bytes, *, dropped: bool) -> None:
@@ -127,7 +125,7 @@ class RankOutput:
             names = ("form", "line", "metrics", "first", "step")
             shown = {name: getattr(found, name) for name in names}
             message["shown"] = {**shown, "total": found.last.total}
-        message |= {"records": records[-MOST_RECORDS:], "givenUp": given_up}
+        message |= {"records": records, "givenUp": given_up}
         return json.dumps(message).encode() + b"\n"
 
     def _read(self, line: str) -> None:
