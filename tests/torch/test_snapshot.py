@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from trainrun.torch.snapshot import Buffers
+from trainrun.torch.snapshot import SnapshotBuffers
 
 
 @st.composite
@@ -53,7 +53,7 @@ def saved(content: object) -> Any:
 @settings(deadline=None, max_examples=20)
 @given(st.lists(tensors(), min_size=1, max_size=3))
 def test_a_copy_is_saved_as_the_state_itself_was(saves: list[list[torch.Tensor]]) -> None:
-    buffers = Buffers()
+    buffers = SnapshotBuffers()
     for state in saves:
         expected = saved({"state": state, "more": [1]})
         content: dict[str, Any] = {"state": state, "more": [1]}
@@ -74,7 +74,7 @@ def test_a_copy_is_saved_as_the_state_itself_was(saves: list[list[torch.Tensor]]
 
 
 def test_buffers_are_used_again_and_grow_with_the_state() -> None:
-    buffers, state = Buffers(), [torch.zeros(8), torch.zeros(16)]
+    buffers, state = SnapshotBuffers(), [torch.zeros(8), torch.zeros(16)]
 
     def places() -> list[int]:
         copy = buffers.copy(state)

@@ -60,7 +60,7 @@ def an_attempt(folder: Path, number: int) -> Iterator[Bench]:
     for attempt in range(1, number + 1):
         resolve(run, ResolveRequest(attempt=attempt), uid="uid-1", watch=BeatWatch())
     bench = Bench(folder)
-    bench.uploads.attempt = number
+    bench.uploads.attempt = bench.uploads.retaining.attempt = number
     bench.storage.settings = replace(bench.storage.settings, keep=2)
     try:
         yield bench

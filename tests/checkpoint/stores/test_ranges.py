@@ -14,7 +14,7 @@ import pytest
 
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.parts import Stream
-from trainrun.checkpoint.stores.ranges import LEAST, Pace, cut, fetch_file
+from trainrun.checkpoint.stores.ranges import LEAST, DripDetector, cut, fetch_file
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Source:
             self.open_range,
             name="s3://bucket/model.pt",
             limit=threading.BoundedSemaphore(ranges.CONNECTIONS),
-            pace=Pace(patience=patience),
+            pace=DripDetector(patience=patience),
         )
 
 
@@ -101,7 +101,7 @@ def test_a_store_that_breaks_off_at_once_is_told(tmp_path: Path) -> None:
 
 
 def test_a_network_that_became_slow_for_all_is_not_given_up() -> None:
-    pace = Pace()
+    pace = DripDetector()
     assert not pace.drips(60_000_000, 1.0)
     assert pace.drips(1_000_000, 1.0)
     assert not all(pace.drips(1_000_000, 1.0) for _ in range(20))

@@ -17,7 +17,7 @@ from tests.support.checkpoints import Bench
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.parts import PART, Part
-from trainrun.checkpoint.stores.sending import BLOCK, Body, Buffers
+from trainrun.checkpoint.stores.sending import BLOCK, Blocks, PartBuffers
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import StoreError, StoreUnavailable
@@ -40,7 +40,7 @@ def test_no_more_memory_is_used_than_for_the_parts_in_transit(tmp_path: Path) ->
     path, whole = tmp_path / "file", Part(number=1, start=0, size=PART)
     content = random.Random(0).randbytes(PART)
     path.write_bytes(content)
-    buffers = Buffers(threading.BoundedSemaphore(2))
+    buffers = PartBuffers(threading.BoundedSemaphore(2))
     before = memory_used()
     with path.open("rb") as source, buffers.kept():
         for _ in range(3):
@@ -61,7 +61,7 @@ def memory_used() -> int:
 def test_a_body_is_sent_in_blocks_and_again_from_its_start() -> None:
     """A whole part in one call would have to go within the time to connect."""
     data = random.Random(0).randbytes(2 * BLOCK + 1)
-    body = Body(memoryview(data))
+    body = Blocks(memoryview(data))
     assert [bytes(body.read(16_384)) for _ in range(4)] == [
         data[:BLOCK],
         data[BLOCK : 2 * BLOCK],
@@ -77,7 +77,7 @@ def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"short")
     with path.open("rb") as source, pytest.raises(StoreError, match=f"{path} changed while it was"):
-        with Buffers(threading.BoundedSemaphore(1)).filled(
+        with PartBuffers(threading.BoundedSemaphore(1)).filled(
             source.fileno(), Part(number=1, start=0, size=6), path
         ):
             pass

@@ -38,7 +38,7 @@ class Shortage:
     """What this rank may still take."""
 
 
-class Buffers:
+class SnapshotBuffers:
     """The memory for one copy at a time; page-locked for the tensors of a GPU.
 
     Keeps what it has, so that later copies fill memory that is there already, and grows when a

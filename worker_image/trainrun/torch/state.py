@@ -21,7 +21,7 @@ from trainrun._process.context import get_context
 from trainrun._process.reporting import report, staging_directory
 from trainrun.torch import modules, random_state
 from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
-from trainrun.torch.snapshot import Buffers, Shortage
+from trainrun.torch.snapshot import Shortage, SnapshotBuffers
 
 RNG = "rng"
 GRADIENTS = "gradients"
@@ -71,7 +71,7 @@ class State:
         self._parts: dict[str, Any] = parts
         self._rng = rng
         self._checked = False
-        self._buffers, self._warned = Buffers(), False
+        self._buffers, self._warned = SnapshotBuffers(), False
         for name, part in self._parts.items():
             check_part(name, part)
             if rng:

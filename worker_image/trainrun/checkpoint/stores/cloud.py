@@ -24,7 +24,7 @@ from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.cloud_errors import explain
 from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART, Stream
-from trainrun.checkpoint.stores.ranges import Pace, fetch_file
+from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
@@ -74,7 +74,7 @@ class CloudStore:
         self._endpoint_url = endpoint_url
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
         self._reads = threading.BoundedSemaphore(ranges.CONNECTIONS)
-        self._pace = Pace()
+        self._pace = DripDetector()
         self._large_file = threading.Lock()
         self._cached_client: GCSStore | AzureStore | None = None
 

@@ -44,7 +44,7 @@ SHARE = 0.1
 """A connection drips if it brings less than this part of what the others bring."""
 
 
-class Pace:
+class DripDetector:
     """What one connection of a store brings; finds those that drip. Thread-safe."""
 
     def __init__(self, *, patience: float = 5.0) -> None:
@@ -77,7 +77,7 @@ def fetch_file(
     *,
     name: str,
     limit: threading.Semaphore,
-    pace: Pace,
+    pace: DripDetector,
 ) -> int:
     """Fill a new file with the `size` bytes of an object called `name`; return its CRC32.
 
@@ -118,7 +118,7 @@ def _fetch(
     open_range: OpenRange,
     *,
     name: str,
-    pace: Pace,
+    pace: DripDetector,
 ) -> int:
     """Write a range to its offset in the file `target`; return its CRC32."""
     position, end, crc32, failures = part.start, part.start + part.size, 0, 0

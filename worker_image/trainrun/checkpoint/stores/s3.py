@@ -31,9 +31,9 @@ from trainrun.checkpoint.stores.parts import (
     request_range,
     required_field,
 )
-from trainrun.checkpoint.stores.ranges import Pace, fetch_file
+from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
-from trainrun.checkpoint.stores.sending import Body, Buffers, send_large, without_expect
+from trainrun.checkpoint.stores.sending import Blocks, PartBuffers, send_large, without_expect
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
@@ -115,9 +115,9 @@ class S3Store:
         self._proxy_note = proxy_note(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
-        self._buffers = Buffers(self._limit)
+        self._buffers = PartBuffers(self._limit)
         self._reads = threading.BoundedSemaphore(ranges.CONNECTIONS)
-        self._pace = Pace()
+        self._pace = DripDetector()
         self._cached_client: Any = None
 
     def put(self, key: str, data: bytes) -> None:
@@ -311,7 +311,7 @@ class S3Store:
         for attempt in range(PLACING_TRIES):
             try:
                 answer = self._client.put_object(
-                    **self._at(key), Body=Body(data), ChecksumCRC32=code, **conditions
+                    **self._at(key), Body=Blocks(data), ChecksumCRC32=code, **conditions
                 )
                 required_field(answer, "ETag", name=self._name(key))
                 return

@@ -16,8 +16,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from botocore import exceptions as sdk
-
 from trainrun.checkpoint.stores.crc32 import combine
 from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
@@ -43,7 +41,7 @@ BLOCK = 128 << 10
 since each call must end within CONNECT_TIMEOUT of `s3.py`."""
 
 
-class Body:
+class Blocks:
     """Data that the SDK sends in blocks of BLOCK; it would read `bytes` in blocks of 16 KiB."""
 
     def __init__(self, data: memoryview) -> None:
@@ -77,7 +75,7 @@ def without_expect(params: Mapping[str, Any], **_: object) -> None:
     params["headers"].pop("Expect", None)
 
 
-class Buffers:
+class PartBuffers:
     """Memory for what is in transit, reused from part to part. Thread-safe.
 
     It is mapped, since C libraries keep what threads have freed: up to 16 MB for each thread.
@@ -136,7 +134,7 @@ def send_large(
     size: int,
     crc32: int | None,
     progress: Progress | None,
-    buffers: Buffers,
+    buffers: PartBuffers,
 ) -> int:
     """Write an object (`where`: bucket and key) from a file in parts; return its CRC32.
 
@@ -151,7 +149,7 @@ def send_large(
     upload = {**where, "UploadId": required_field(begun, "UploadId", name=where["Key"])}
     try:
         if begun["ResponseMetadata"].get("RetryAttempts"):  # a response with its id was lost
-            with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+            with contextlib.suppress(Exception):
                 is_this_key = where["Key"].__eq__
                 abort_uploads(
                     client, where["Bucket"], where["Key"], is_this_key, but=upload["UploadId"]
@@ -171,7 +169,7 @@ def send_large(
         required_field(answer, "ETag", name=where["Key"])
     except BaseException:
         # Parts of an upload that is neither completed nor aborted are invisible and billed.
-        with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+        with contextlib.suppress(Exception):
             client.abort_multipart_upload(**upload)
         # Perhaps it was completed, and the response was lost.
         if crc32 is None or not _holds(client, where, size=size, crc32=crc32):
@@ -186,7 +184,7 @@ def _send_parts(
     *,
     size: int,
     progress: Progress | None,
-    buffers: Buffers,
+    buffers: PartBuffers,
 ) -> tuple[list[dict[str, object]], int]:
     """Send all parts. Returns them as the completion lists them, and the CRC32 of the whole."""
     with path.open("rb", buffering=0) as source:
@@ -196,7 +194,7 @@ def _send_parts(
                 crc32 = zlib.crc32(data)
                 code = encode_crc32(crc32)
                 answer = client.upload_part(
-                    **upload, PartNumber=part.number, Body=Body(data), ChecksumCRC32=code
+                    **upload, PartNumber=part.number, Body=Blocks(data), ChecksumCRC32=code
                 )
             if progress is not None:
                 progress(part.size)
@@ -214,9 +212,8 @@ def _send_parts(
 
 def _holds(client: Client, where: Mapping[str, str], *, size: int, crc32: int) -> bool:
     """Whether the object exists with exactly this content, as far as the server reports."""
-    try:
+    with contextlib.suppress(Exception):  # whatever fails here, the upload's own error is told
         there = client.head_object(**where, ChecksumMode="ENABLED")
-    except (sdk.ClientError, sdk.BotoCoreError):
-        return False
-    code = encode_crc32(crc32)
-    return (there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code)
+        code = encode_crc32(crc32)
+        return bool((there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code))
+    return False
