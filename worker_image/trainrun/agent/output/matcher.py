@@ -30,7 +30,7 @@ LONGEST_LINE = 4096
 LONGEST_MATCH, LONGEST_WORK = 1.0, 10.0
 """Seconds of CPU for one pattern, and for all that one line takes, in this process."""
 TRIES = 3
-"""LineSplitter that a pattern may take too long for."""
+"""Lines that a pattern may take too long for."""
 NICENESS = 10
 """The training comes first."""
 PAUSE = 0.2
