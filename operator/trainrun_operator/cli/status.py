@@ -103,8 +103,8 @@ def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
     over = status.completion_time is not None
     step = formatting.step_of(status)
     if over and not has_steps(status):
-        shown = status.posted is not None or status.output is not None
-        step = f"none reported, {step}" if shown else "none reported"
+        has_other = status.posted is not None or status.output is not None
+        step = f"none reported, {step}" if has_other else "none reported"
     yield "steps", f"{step}  {formatting.metrics_of(status)}"
     if status.output is not None:
         yield "", f"read from output, {status.output.source}"

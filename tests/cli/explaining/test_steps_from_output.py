@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.cli.stories import BEGIN, a_folder, an_incident, at
 from tests.cli.test_what_people_see import passed
-from trainrun_operator.api.run.output import ShownProgress
+from trainrun_operator.api.run.output import OutputSteps
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli import formatting
@@ -20,7 +20,7 @@ from trainrun_operator.cli.lines import JsonLines
 from trainrun_operator.runtime.line_writers import BlockingWriter
 
 SOURCE = 'form nanoGPT, line "iter 0: loss 4.2" of rank 0'
-SHOWN = ShownProgress(
+SHOWN = OutputSteps(
     text="120/500",
     step=120,
     total_steps=500,

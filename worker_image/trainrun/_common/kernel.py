@@ -85,14 +85,14 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
 def memory_used(counter: Path | None) -> float | None:
     """The part of its memory limit that the cgroup of this counter uses, without inactive file
     caches, which the kernel would reclaim at once; None: there is no limit, or it is unknown."""
-    known = _used_and_limit(counter)
-    return known and known[0] / known[1]
+    usage = _used_and_limit(counter)
+    return usage and usage[0] / usage[1]
 
 
 def memory_left(counter: Path | None) -> int:
     """Bytes that this machine, and the cgroup of this counter, have left for processes."""
-    known = _used_and_limit(counter)
-    left = [max(known[1] - known[0], 0)] if known else []
+    usage = _used_and_limit(counter)
+    left = [max(usage[1] - usage[0], 0)] if usage else []
     lines = Path("/proc/meminfo").read_text().splitlines()
     left += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return min(left, default=0)

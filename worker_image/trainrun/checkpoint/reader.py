@@ -97,8 +97,8 @@ def only(files: FilesOnNode, include: Sequence[str]) -> FilesOnNode:
     matched += [item.name for item in files.others if matches(item.name)]
     if not matched:
         raise ObjectNotFound(f"{files.name} has no file that matches include={[*include]}")
-    shown = {*matched, *(str(above) for name in matched for above in PurePosixPath(name).parents)}
-    others = tuple(item for item in files.others if item.name in shown)
+    wanted = {*matched, *(str(above) for name in matched for above in PurePosixPath(name).parents)}
+    others = tuple(item for item in files.others if item.name in wanted)
     view = f"include-{zlib.crc32(repr(sorted(include)).encode()):08x}/{files.view}"
     return replace(files, files=chosen, others=others, view=view)
 

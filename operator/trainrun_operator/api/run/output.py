@@ -80,7 +80,7 @@ class ProgressSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownProgress(StatusPart):
+class OutputSteps(StatusPart):
     """How far the training is, as its output shows (`spec.progress`).
 
     No budget and no limit reads it."""

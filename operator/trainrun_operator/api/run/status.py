@@ -26,7 +26,7 @@ from pydantic_core import CoreSchema
 
 from trainrun.contract.metrics import OF_TASKS
 from trainrun_operator.api.base import MapList
-from trainrun_operator.api.run.output import ShownProgress
+from trainrun_operator.api.run.output import OutputSteps
 from trainrun_operator.api.run.status_parts import (
     CheckpointStatus,
     Ending,
@@ -269,7 +269,7 @@ class TrainRunStatus(Internal):
     """Step and metrics."""
     posted: PostedProgress | None = None
     """Progress that the training framework posts by itself. Absent if the script reports steps."""
-    output: ShownProgress | None = None
+    output: OutputSteps | None = None
     """Progress that the output of the script shows. Absent if the script reports steps."""
     checkpoint: CheckpointStatus | None = None
     """Newest committed checkpoint."""

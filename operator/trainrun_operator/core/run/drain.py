@@ -146,10 +146,10 @@ def to_flush(view: View) -> tuple[int, ...]:
     ending = view.status.ending
     if ending is None:
         return ()
-    named, known = ending.flush, flushable(view, gone_slots(view))
-    if known and view.config.upload_every is not None:
-        named = tuple(step for step in named if step > known[-1])
-    return tuple(sorted({*named, *known}))[-MAX_FLUSH:]
+    named, survivors = ending.flush, flushable(view, gone_slots(view))
+    if survivors and view.config.upload_every is not None:
+        named = tuple(step for step in named if step > survivors[-1])
+    return tuple(sorted({*named, *survivors}))[-MAX_FLUSH:]
 
 
 def gone_slots(view: View) -> frozenset[int]:

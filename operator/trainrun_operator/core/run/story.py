@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
-from trainrun_operator.api.run.output import ShownProgress
+from trainrun_operator.api.run.output import OutputSteps
 from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
@@ -139,20 +139,20 @@ def _stamped(view: View, chapter: Chapter) -> Chapter:
 
 def _read(view: View, chapter: Chapter) -> Chapter:
     """With where its steps are read, if in its output."""
-    shown = output_of(view)
-    if shown is None:
+    output = output_of(view)
+    if output is None:
         return chapter
-    text = f'form {shown.form}, line "{shown.line}" of rank {shown.rank}'
-    return replace(chapter, read_from=cut(text, NOTE), began_with=shown.first)
+    text = f'form {output.form}, line "{output.line}" of rank {output.rank}'
+    return replace(chapter, read_from=cut(text, NOTE), began_with=output.first)
 
 
-def _shown(chapter: Chapter, shown: ShownProgress | None) -> Chapter:
+def _with_output(chapter: Chapter, output: OutputSteps | None) -> Chapter:
     """With how far its output shows that it came."""
-    if shown is None or chapter.began_with is None:
+    if output is None or chapter.began_with is None:
         return chapter
-    step = shown.step if shown.step is not None else chapter.began_with
-    again = max(min(shown.reached, step) - chapter.began_with, 0)
-    return replace(chapter, reached=shown.step, stepped=shown.time, repeated=again)
+    step = output.step if output.step is not None else chapter.began_with
+    again = max(min(output.reached, step) - chapter.began_with, 0)
+    return replace(chapter, reached=output.step, stepped=output.time, repeated=again)
 
 
 def _prepared(view: View, chapter: Chapter) -> Chapter:
@@ -174,10 +174,10 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
     if status.finished and view.status.ending is None:
         end = "Succeeded" if status.is_true("Complete") else "Failed"
     ages = [a.stepped for a in agents if a.stepped is not None]
-    shown = view.status.progress.time
-    stepped = _ago(now, min(ages)) if ages else shown
+    reported = view.status.progress.time
+    stepped = _ago(now, min(ages)) if ages else reported
     chapter = _prepared(view, chapter) if chapter.first_step is None else _read(view, chapter)
-    chapter = _shown(chapter, output_progress(view, status))
+    chapter = _with_output(chapter, output_progress(view, status))
     shown_stall = float(view.status.progress.stall_seconds)
     return replace(
         chapter,
@@ -370,7 +370,7 @@ def divided_now(chapter: Chapter, status: TrainRunStatus, now: datetime) -> dict
             stall_seconds=float(status.progress.stall_seconds),
         )
     elif chapter.ended is None:
-        chapter = _shown(chapter, status.output)
+        chapter = _with_output(chapter, status.output)
     hung = chapter.first_step is not None and status.condition(HUNG) is not None
     named = {"unknown": "hang"} if hung else {}
     return {named.get(bucket, bucket): took for bucket, took in divided(chapter, now).items()}

@@ -174,7 +174,7 @@ class OutputReader:
             born=now, moved=now,
         )  # fmt: skip
         while len(self._series) >= MOST_SERIES:
-            oldest = next(key for key, known in self._series.items() if known is not self.training)
+            oldest = next(key for key, one in self._series.items() if one is not self.training)
             del self._series[oldest]
         self._series[state.key] = new
         if self.training is None and not state.aside:
@@ -183,14 +183,14 @@ class OutputReader:
 
     def _choose(self, moving: Series, state: LineState, now: float) -> None:
         """Whether the series that moves is the training."""
-        known = self.training
-        if state.aside or moving is known:
+        current = self.training
+        if state.aside or moving is current:
             return
-        if known is None or (moving.sure and not known.sure):
+        if current is None or (moving.sure and not current.sure):
             self.training = moving
-        elif moving.sure or not known.sure:
-            after = known.complete and moving.born >= known.moved
-            stands = now - known.moved > STANDS and moving.moved - moving.born > STANDS
+        elif moving.sure or not current.sure:
+            after = current.complete and moving.born >= current.moved
+            stands = now - current.moved > STANDS and moving.moved - moving.born > STANDS
             if after or stands:
                 self.training = moving
 

@@ -89,8 +89,8 @@ class LineSplitter:
     @property
     def bar(self) -> str:
         """The state of a bar that is not replaced yet; empty: there is none."""
-        shown = b"%|" in self._partial and not self._skips
-        return self._partial.decode(errors="replace") if shown else ""
+        is_bar = b"%|" in self._partial and not self._skips
+        return self._partial.decode(errors="replace") if is_bar else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class RankOutput:
     rank: int
     reader: LimitedReader
     lines: LineSplitter = field(default_factory=LineSplitter)
-    _told: tuple[object, ...] = ()
+    _sent: tuple[object, ...] = ()
 
     def take(self, piece: bytes, *, dropped: bool) -> None:
         """Read the lines of a piece."""
@@ -117,14 +117,14 @@ class RankOutput:
         records, found = self.reader.taken(), self.reader.training
         given_up = [number for number, lines in self.reader.slow.items() if lines >= TRIES]
         now = (self.reader.moves, found and (found.line, found.step, found.form), given_up)
-        if not records and now == self._told:
+        if not records and now == self._sent:
             return b""
-        self._told = now
+        self._sent = now
         message: dict[str, object] = {"rank": self.rank, "moves": self.reader.moves}
         if found is not None:
             names = ("form", "line", "metrics", "first", "step")
-            shown = {name: getattr(found, name) for name in names}
-            message["shown"] = {**shown, "total": found.last.total}
+            series = {name: getattr(found, name) for name in names}
+            message["series"] = {**series, "total": found.last.total}
         message |= {"records": records, "givenUp": given_up}
         return json.dumps(message).encode() + b"\n"
 

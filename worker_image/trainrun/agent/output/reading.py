@@ -46,11 +46,11 @@ Record = Callable[[int, Mapping[str, object]], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Shown:
+class _RankState:
     """What the output of one rank shows, and when it moved."""
 
     clock: StepClock = field(default_factory=StepClock)
-    shown: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `OutputProgress`; empty: no line was recognised."""
     moves: int = 0
     began: float | None = None
@@ -83,7 +83,7 @@ class OutputReading:
     _gaps: set[int] = field(default_factory=set)
     """Ranks whose last output was dropped."""
     _received: bytes = b""
-    _shown: dict[int, _Shown] = field(default_factory=dict)
+    _ranks: dict[int, _RankState] = field(default_factory=dict)
     _ended: bool = False
 
     def tap(self, rank: int) -> Callable[[bytes], None] | None:
@@ -95,15 +95,15 @@ class OutputReading:
     def start(self, now: float) -> None:
         """The processes of the attempt are about to start, `now` on the monotonic clock."""
         for rank in self.patterns:
-            self._shown[rank] = _Shown()
-            self._shown[rank].clock.start(now)
+            self._ranks[rank] = _RankState()
+            self._ranks[rank].clock.start(now)
         if self.patterns:
             self._start()
 
     def tick(self, now: float) -> None:
         """Called about once a second."""
-        for shown in self._shown.values():
-            shown.clock.tick(now)
+        for state in self._ranks.values():
+            state.clock.tick(now)
 
     def finish(self) -> None:
         """All processes of the attempt have ended: read what is left."""
@@ -118,19 +118,19 @@ class OutputReading:
         self._disconnect()
 
     def progress(self, now: float) -> OutputProgress | None:
-        """What is shown by the lowest rank whose output shows a training; None: by no rank."""
-        for rank, found in sorted(self._shown.items()):
-            if found.shown:
-                shown = OutputProgress(
+        """Of the lowest rank whose output shows a training; None: none does."""
+        for rank, state in sorted(self._ranks.items()):
+            if state.series:
+                output = OutputProgress(
                     rank=rank,
-                    **found.shown,
-                    began=None if found.began is None else now - found.began,
-                    moved=None if found.began is None else now - found.moved,
-                    owes=found.clock.owes(now),
-                    slowest=round(found.clock.slowest, 3),
+                    **state.series,
+                    began=None if state.began is None else now - state.began,
+                    moved=None if state.began is None else now - state.moved,
+                    owes=state.clock.owes(now),
+                    slowest=round(state.clock.slowest, 3),
                 )
-                metrics_ = masked_object(_safe(shown.metrics))
-                return replace(shown, line=masked(shown.line), metrics=metrics_)
+                metrics_ = masked_object(_safe(output.metrics))
+                return replace(output, line=masked(output.line), metrics=metrics_)
         return None
 
     def _start(self) -> None:
@@ -156,8 +156,8 @@ class OutputReading:
             theirs.close()
         child.returncode = 0  # `reap` reads its status
         self.pid, self._starts = child.pid, self._starts + 1
-        for shown in self._shown.values():
-            shown.moves = 0
+        for state in self._ranks.values():
+            state.moves = 0
         ours.setblocking(False)  # noqa: FBT003
         self._channel = ours
         asyncio.get_running_loop().add_reader(ours, self._receive)
@@ -207,16 +207,16 @@ class OutputReading:
         self.news()
 
     def _note(self, message: Mapping[str, Any], now: float) -> None:
-        shown = self._shown[message["rank"]]
-        if message["moves"] > shown.moves:
-            shown.began, shown.moved = now if shown.began is None else shown.began, now
-            shown.clock.stepped(now)
-        shown.moves = message["moves"]
-        told = message.get("shown", shown.shown)
-        if told.get("form") != shown.shown.get("form"):
-            where = message["rank"], told["form"], told["line"]
+        state = self._ranks[message["rank"]]
+        if message["moves"] > state.moves:
+            state.began, state.moved = now if state.began is None else state.began, now
+            state.clock.stepped(now)
+        state.moves = message["moves"]
+        series = message.get("series", state.series)
+        if series.get("form") != state.series.get("form"):
+            where = message["rank"], series["form"], series["line"]
             LOG.info("steps are read from the output of rank %d: form %s, line %r", *where)
-        shown.shown = told
+        state.series = series
         for number, found in message["records"]:
             self.record(number, _safe(found))
         for number in message["givenUp"]:

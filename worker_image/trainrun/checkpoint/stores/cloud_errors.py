@@ -46,19 +46,19 @@ def explain(what: str, text: str, *, scheme: str, bucket: str) -> TrainRunError:
 
     `what` names the failed request (`cannot write gs://bucket/key`).
     """
-    told = text.partition(_DEBUG)[0]
-    status = int(found[1]) if (found := _STATUS.search(told)) else 0
-    code = found[1] if (found := _CODE.search(told)) else ""
+    summary = text.partition(_DEBUG)[0]
+    status = int(found[1]) if (found := _STATUS.search(summary)) else 0
+    code = found[1] if (found := _CODE.search(summary)) else ""
     if status:
-        message = found[1] if (found := _MESSAGE.search(told)) else ""
+        message = found[1] if (found := _MESSAGE.search(summary)) else ""
         answer = f"{what}: {code or status}: {message}".rstrip(":. ")
     else:
-        answer = f"{what}: {' '.join(_TIMES.sub('', told).split())}"
-    if "token request" in told or "instance metadata" in told:
+        answer = f"{what}: {' '.join(_TIMES.sub('', summary).split())}"
+    if "token request" in summary or "instance metadata" in summary:
         return StoreDenied(
             f"{answer}; set {_KEYS[scheme]}, or give this machine or pod an identity"
         )
-    if any(sign in told for sign in _NO_BUCKET):
+    if any(sign in summary for sign in _NO_BUCKET):
         return StoreMisconfigured(f"{answer}; create {bucket!r} or correct storage.uri")
     if status == 404:
         return ObjectNotFound(answer)
@@ -72,7 +72,7 @@ def explain(what: str, text: str, *, scheme: str, bucket: str) -> TrainRunError:
         )
     if status in (408, 409, 429) or status >= 500:
         return StoreUnavailable(answer)
-    if not status and _NETWORK in told:
+    if not status and _NETWORK in summary:
         cause = found[1] if (found := _CAUSE.search(text)) else "no answer"
         if _UNTRUSTED in text:
             return StoreMisconfigured(

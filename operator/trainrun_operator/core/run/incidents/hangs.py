@@ -264,10 +264,10 @@ def at_least(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
-    shown = max(step for step in SHOWN_MINUTES if step <= minutes)
-    while shown * 2 <= minutes:
-        shown *= 2
-    return f"{shown} min or more"
+    least = max(step for step in SHOWN_MINUTES if step <= minutes)
+    while least * 2 <= minutes:
+        least *= 2
+    return f"{least} min or more"
 
 
 def _least_slowest(agents: Sequence[AgentState]) -> float:
@@ -300,11 +300,11 @@ def _without_step(view: View, living: Sequence[AgentState], stalled: float) -> L
 def _without(view: View, how_long: str, age: timedelta) -> Loss:
     """The loss of a gang that has made no step, or whose output has not moved, for so long. Output
     blames nobody: only one rank prints."""
-    shown = output_of(view)
-    if shown is None:
+    output = output_of(view)
+    if output is None:
         return behind(view, f"no step {how_long}", age)
-    at = "" if shown.step is None else f"; its last step was {shown.step}"
-    message = f"the output of rank {shown.rank} has not moved {how_long}{at}"
+    at = "" if output.step is None else f"; its last step was {output.step}"
+    message = f"the output of rank {output.rank} has not moved {how_long}{at}"
     return replace(unattributed(message, age), known_by=KNOWN_BY_OUTPUT)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import changed
 from trainrun.contract.evidence import OutputProgress
-from trainrun_operator.api.run.output import ShownProgress
+from trainrun_operator.api.run.output import OutputSteps
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.incidents.attempt_progress import few, has_steps, reports
 from trainrun_operator.core.run.view import View, once
@@ -23,14 +23,14 @@ from trainrun_operator.core.run.view import View, once
 def output_of(view: View) -> OutputProgress | None:
     """What the output of the newest attempt shows, by the lowest slot; None where the script
     reports, and where no line was recognised."""
-    shown = (agent.output for agent in view.ever_heard if agent.output is not None)
-    return None if reports(view) else next(shown, None)
+    outputs = (agent.output for agent in view.ever_heard if agent.output is not None)
+    return None if reports(view) else next(outputs, None)
 
 
 def moves(view: View) -> bool:
     """The output of the newest attempt has shown a sign of life, and the script reports nothing."""
-    shown = output_of(view)
-    return shown is not None and shown.began is not None
+    output = output_of(view)
+    return output is not None and output.began is not None
 
 
 def by_output(view: View, agents: Iterable[AgentState]) -> tuple[AgentState, ...]:
@@ -40,32 +40,32 @@ def by_output(view: View, agents: Iterable[AgentState]) -> tuple[AgentState, ...
     return tuple(agent if agent.output is None else _timed(agent, agent.output) for agent in agents)
 
 
-def _timed(agent: AgentState, shown: OutputProgress) -> AgentState:
+def _timed(agent: AgentState, output: OutputProgress) -> AgentState:
     return changed(
         agent,
-        first_step=shown.began,
-        stepped=shown.moved,
-        owes=shown.owes,
-        slowest=shown.slowest,
+        first_step=output.began,
+        stepped=output.moved,
+        owes=output.owes,
+        slowest=output.slowest,
     )
 
 
-def output_progress(view: View, status: TrainRunStatus) -> ShownProgress | None:
+def output_progress(view: View, status: TrainRunStatus) -> OutputSteps | None:
     """What the status shows of it; None once `status` holds a reported step."""
     if has_steps(status):
         return None
-    shown, before = output_of(view), status.output
-    if shown is None:
+    output, before = output_of(view), status.output
+    if output is None:
         return before
-    total = "" if shown.total is None else f"/{shown.total}"
-    new = ShownProgress(
-        text="" if shown.step is None else f"{shown.step}{total}",
-        step=shown.step,
-        total_steps=shown.total,
-        metrics=few(shown.metrics),
-        form=shown.form,
-        rank=shown.rank,
-        line=shown.line,
+    total = "" if output.total is None else f"/{output.total}"
+    new = OutputSteps(
+        text="" if output.step is None else f"{output.step}{total}",
+        step=output.step,
+        total_steps=output.total,
+        metrics=few(output.metrics),
+        form=output.form,
+        rank=output.rank,
+        line=output.line,
         reached=before.reached if before is not None else 0,
         time=view.observation.now,
     )
@@ -73,7 +73,7 @@ def output_progress(view: View, status: TrainRunStatus) -> ShownProgress | None:
     return replace(new, time=before.time) if before is not None and same else new
 
 
-def from_then_on(before: ShownProgress | None) -> ShownProgress | None:
+def from_then_on(before: OutputSteps | None) -> OutputSteps | None:
     """What is left of it when the next attempt starts: how far the run came."""
     if before is None:
         return None
