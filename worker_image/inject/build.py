@@ -57,8 +57,8 @@ AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: those of the agent and of a sweep's clerk."""
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
-    *("checkpoint_handle.py", "reporting.py", "restoring.py", "sweep", "sweep_log.py", "_samplers"),
-    "inspection.py",
+    *("checkpoint_handle.py", "pending_saves.py", "reporting.py", "restoring.py", "sections.py"),
+    *("sweep", "sweep_log.py", "_samplers", "inspection.py"),
 )
 """Parts that the agent does not import: for scripts, a sweep's clerk, or the command line."""
 

@@ -51,6 +51,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.initialFrom": ("s3://weights/1", "s3://weights/2"),
     "checkpoint.flushTimeout": ("30s", "60s"),
     "checkpoint.maxPending": (2, 4),
+    "checkpoint.uploadEvery": ("5s", "10s"),
     "checkpoint.keep": (3, 5),
     "checkpoint.scoreMetric": ("accuracy", "loss"),
     "checkpoint.scoreOrder": ("Max", "Min"),
@@ -66,6 +67,11 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "failurePolicy.rules": (
         [{"exitCodes": [3], "action": "FailRun"}],
         [{"name": "nan", "exceptions": ["FloatingPointError"], "action": "RestartUncounted"}],
+    ),
+    "progress.output": ("Off", "Auto"),
+    "progress.patterns": (
+        [{"pattern": "iter (?P<step>[0-9]+)"}],
+        [{"pattern": "step (?P<step>[0-9]+)", "rank": 1}],
     ),
     "health.heartbeatTimeout": ("30s", "20s"),
     "health.startTimeout": ("5m", "9m"),
@@ -197,8 +203,12 @@ def agent_in(pod: Json) -> AgentConfig:
     return AgentConfig.from_json(named[variables.AGENT_CONFIG].replace("$$", "$"))
 
 
+SETTINGS = {"progress.output": "outputForms", "progress.patterns": "outputPatterns"}
+"""Fields that agents receive by another name."""
+
+
 def _snake(path: str) -> str:
-    name = path.rpartition(".")[2]
+    name = SETTINGS.get(path) or path.rpartition(".")[2]
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
 
 
