@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainrun.checkpoint.cache import run_folder
 from trainrun.checkpoint.inspection import list_checkpoints
 from trainrun.checkpoint.reader import read_manifest
+from trainrun.checkpoint.records import Manifest
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import TrainRunStatus
@@ -168,7 +170,11 @@ class Trial:
             asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)
         elif kind == "SpoilNewest":
             folder = self._store.link / self._prepared.name
-            self._spoilt = spoil_newest(self._source.checkpoints(), folder)
+            run = self._source.checkpoints()
+            manifest = spoil_newest(run, folder)
+            if manifest is not None:
+                self._spoilt = manifest.id.step
+                forget_copies(run, manifest, self._prepared.place.cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,21 +204,39 @@ class DrillStore:
             self.link.symlink_to(self.folder / "volume", target_is_directory=True)
 
 
-def spoil_newest(run: RunStore, folder: Path) -> int | None:
+KEPT_WITHIN = 2.0
+"""Seconds in which agents keep what they have stored."""
+
+
+def forget_copies(run: RunStore, manifest: Manifest, cache: Path) -> None:
+    """Delete the copies that agents keep of what they stored, so that they read the store.
+
+    Waits until they have them: they would put them there again.
+    """
+    kept = run_folder(cache, uri=run.uri, name=run.run_name) / manifest.id.name / "files"
+    files = [kept / layout.file_name(file.worker, file.name) for file in manifest.files]
+    deadline = time.monotonic() + KEPT_WITHIN
+    while time.monotonic() < deadline and not all(file.exists() for file in files):
+        time.sleep(0.02)
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+def spoil_newest(run: RunStore, folder: Path) -> Manifest | None:
     """Change a byte in the largest file of the newest good checkpoint of the run in this folder;
-    return its step, None if there is none. Raises StoreError."""
+    return its manifest, None if there is none. Raises StoreError."""
     good = [info for info in list_checkpoints(run) if info.state == "good" and info.size_bytes]
     if not good:
         return None
     newest = good[-1].id
-    item = max(read_manifest(run, newest).files, key=lambda file: file.size)
+    manifest = read_manifest(run, newest)
+    item = max(manifest.files, key=lambda file: file.size)
     name = layout.folder(newest) + layout.file_name(item.worker, item.name)
     with (folder / name).open("r+b") as file:
         file.seek(item.size // 2)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 0xFF]))
-    return newest.step
+    return manifest
 
 
 MANY = 500
