@@ -1,8 +1,8 @@
 """Steps, metrics and signs of life from lines of output.
 
 Layer: agent, pure: lines and their times in, steps out. Runs in a process of its own (`matcher`).
-Two things are told apart: a line that moves against the line of its series before it is a sign of
-life, and a number that grows is progress. A script prints several series: the bar of a tokenizer,
+Two things differ: a line that moves against the line of its series before it is a sign of life, and
+a number that grows is progress. A script prints several series: the bar of a tokenizer,
 the training, an evaluation, a bar at each save. Only one of them is the training. It is the one
 that shows a loss or an epoch; among equals the first, until it is complete or stands still while
 another moves.

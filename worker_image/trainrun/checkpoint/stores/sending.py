@@ -212,7 +212,7 @@ def _send_parts(
 
 def _holds(client: Client, where: Mapping[str, str], *, size: int, crc32: int) -> bool:
     """Whether the object exists with exactly this content, as far as the server reports."""
-    with contextlib.suppress(Exception):  # whatever fails here, the upload's own error is told
+    with contextlib.suppress(Exception):  # whatever fails here, the upload's own error is raised
         there = client.head_object(**where, ChecksumMode="ENABLED")
         code = encode_crc32(crc32)
         return bool((there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code))

@@ -231,7 +231,7 @@ def _next_look(view: View, phase: PhaseName) -> timedelta:
     """Time until the next look: reports of agents wake the run, but silence, hangs and deadlines do
     not."""
     config, begin = view.config, view.status.start_time
-    upload = steps.until_upload(view) or timedelta.max  # due now: agents are told in this pass
+    upload = steps.until_upload(view) or timedelta.max  # due now: agents learn of it in this pass
     all_train = all(agent is not None and not agent.exits for agent in view.agents)
     if phase != "Running" or not all_train or config.progress_timeout or config.first_step_timeout:
         return min(IDLE_CHECK, upload)
