@@ -27,7 +27,7 @@ from trainrun.checkpoint.cache import CachedFile
 from trainrun.checkpoint.reader import initial_on_node
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
-from trainrun.checkpoint.stores.ranges import cut
+from trainrun.checkpoint.stores.ranges import ranges_of
 from trainrun.checkpoint.writer import LocalFile, write_part
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.answer import PeerSource
@@ -139,7 +139,7 @@ def test_a_checkpoint_is_read_from_the_store_once_by_two_workers_of_a_node(
         shown.append({line for line in lines if line.startswith(("read ", "all read"))})
         assert len(shown[-1]) == 4
     assert shown[0] == shown[1]
-    parts = len(cut(SIZE))
+    parts = len(ranges_of(SIZE))
     assert reads(s3) == {NAMES[0]: parts, NAMES[1]: 1, NAMES[2]: 1}
 
 
@@ -209,7 +209,7 @@ def test_a_slow_download_of_the_other_is_waited_for(
         for worker in started:
             worker.shows("all read", timeout=60)
     assert "the store is read instead" not in started[1].output
-    assert sum(reads(s3).values()) == len(cut(SIZE)) + 2
+    assert sum(reads(s3).values()) == len(ranges_of(SIZE)) + 2
 
 
 def test_the_store_is_read_when_the_other_agent_has_gone(

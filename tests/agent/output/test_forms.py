@@ -262,6 +262,7 @@ def test_no_line_takes_long(unit: str) -> None:
     reader = OutputReader()
     for _ in range(20):
         reader.read((unit * LONGEST_LINE)[:LONGEST_LINE], 0.0)  # the timeout of the tests ends it
+    assert reader.moves == 0  # the same line again is no sign of life
 
 
 def test_a_real_bar_on_a_pipe_is_read_state_by_state() -> None:

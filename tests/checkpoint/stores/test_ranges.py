@@ -14,7 +14,7 @@ import pytest
 
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.parts import Stream
-from trainrun.checkpoint.stores.ranges import LEAST, DripDetector, cut, fetch_file
+from trainrun.checkpoint.stores.ranges import LEAST, DripDetector, fetch_file, ranges_of
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_a_network_that_became_slow_for_all_is_not_given_up() -> None:
 
 @pytest.mark.parametrize("size", [1, LEAST, LEAST + 1, 1 << 30])
 def test_ranges_cover_a_file_once(size: int) -> None:
-    parts = cut(size)
+    parts = ranges_of(size)
     assert [part.start for part in parts] == [
         sum(p.size for p in parts[:n]) for n in range(len(parts))
     ]

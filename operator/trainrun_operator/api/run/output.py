@@ -106,5 +106,10 @@ class OutputSteps(StatusPart):
 
     @property
     def source(self) -> str:
-        """`form nanoGPT, line "iter 0: loss 4.2" of rank 0`."""
-        return f'form {self.form}, line "{self.line}" of rank {self.rank}'
+        """See `source_of`."""
+        return source_of(self.form, self.line, self.rank)
+
+
+def source_of(form: str, line: str, rank: int) -> str:
+    """`form nanoGPT, line "iter 0: loss 4.2" of rank 0`."""
+    return f'form {form}, line "{line}" of rank {rank}'

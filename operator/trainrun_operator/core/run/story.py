@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
-from trainrun_operator.api.run.output import OutputSteps
+from trainrun_operator.api.run.output import OutputSteps, source_of
 from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
@@ -142,7 +142,7 @@ def _read(view: View, chapter: Chapter) -> Chapter:
     output = output_of(view)
     if output is None:
         return chapter
-    text = f'form {output.form}, line "{output.line}" of rank {output.rank}'
+    text = source_of(output.form, output.line, output.rank)
     return replace(chapter, read_from=cut(text, NOTE), began_with=output.first)
 
 

@@ -86,6 +86,11 @@ class StagedSteps:
         passed = [self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done]
         return min([*passed, *(step - 1 for _, step in self._pending)], default=-1)
 
+    def is_over(self, step: int) -> bool:
+        """Whether nobody needs files of `step`: it or a later one is committed, or it was
+        dropped."""
+        return step <= self.committed or step in self._dropped
+
     def last_step(self, rank: int) -> int:
         """The last step that `rank` reported, -1 before the first."""
         return self._last.get(rank, -1)
@@ -114,7 +119,7 @@ class StagedSteps:
     def pend(self, rank: int, report: Report, *, after_save: bool, now: float) -> None:
         """`rank` will bring the files of a step when their save has ended."""
         self._pending[rank, report.step] = report
-        if report.step > self.committed and report.step not in self._dropped:
+        if not self.is_over(report.step):
             entry = self._steps.setdefault(report.step, Step(step=report.step, first=now))
             entry.after_save = entry.after_save or after_save
 
@@ -130,8 +135,7 @@ class StagedSteps:
         self._pending.pop((rank, step), None)
         self._passes(rank, step)
         entry = self._steps.get(step)
-        over = step <= self.committed or step in self._dropped
-        return not over and not (entry is not None and entry.whole)
+        return not self.is_over(step) and not (entry is not None and entry.whole)
 
     def bring(
         self,
@@ -146,7 +150,7 @@ class StagedSteps:
         step = report.step
         self._lacking.discard((rank, step))
         self._passes(rank, step)
-        if step <= self.committed or step in self._dropped:
+        if self.is_over(step):
             return False
         entry = self._steps.setdefault(step, Step(step=step, first=now))
         if report.whole and entry.uploaded:
@@ -186,7 +190,7 @@ class StagedSteps:
     def open(self, steps: Iterable[int], now: float) -> None:
         """Other workers have files for these steps: this worker must report that it has none."""
         for step in steps:
-            if step > self.committed and step not in self._dropped:
+            if not self.is_over(step):
                 self._steps.setdefault(step, Step(step=step, first=now))
 
     def order(self, steps: Iterable[int]) -> None:
@@ -265,7 +269,7 @@ class StagedSteps:
         entry = self._steps.get(step)
         if entry is not None and entry.uploaded and not torn:
             return []  # too late: its marker is written, and its room is free already
-        if step not in self._dropped and step > self.committed:
+        if not self.is_over(step):
             self._dropped.append(step)
         self._steps.pop(step, None)
         return list(entry.files.values()) if entry is not None else []

@@ -23,17 +23,18 @@ from obstore.store import AzureStore, GCSStore
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.cloud_errors import explain
-from trainrun.checkpoint.stores.parts import CONNECTIONS, MOST_PARTS, PART, Stream
+from trainrun.checkpoint.stores.parts import CONNECTIONS, PART, Stream, part_size
 from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
     changed_file,
+    check_crc32,
     check_key,
+    other_size,
     probe_put_if_absent,
 )
 from trainrun.errors import (
-    CheckpointDamaged,
     ObjectNotFound,
     StoreMisconfigured,
     StoreUnavailable,
@@ -95,8 +96,13 @@ class CloudStore:
             return parts.found
         # One large file at a time: the library sends its parts in parallel.
         with self._large_file, self._explained("write", key) as target:
-            step = max(PART, -(-size // MOST_PARTS))
-            obstore.put(self._client, target, parts, chunk_size=step, max_concurrency=CONNECTIONS)
+            obstore.put(
+                self._client,
+                target,
+                parts,
+                chunk_size=part_size(size),
+                max_concurrency=CONNECTIONS,
+            )
         return parts.found
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -127,29 +133,18 @@ class CloudStore:
         self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
     ) -> None:
         """See ObjectStore.get_file."""
+        name = self._name(key)
         if size == 0:
-            found = self.get(key)
-            if found:
-                raise CheckpointDamaged(f"{self._name(key)}: {len(found)} bytes, should be 0")
+            if there := len(self.get(key)):
+                raise other_size(name, there, size)
             path.write_bytes(b"")
             return
 
         def open_range(start: int, count: int) -> AbstractContextManager[Stream]:
             return self._open_range(key, start, count, size=size, tag=tag)
 
-        found_crc32 = fetch_file(
-            path,
-            size,
-            open_range,
-            name=self._name(key),
-            limit=self._reads,
-            pace=self._pace,
-        )
-        if crc32 is not None and found_crc32 != crc32:
-            raise CheckpointDamaged(
-                f"{self._name(key)}: CRC32 {found_crc32:08x}, should be {crc32:08x}: "
-                "its content changed"
-            )
+        found = fetch_file(path, size, open_range, name=name, limit=self._reads, pace=self._pace)
+        check_crc32(name, found, crc32)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """See ObjectStore.list."""
@@ -238,7 +233,7 @@ class CloudStore:
             answer = obstore.get(self._client, path, options={"range": bounds})
             there = answer.meta["size"]
             if there != size:
-                raise CheckpointDamaged(f"{self._name(key)}: {there} bytes, should be {size}")
+                raise other_size(self._name(key), there, size)
             if tag and _tag(answer.meta) != tag:
                 raise changed(self._name(key))
             yield _Chunks(answer.stream(min_chunk_size=ranges.BUFFER))

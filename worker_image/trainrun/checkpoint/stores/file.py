@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.selection import ObjectInfo
-from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
+from trainrun.checkpoint.stores.store import (
+    Progress,
+    changed,
+    check_crc32,
+    check_key,
+    other_size,
+    probe_put_if_absent,
+)
 from trainrun.contract.layout import TEMPORARY_NAME
 from trainrun.errors import (
-    CheckpointDamaged,
     ObjectNotFound,
     PutIfAbsentUnsupported,
     StoreDenied,
@@ -120,14 +126,11 @@ class FileStore:
             if tag and str(facts.st_mtime_ns) != tag:
                 raise changed(self._name(key))
             if there != size:
-                raise CheckpointDamaged(f"{self._name(key)}: {there} bytes, should be {size}")
+                raise other_size(self._name(key), there, size)
             found = self._download(source, path, key)
         finally:
             os.close(source)
-        if crc32 is not None and found != crc32:
-            raise CheckpointDamaged(
-                f"{self._name(key)}: CRC32 {found:08x}, should be {crc32:08x}: its content changed"
-            )
+        check_crc32(self._name(key), found, crc32)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """See ObjectStore.list."""

@@ -12,12 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from trainrun.checkpoint.stores.store import changed
-from trainrun.errors import CheckpointDamaged, StoreUnavailable
+from trainrun.checkpoint.stores.store import changed, other_size
+from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 T = TypeVar("T")
 
@@ -49,9 +48,13 @@ class Part:
     """Bytes."""
 
 
-def cut(size: int) -> list[Part]:
-    """Split `size` bytes into parts."""
-    step = max(PART, -(-size // MOST_PARTS))
+def part_size(size: int) -> int:
+    """Bytes of each part of an upload of `size` bytes, but the last."""
+    return max(PART, -(-size // MOST_PARTS))
+
+
+def cut(size: int, step: int) -> list[Part]:
+    """Split `size` bytes into parts of `step` bytes."""
     return [
         Part(number=number, start=start, size=min(step, size - start))
         for number, start in enumerate(range(0, size, step), 1)
@@ -127,7 +130,7 @@ def request_range(
     with contextlib.closing(answer["Body"]) as body:
         there = given.rpartition("/")[2]
         if there != str(size):
-            raise CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
+            raise other_size(name, there, size)
         if given != f"bytes {bounds}/{size}":
             raise StoreUnavailable(
                 f"cannot read {name}: requested bytes {bounds}, received {given}"

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 from trainrun.checkpoint.stores.crc32 import combine
-from trainrun.checkpoint.stores.parts import Part, Stream, in_order
+from trainrun.checkpoint.stores.parts import Part, Stream, cut, in_order
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def fetch_file(
             with limit:
                 return _fetch(part, target.fileno(), open_range, name=name, pace=pace)
 
-        parts = cut(size)
+        parts = ranges_of(size)
         if len(parts) == 1:
             return fetch(parts[0])
         crc32 = 0
@@ -103,13 +103,9 @@ def fetch_file(
     return crc32
 
 
-def cut(size: int) -> list[Part]:
+def ranges_of(size: int) -> list[Part]:
     """Split `size` bytes into ranges."""
-    step = min(max(-(-size // CONNECTIONS), LEAST), MOST)
-    return [
-        Part(number=number, start=start, size=min(step, size - start))
-        for number, start in enumerate(range(0, size, step), 1)
-    ]
+    return cut(size, min(max(-(-size // CONNECTIONS), LEAST), MOST))
 
 
 def _fetch(

@@ -38,11 +38,12 @@ from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
     changed_file,
+    check_crc32,
     check_key,
+    other_size,
     probe_put_if_absent,
 )
 from trainrun.errors import (
-    CheckpointDamaged,
     ObjectNotFound,
     StoreDenied,
     StoreError,
@@ -187,7 +188,7 @@ class S3Store:
         name = self._name(key)
         if size == 0:
             if there := len(self.get(key)):
-                raise CheckpointDamaged(f"{name}: {there} bytes, should be 0")
+                raise other_size(name, there, size)
             path.write_bytes(b"")
             return
 
@@ -203,10 +204,7 @@ class S3Store:
                 raise changed(name) from error
 
         found = fetch_file(path, size, open_range, name=name, limit=self._reads, pace=self._pace)
-        if crc32 is not None and found != crc32:
-            raise CheckpointDamaged(
-                f"{name}: CRC32 {found:08x}, should be {crc32:08x}: its content changed"
-            )
+        check_crc32(name, found, crc32)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """See ObjectStore.list."""

@@ -26,6 +26,7 @@ from trainrun.checkpoint.stores.parts import (
     cut,
     encode_crc32,
     in_order,
+    part_size,
     required_field,
 )
 from trainrun.checkpoint.stores.store import changed_file
@@ -201,7 +202,7 @@ def _send_parts(
             etag = required_field(answer, "ETag", name=f"{upload['Key']}, part {part.number}")
             return {"PartNumber": part.number, "ETag": etag, "ChecksumCRC32": code}, crc32
 
-        parts = cut(size)
+        parts = cut(size, part_size(size))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             sent = list(in_order(pool, [pool.submit(send, part) for part in parts]))
     whole = 0

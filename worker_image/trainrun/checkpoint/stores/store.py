@@ -19,7 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 from trainrun.checkpoint.selection import ObjectInfo
-from trainrun.errors import PutIfAbsentUnsupported, StoreError, StoreUnavailable
+from trainrun.errors import (
+    CheckpointDamaged,
+    PutIfAbsentUnsupported,
+    StoreError,
+    StoreUnavailable,
+)
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just moved, from any thread; may raise to cancel."""
@@ -103,6 +108,19 @@ class ObjectStore(Protocol):
 def changed(name: str) -> StoreUnavailable:
     """The error for an object that is not the version that the listing showed."""
     return StoreUnavailable(f"{name} was overwritten after it was listed; TrainRun lists it again")
+
+
+def other_size(name: str, there: object, size: int) -> CheckpointDamaged:
+    """The error for an object that has `there` bytes instead of `size`."""
+    return CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
+
+
+def check_crc32(name: str, found: int, crc32: int | None) -> None:
+    """Raise CheckpointDamaged if what was read has another checksum than `crc32` (None: any)."""
+    if crc32 is not None and crc32 != found:
+        raise CheckpointDamaged(
+            f"{name}: CRC32 {found:08x}, should be {crc32:08x}: its content changed"
+        )
 
 
 def changed_file(path: Path) -> StoreError:
