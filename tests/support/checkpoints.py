@@ -87,6 +87,20 @@ class Bench:
             whole=whole,
         )
 
+    def store(self, files: list[LocalFile], *, step: int, upload: Upload) -> Manifest | None:
+        """Store a whole checkpoint of one worker; go on with an upload that was broken off."""
+        return write_part(
+            self.run,
+            attempt=1,
+            step=step,
+            worker=0,
+            workers=1,
+            files=files,
+            metrics={},
+            whole=True,
+            upload=upload,
+        )
+
     def commit(self, *, attempt: int = 1, step: int, workers: int = 2) -> Manifest:
         """A complete checkpoint: rank r = worker r brings `model-rank<r>.pt` and `common.json`."""
         for worker in range(workers):

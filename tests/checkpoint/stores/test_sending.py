@@ -19,15 +19,13 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.parts import PART, Part
 from trainrun.checkpoint.stores.sending import BLOCK, Blocks, PartBuffers
 from trainrun.checkpoint.stores.store import ObjectStore
-from trainrun.checkpoint.writer import Upload, write_part
+from trainrun.checkpoint.writer import Upload
 from trainrun.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.s3_server import S3Server
-    from trainrun.checkpoint.records import Manifest
-    from trainrun.checkpoint.writer import LocalFile
 
 
 @pytest.fixture
@@ -83,20 +81,6 @@ def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:
             pass
 
 
-def write(bench: Bench, files: list[LocalFile], upload: Upload) -> Manifest | None:
-    return write_part(
-        bench.run,
-        attempt=1,
-        step=1,
-        worker=0,
-        workers=1,
-        files=files,
-        metrics={},
-        whole=True,
-        upload=upload,
-    )
-
-
 @dataclass
 class Rewriting(Upload):
     """Changes a byte of a file, and not its size, once a piece of it has moved."""
@@ -121,9 +105,9 @@ def test_a_file_that_changes_while_it_is_sent_is_not_committed(
     upload = Rewriting(path=files[0].path)
     message = "model.pt changed while it was being uploaded; write new files for each checkpoint"
     with pytest.raises(StoreError, match=message):
-        write(bench, files, upload)
+        bench.store(files, step=1, upload=upload)
     assert not [item.key for item in bench.run.objects("") if item.key.endswith(".json")]
-    manifest = write(bench, files, upload)
+    manifest = bench.store(files, step=1, upload=upload)
     assert manifest is not None
     assert [item.crc32 for item in manifest.files] == [zlib.crc32(b"!" + bytes(size - 1))]
 
@@ -140,12 +124,12 @@ def test_a_repeated_upload_sends_only_what_is_not_there_and_what_has_changed(
 
     upload, proxy.before = Upload(), refuse
     with pytest.raises(StoreUnavailable):
-        write(bench, files, upload)
+        bench.store(files, step=1, upload=upload)
     proxy.before = lambda _: None
     proxy.seen.clear()
     files[0].path.write_bytes(b"A")
     os.utime(files[0].path, ns=(0, 0))
-    manifest = write(bench, files, upload)
+    manifest = bench.store(files, step=1, upload=upload)
     assert manifest is not None
     contents = {"a": b"A", "b": b"b", "c": b"c"}
     assert {item.name: item.crc32 for item in manifest.files} == {
