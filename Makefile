@@ -174,6 +174,11 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tool
 test-gpu: install ## let trainings on the GPU of this machine die inside kernels, hang and resume (left out without one)
 	@$(PYTHON) -m pytest -q tests/gpu $(PYTEST_ARGS)
 
+.PHONY: test-install
+test-install: install ## the command from a wheel in a bare environment: run, kill, resume, explain, drill
+	@# asked for by pyproject.toml operator/trainrun_operator/cli/ examples/first/ tests/install/ tests/support/wheels.py
+	@INSTALL=1 $(PYTHON) -m pytest -q tests/install $(PYTEST_ARGS)
+
 # A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.
 .PHONY: test-kind
 test-kind: install ## kind from nothing to nothing, as docs/clusters.md prints it, and `up` killed halfway (local)
@@ -207,7 +212,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-frameworks test-kind lives kills soak-tasks mutants sim
+NIGHTLY := test-install test-frameworks test-kind lives kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)

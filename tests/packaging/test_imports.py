@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -74,6 +78,49 @@ def test_the_worker_side_loads_nothing_heavy(statement: str) -> None:
 @pytest.mark.parametrize("module", ["trainrun_operator.core.run.planner", "trainrun_operator.cli"])
 def test_the_operator_side_loads_neither_torch_nor_kopf_nor_kubernetes(module: str) -> None:
     assert loaded_by(f"import {module}") & {"torch", "kopf", "kubernetes"} == set()
+
+
+CLI = ROOT / "operator" / "trainrun_operator" / "cli"
+OWN_EXTRAS = {"plot_page"}
+"""Modules of the command line that say themselves which further extra they need."""
+
+
+def brought_by(requirements: list[str]) -> set[str]:
+    """The distributions that these requirements install, and what those need in turn."""
+    found: set[str] = set()
+    left = list(requirements)
+    while left:
+        named = re.match(r"[\w.-]+", left.pop())
+        if named and (name := named[0].lower().replace("_", "-")) not in found:
+            found.add(name)
+            with contextlib.suppress(PackageNotFoundError):  # for another Python
+                left += [needed for needed in requires(name) or [] if "extra ==" not in needed]
+    return found
+
+
+def test_every_command_finds_what_it_imports_in_the_extra_cli() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = project["dependencies"] + project["optional-dependencies"]["cli"]
+    commands = [
+        ".".join(path.relative_to(CLI.parents[1]).with_suffix("").parts)
+        for path in sorted(CLI.rglob("*.py"))
+        if path.stem not in ("__init__", "__main__", *OWN_EXTRAS)
+    ]
+    homes = packages_distributions()
+
+    loaded = loaded_by(f"import {', '.join(commands)}") - loaded_by("pass")
+
+    needed = {homes[module][0].lower().replace("_", "-") for module in loaded & homes.keys()}
+    needed -= {"trainrun"}
+    assert needed - brought_by(extra) == set()
+    assert {"kubernetes", "pydantic"} <= needed
+
+
+@pytest.mark.parametrize("command", ["run", "drill", "explain"])
+def test_without_a_cluster_a_command_loads_no_client_of_one(command: str) -> None:
+    loaded = loaded_by(f"import trainrun_operator.cli.{command}")
+
+    assert loaded & {"kubernetes", "kopf", "torch", "boto3"} == set()
 
 
 def test_the_public_api_is_the_documented_one() -> None:

@@ -41,7 +41,7 @@ def main() -> None:
         # Workers need only the package without extras.
         _print_error(
             f"error: the `trainrun` command needs {error.name}, which is not installed; install it "
-            "with all other requirements: pip install 'trainrun[operator]'"
+            "with all other requirements: pip install 'trainrun[cli]'"
         )
         sys.exit(BAD_INPUT)
 
