@@ -72,8 +72,18 @@ def test_the_last_lines_name_who_needed_a_second_try_on_the_cluster(
 
 
 @pytest.mark.slow
-def test_away_from_the_cluster_a_test_that_fails_once_has_failed(project: Path) -> None:
-    write(project, "agent/test_agent.py", FAILS_ONCE)
+def test_a_test_of_real_processes_has_a_second_try(project: Path) -> None:
+    slow = FAILS_ONCE.replace("def test", "import pytest\n\n    @pytest.mark.slow\n    def test")
+    write(project, "agent/test_agent.py", slow)
+    done = run(project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tests/agent/test_agent.py::test_is_late_once (call)" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_test_that_only_computes_has_failed_when_it_fails_once(project: Path) -> None:
+    slow = FAILS_ONCE.replace("def test", "import pytest\n\n    @pytest.mark.slow\n    def test")
+    write(project, "simulation/test_life.py", slow)
     done = run(project)
     assert done.returncode == 1
     assert "SECOND TIME" not in done.stdout

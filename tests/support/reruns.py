@@ -1,7 +1,7 @@
-"""Tests on the real cluster get a second try; whoever needed it is named in the last lines.
+"""Tests of real processes get a second try; whoever needed it is named in the last lines.
 
-A machine that is busy with nodes, images and operators can be late once. Elsewhere a test that
-fails has failed, however seldom it does.
+A machine that is busy with nodes, agents and trainings can be late once. A test that only computes
+has failed when it fails, however seldom it does.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.levels import FOLDERS
+from tests.support.levels import LEFT_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SECOND_TRY = frozenset(folder for folder, need in FOLDERS.items() if need == "cluster")
+COMPUTE = frozenset({"api", "core", "simulation", "sweep"})
+"""Folders of tests that start no process and wait for none."""
 
 
+@pytest.hookimpl(trylast=True)  # after the marks of what a test needs (`levels`)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if SECOND_TRY & set(item.path.relative_to(config.rootpath).parts[1:2]):
+        computes = COMPUTE & set(item.path.relative_to(config.rootpath).parts[1:2])
+        if not computes and LEFT_OUT & {mark.name for mark in item.iter_markers()}:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
