@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 @dataclass
@@ -44,10 +45,22 @@ class ForeignAnswers(ThreadingHTTPServer):
         self.before: Meddle = lambda _: None
         self.after: Meddle = lambda _: None
         self.seen: list[tuple[str, str]] = []
+        self.connections = 0
+        self.idle: float | None = None
+        """Seconds after which it hangs up on a client that asks nothing; None: never."""
+        self.hung_up = threading.Event()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, *args: Any) -> None:
+        self.connections += 1
+        super().process_request(*args)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.hung_up.set()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients are killed in the middle of a request: nothing to tell."""
@@ -56,6 +69,10 @@ class ForeignAnswers(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ForeignAnswers
+
+    def setup(self) -> None:
+        self.timeout = self.server.idle
+        super().setup()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainrun.checkpoint.stores import ranges
-from trainrun.checkpoint.stores.parts import Stream
+from trainrun.checkpoint.stores.parts import ReadStream, Stream
 from trainrun.checkpoint.stores.ranges import LEAST, DripDetector, fetch_file, ranges_of
 from trainrun.errors import StoreUnavailable
 
@@ -28,7 +28,7 @@ CONTENT = os.urandom(2 * LEAST + 12_345)
 class Source:
     """Serves CONTENT; `connect` decides what becomes of a connection, by its number."""
 
-    def __init__(self, connect: Callable[[int, io.BytesIO], Stream]) -> None:
+    def __init__(self, connect: Callable[[int, io.BytesIO], Stream | io.BytesIO]) -> None:
         self.connect = connect
         self.requests: list[tuple[int, int]] = []
         self._lock = threading.Lock()
@@ -38,7 +38,8 @@ class Source:
         with self._lock:
             number = len(self.requests)
             self.requests.append((start, count))
-        yield self.connect(number, io.BytesIO(CONTENT[start : start + count]))
+        stream = self.connect(number, io.BytesIO(CONTENT[start : start + count]))
+        yield ReadStream(stream.read1) if isinstance(stream, io.BytesIO) else stream
 
     def fetch(self, path: Path, *, patience: float = 5.0) -> int:
         return fetch_file(
@@ -57,9 +58,9 @@ class Drip:
     def __init__(self, inner: io.BytesIO) -> None:
         self.inner = inner
 
-    def read1(self, _most: int, /) -> bytes:
+    def read_into(self, buffer: memoryview, /) -> int:
         time.sleep(0.02)
-        return self.inner.read1(1)
+        return self.inner.readinto(buffer[:1])
 
 
 def test_the_ranges_make_one_file_with_one_checksum(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_the_ranges_make_one_file_with_one_checksum(tmp_path: Path) -> None:
 
 
 def test_a_range_that_ends_early_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    def connect(number: int, stream: io.BytesIO) -> Stream:
+    def connect(number: int, stream: io.BytesIO) -> io.BytesIO:
         return io.BytesIO(stream.read(100_000)) if number == 0 else stream
 
     source = Source(connect)

@@ -283,12 +283,13 @@ class _Chunks:
         self._chunks = chunks
         self._rest = memoryview(b"")
 
-    def read1(self, most: int, /) -> bytes:
-        """See Stream.read1."""
+    def read_into(self, buffer: memoryview, /) -> int:
+        """See Stream.read_into."""
         if not self._rest:
             self._rest = memoryview(next(self._chunks, b""))
-        data, self._rest = self._rest[:most], self._rest[most:]
-        return bytes(data)
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _tag(meta: Any) -> str:

@@ -30,6 +30,9 @@ PART = 8 << 20
 CONNECTIONS = 8
 """Parts in transit at once: a typical object store gives 60 MB/s per connection."""
 
+CONNECT_TIMEOUT = 5.0
+"""Seconds to connect: a server in the same region answers in milliseconds."""
+
 SILENCE = 20.0
 """Seconds without a byte in the middle of a download, before another connection is tried."""
 
@@ -73,9 +76,24 @@ def in_order(pool: ThreadPoolExecutor, futures: Sequence[Future[T]]) -> Iterator
 class Stream(Protocol):
     """The bytes of one range, in order."""
 
-    def read1(self, most: int, /) -> bytes:
-        """What has arrived, at most so many bytes; waits for the first. Empty: the end."""
+    def read_into(self, buffer: memoryview, /) -> int:
+        """Put what has arrived into the buffer; return its bytes. Waits for the first; 0: the
+        end."""
         ...
+
+
+class ReadStream:
+    """A `Stream` of a library's body that only returns bytes."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        """`read`: returns what has arrived, at most so many bytes; waits for the first."""
+        self._read = read
+
+    def read_into(self, buffer: memoryview, /) -> int:
+        """See Stream.read_into."""
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def encode_crc32(crc32: int) -> str:
@@ -139,4 +157,4 @@ def request_range(
             raise changed(name)
         body.set_socket_timeout(SILENCE)
         # The SDK's own methods wait until a buffer is full: that would hide a drip.
-        yield body._raw_stream  # noqa: SLF001
+        yield ReadStream(body._raw_stream.read1)  # noqa: SLF001

@@ -118,18 +118,19 @@ def _fetch(
 ) -> int:
     """Write a range to its offset in the file `target`; return its CRC32."""
     position, end, crc32, failures = part.start, part.start + part.size, 0, 0
+    buffer = _buffer()
     while position < end:
         begin = position
         try:
             with open_range(position, end - position) as stream:
                 since, mark = time.monotonic(), position
                 while position < end:
-                    data = stream.read1(min(BUFFER, end - position))
-                    if not data:
+                    count = stream.read_into(buffer[: end - position])
+                    if not count:
                         raise StoreUnavailable(f"cannot read {name}: the response ended too early")
-                    _write(target, data, position)
-                    crc32 = zlib.crc32(data, crc32)
-                    position += len(data)
+                    _write(target, buffer[:count], position)
+                    crc32 = zlib.crc32(buffer[:count], crc32)
+                    position += count
                     took = time.monotonic() - since
                     if took < pace.patience and position < end:
                         continue
@@ -146,7 +147,18 @@ def _fetch(
     return crc32
 
 
-def _write(target: int, data: bytes, position: int) -> None:
+def _write(target: int, data: memoryview, position: int) -> None:
     count = os.pwrite(target, data, position)
     while count < len(data):
-        count += os.pwrite(target, memoryview(data)[count:], position + count)
+        count += os.pwrite(target, data[count:], position + count)
+
+
+_buffers = threading.local()
+
+
+def _buffer() -> memoryview:
+    """This thread's memory for what arrives: fresh memory costs as much as copying into it."""
+    if not hasattr(_buffers, "own"):
+        _buffers.own = memoryview(bytearray(BUFFER))
+    own: memoryview = _buffers.own
+    return own

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import botocore.session
 from botocore import exceptions as sdk
 from botocore.config import Config
 from urllib3.exceptions import HTTPError
@@ -22,6 +24,7 @@ from urllib3.exceptions import HTTPError
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores import ranges
 from trainrun.checkpoint.stores.parts import (
+    CONNECT_TIMEOUT,
     CONNECTIONS,
     PART,
     Part,
@@ -34,6 +37,7 @@ from trainrun.checkpoint.stores.parts import (
 from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
 from trainrun.checkpoint.stores.sending import Blocks, PartBuffers, send_large, without_expect
+from trainrun.checkpoint.stores.signed_reads import SignedReads
 from trainrun.checkpoint.stores.store import (
     Progress,
     changed,
@@ -55,9 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds to connect: a server in the same region answers in milliseconds."""
-
 READ_TIMEOUT = 60.0
 """Seconds without a byte of the response: completing a large multipart upload can take as long."""
 
@@ -77,6 +78,9 @@ and where a deletion has just removed the folder that it was writing into.
 DELETE_AT_ONCE = 1000
 """Keys per delete request: the protocol's limit."""
 
+_PLAIN = re.compile(r"(?!.*--x-s3$)[a-zA-Z0-9._-]+")
+"""Names of buckets; not of access points and directory buckets, which have addresses of their own
+and other signatures."""
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -120,6 +124,7 @@ class S3Store:
         self._reads = threading.BoundedSemaphore(ranges.CONNECTIONS)
         self._pace = DripDetector()
         self._cached_client: Any = None
+        self._cached_reader: SignedReads | None = None
 
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
@@ -194,6 +199,13 @@ class S3Store:
 
         @contextlib.contextmanager
         def open_range(start: int, count: int) -> Iterator[Stream]:
+            with self._explained("read", key):
+                reads = self._reader
+            whole = self._at(key)["Key"]
+            if reads and (body := reads.begin(whole, start, count, size=size, tag=tag, name=name)):
+                with contextlib.closing(body):
+                    yield body
+                return
             try:
                 with self._explained("read", key):
                     with request_range(
@@ -253,6 +265,9 @@ class S3Store:
             if self._cached_client is not None:
                 self._cached_client.close()
                 self._cached_client = None
+            if self._cached_reader is not None:
+                self._cached_reader.close()
+                self._cached_reader = None
 
     def probe(self) -> None:
         """See ObjectStore.probe."""
@@ -269,10 +284,18 @@ class S3Store:
     def _client(self) -> Any:  # boto3 builds its client classes at run time: no type to name
         with self._lock:
             if self._cached_client is None:
-                self._cached_client = self._connect()
+                self._connect()
             return self._cached_client
 
-    def _connect(self) -> Any:
+    @property
+    def _reader(self) -> SignedReads | None:
+        """None: only the SDK can read here."""
+        with self._lock:
+            if self._cached_client is None:
+                self._connect()
+            return self._cached_reader
+
+    def _connect(self) -> None:
         config = Config(
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
@@ -286,13 +309,24 @@ class S3Store:
             response_checksum_validation="when_required",
         )
         try:
-            session = boto3.session.Session()
+            core = botocore.session.get_session()
+            session = boto3.session.Session(botocore_session=core)
             region = self._region or session.region_name or "us-east-1"
             client = session.client(
                 "s3", endpoint_url=self._endpoint_url, region_name=region, config=config
             )
             client.meta.events.register("before-call.s3", without_expect)
-            return client
+            self._cached_client = client
+            credentials = core.get_credentials()
+            there = client.meta.endpoint_url
+            if credentials is not None and _PLAIN.fullmatch(self.bucket) and not proxy_note(there):
+                self._cached_reader = SignedReads(
+                    self.bucket,
+                    endpoint_url=there,
+                    region=region,
+                    credentials=credentials,
+                    ca_bundle=core.get_config_variable("ca_bundle"),
+                )
         except ValueError as error:
             raise StoreMisconfigured(f"{self.uri}: storage.endpointURL: {error}") from error
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 BLOCK = 128 << 10
 """Bytes per call to the network: enough that calls cost little, and few enough for a slow network,
-since each call must end within CONNECT_TIMEOUT of `s3.py`."""
+since each call must end within CONNECT_TIMEOUT."""
 
 
 class Blocks:
