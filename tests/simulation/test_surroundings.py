@@ -144,6 +144,17 @@ def test_a_leader_whose_view_of_the_workers_froze_sees_their_ends_later() -> Non
     assert len(causes(world)) == 1
 
 
+def test_a_reclaim_that_no_leader_saw_is_told_as_the_sigterm_of_which_its_agent_told() -> None:
+    """The worker's object said who took it away, and was gone when a leader could see it."""
+    world = a_life(weather=Weather(delay=0.2))
+    until(world, lambda: runs(world, 1))
+    world.preempt(worker(world, 1), grace=12.0, known=False)
+    world.live(world.clock.now + 10)  # its replacement is there, and seen
+    world.stop_watch(world.operators[0], 30.0)
+    assert lived_well(world)
+    assert causes(world) == ["Terminated"]
+
+
 @pytest.mark.parametrize("seconds", [3.0, 25.0])
 def test_requests_that_hang_end_and_nothing_is_counted_twice(seconds: float) -> None:
     world = a_life()

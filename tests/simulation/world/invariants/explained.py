@@ -105,6 +105,10 @@ class Explained:
             # One takes the other's new workers for gone, or deletes them late. Nothing is counted
             # twice for that; that it does not happen at all is what the Lease is for.
             return case.leaders_overlap
+        if incident.cause == Cause.TERMINATED:
+            # Its agent told of a notice; only the worker's object, which nobody saw, says whose.
+            told = [s.slot for s in case.strikes_on(attempt) if Cause.PREEMPTED in s.causes]
+            return incident.slot in told and case.blind_until >= case.opened_at[attempt]
         unheard = case.heartbeats_lost or case.blind_until >= case.started_at[attempt]
         return incident.cause in LOOKS_LIKE_SILENCE and unheard
 
