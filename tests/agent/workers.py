@@ -55,7 +55,7 @@ class Worker:
     def output(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def shows(self, text: str, *, timeout: float = 20.0) -> None:
+    def shows(self, text: str, *, timeout: float = 60.0) -> None:
         eventually(lambda: text in self.output, timeout=timeout, what=f"{text!r} in output")
 
     def terminate(self) -> None:
@@ -65,7 +65,7 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def code(self, *, timeout: float = 20.0) -> int:
+    def code(self, *, timeout: float = 60.0) -> int:
         """Wait for the agent's end and return its exit code."""
         return self.process.wait(timeout)
 

@@ -111,7 +111,7 @@ class OperatorStandIn:
         condition: Callable[[AgentState], object],
         *,
         worker: str = "run-0-1",
-        timeout: float = 20.0,
+        timeout: float = 60.0,
         what: str = "",
     ) -> AgentState:
         """Wait for a state of a worker and return it."""
