@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
 
 from trainrun.contract.answer import PROGRESS_INTERVAL
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.boundary import CreateWorker, Event, Observation, Plan
 from trainrun_operator.core.run.config import RunConfig

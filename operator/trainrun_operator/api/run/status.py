@@ -160,7 +160,8 @@ class Condition(StatusPart):
     """metadata.generation that this was derived from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, which `replacing.replace` makes use of; so is the class below.
+@dataclass(frozen=True, kw_only=True)
 class Internal(StatusPart):
     """For the operator only; do not rely on it. It holds what the operator remembers between two
     passes; names and meanings change from version to version without notice."""
@@ -237,7 +238,7 @@ class Internal(StatusPart):
     """Seconds of all closed chapters, by bucket."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainRunStatus(Internal):
     """status of a TrainRun."""
 

@@ -8,12 +8,12 @@ healthy by doing something now and then.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.base import GROUP, RECONCILING, STALLED
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import CheckpointStatus, Incident, Workers
 from trainrun_operator.core.run import steps, times, unreachable, warnings

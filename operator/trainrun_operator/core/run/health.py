@@ -7,9 +7,8 @@ is suspended or has succeeded. Invariant: at most one of them, since readers tak
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainrun_operator.api.base import RECONCILING, STALLED
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition, PhaseName, TrainRunStatus
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE, condition, with_marks
 from trainrun_operator.core.run.view import View

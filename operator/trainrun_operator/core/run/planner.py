@@ -18,8 +18,7 @@ give the same plan, whatever the order of the workers. The steps of a decision:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.boundary import DeleteWorker, Event, Observation, Plan, name_of
 from trainrun_operator.core.run.config import RunConfig

@@ -14,10 +14,10 @@ with the same time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 
 from trainrun._common.text import cut, newest_of, room
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition, HistoryEntry, TrainRunStatus, json_size
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.boundary import Plan

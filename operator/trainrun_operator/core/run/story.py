@@ -9,11 +9,11 @@ the next attempt, a suspension or the verdict closes a chapter; then an agent st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
 from trainrun_operator.api.run.output import OutputSteps, source_of
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size

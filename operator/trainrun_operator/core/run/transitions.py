@@ -6,11 +6,11 @@ status with `dataclasses.replace`, whose arguments mypy checks.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from trainrun.contract.agent_state import Offer, Resolution
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import (
     MAX_DISTRUSTED,
     Condition,

@@ -6,11 +6,11 @@ Waiting here is never counted.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.launching import TEMPLATE
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.run.status_parts import Ending
 from trainrun_operator.core.run import transitions

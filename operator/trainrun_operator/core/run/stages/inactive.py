@@ -11,10 +11,10 @@ verdict makes that write conflict.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun_operator.api.resources import RESTART
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition, PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import BudgetName, Ending
 from trainrun_operator.core.run import answers, transitions

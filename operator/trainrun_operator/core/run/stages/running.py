@@ -6,9 +6,9 @@ Layer: core. The checks of STAGE are tried in order; the first that returns a pl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import PhaseName, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, steps, transitions, unreachable

@@ -9,11 +9,11 @@ counted.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.resources import RESTART
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import Condition, Distrusted, StartRecord
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run import answers, transitions
