@@ -26,6 +26,8 @@ import time
 
 from trainrun._process import excepthook
 
+__version__ = "0.1.0"
+"""As in pyproject.toml: asking what is installed would cost each start some milliseconds."""
 IMPORTED = time.monotonic()
 """Time of this import on the monotonic clock; the first call reports it to the agent."""
 try:

@@ -14,10 +14,12 @@ from typing import Any
 
 import click
 
+from trainrun import __version__
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints, placed
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from trainrun_operator.cli.setup_commands import SETUP
 from trainrun_operator.cli.sweep_commands import sweep
 from trainrun_operator.cli.task_commands import tasks
 
@@ -38,7 +40,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="trainrun", prog_name="trainrun")
+@click.version_option(__version__, prog_name="trainrun")
 def trainrun() -> None:
     """Training runs that survive failures and preemptions."""
 
@@ -226,3 +228,5 @@ def convert(file: Path, *, storage: str | None) -> None:
 trainrun.add_command(checkpoints)
 trainrun.add_command(sweep)
 trainrun.add_command(tasks)
+for command in SETUP:
+    trainrun.add_command(command)

@@ -1,0 +1,50 @@
+"""Commands for somebody who sets TrainRun up: names, options, help texts.
+
+Layer: cli. Only click is imported here; each command imports its own module when it is called.
+"""
+# ruff: noqa: PLC0415 - the late imports are the point of this module
+
+from __future__ import annotations
+
+import click
+
+from trainrun_operator.cli.ctrl_c import loaded
+
+NAME = "trainrun"
+"""Of the executable that is completed."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def version(*, as_json: bool) -> None:
+    """Show the versions of this command, of the operator, and of the resources that the cluster of
+    your kubeconfig serves.
+
+    If the cluster cannot be reached, it says why and still exits with 0.
+    """
+    from trainrun_operator.cli.version import show_version
+
+    loaded()
+    show_version(as_json=as_json)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what makes a shell complete the commands and options of `trainrun`.
+
+    For bash add `source <(trainrun completion bash)` to ~/.bashrc; for zsh the same with zsh to
+    ~/.zshrc, after compinit; for fish run `trainrun completion fish >
+    ~/.config/fish/completions/trainrun.fish`.
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, "click knows all shells of the choice"
+    command = context.find_root().command
+    click.echo(found(command, {}, NAME, f"_{NAME.upper()}_COMPLETE").source())
+
+
+SETUP: tuple[click.Command, ...] = (version, completion)
+"""In the order of the help."""
