@@ -13,6 +13,7 @@ from tests.worlds.local.local_runs import LocalRuns
 from trainrun_operator.api.loading import load_trainrun
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun-unchanged"
+LEAN = Path(__file__).parents[1] / "support" / "lean_torch"
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def runs(tmp_path: Path) -> Iterator[LocalRuns]:
         folder=tmp_path,
         script=str(EXAMPLE / "train.py"),
         launcher=words.command[:script],
+        env={"PYTHONPATH": str(LEAN)},
         arguments=("--snapshot", str(tmp_path / "snapshot.pt"), "--pace=0.3"),
         spec={
             "failurePolicy": {"maxFailures": 1},
