@@ -11,6 +11,7 @@ PYTHON := $(VENV)/bin/python
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainrun
 VERSITYGW := $(CACHE)/bin/versitygw
 FAKE_GCS := $(CACHE)/bin/fake-gcs-server
+PROMTOOL := $(CACHE)/bin/promtool
 AZURITE := $(CACHE)/azurite/.installed
 PYTEST_ARGS ?=
 
@@ -170,6 +171,11 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tool
 	@$(FRAMEWORKS)/bin/python -m compileall -q -j 2 $(FRAMEWORKS)/lib >/dev/null || true
 	@touch $@
 
+.PHONY: test-alerts
+test-alerts: install $(PROMTOOL) ## let each alert of the chart fire, and not fire, in the engine of Prometheus (needs Go)
+	@# asked for by charts/trainrun/templates/prometheusrule.yaml operator/trainrun_operator/cluster/metrics.py tests/chart/alerts_test.yaml
+	@$(PYTHON) -m pytest -q tests/chart/test_monitoring.py $(PYTEST_ARGS)
+
 .PHONY: test-gpu
 test-gpu: install ## let trainings on the GPU of this machine die inside kernels, hang and resume (left out without one)
 	@$(PYTHON) -m pytest -q tests/gpu $(PYTEST_ARGS)
@@ -201,6 +207,13 @@ $(FAKE_GCS): tests/tools/go.mod tests/tools/go.sum
 	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/fsouza/fake-gcs-server
 	@mv $@.new $@
 
+# Without the discovery of the clouds. What is left takes too long for every checkout: `make test-alerts` builds it.
+$(PROMTOOL): tests/tools/promtool/go.mod tests/tools/promtool/go.sum
+	@echo "building promtool (once, about four minutes)"
+	@mkdir -p $(@D)
+	@cd $(<D) && CGO_ENABLED=0 go build -trimpath -tags remove_all_sd -ldflags '-s -w' -o $@.new github.com/prometheus/prometheus/cmd/promtool
+	@mv $@.new $@
+
 $(AZURITE): tests/tools/package.json
 	@echo "installing azurite (once, half a minute)"
 	@mkdir -p $(@D)
@@ -212,7 +225,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-install test-frameworks test-kind lives kills soak-tasks mutants sim
+NIGHTLY := test-install test-frameworks test-kind test-alerts lives kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)

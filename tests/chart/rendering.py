@@ -44,6 +44,8 @@ MATRIX: dict[str, Manifest] = {
             "serviceAccounts": ["trainer", "default"],
         },
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True},
         "podAnnotations": {"a": "b"},
         "podLabels": {"c": "d"},
         "priorityClassName": "system-cluster-critical",

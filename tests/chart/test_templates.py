@@ -13,6 +13,7 @@ from trainrun_operator.cluster.settings import read_settings
 from trainrun_operator.worlds.kubernetes.observing.nodes import DEFAULT_NOTICES
 
 MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
+RULE = "monitoring.coreos.com/v1/PrometheusRule"
 CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
@@ -58,7 +59,7 @@ def test_helm_finds_nothing_to_complain_about(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
 def test_every_object_is_whole_and_stands_once(values: dict[str, Any]) -> None:
-    manifests = render(values, known=(MONITOR,))
+    manifests = render(values, known=(MONITOR, RULE))
 
     keys = [
         (m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]) for m in manifests
@@ -265,9 +266,9 @@ def test_the_network_policy_lets_agents_in_and_only_names_and_the_api_server_out
 
 
 def test_nothing_optional_is_there_by_default() -> None:
-    kinds = {manifest["kind"] for manifest in render({})}
+    kinds = {manifest["kind"] for manifest in render({}, known=(MONITOR, RULE))}
 
-    assert {"NetworkPolicy", "ServiceMonitor"}.isdisjoint(kinds)
+    assert {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap"}.isdisjoint(kinds)
 
 
 def test_helm_makes_no_certificate_and_no_secret() -> None:

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.builders import a_config
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Ending, Incident
-from trainrun_operator.cluster.metrics import Metrics
+from tests.support.builders import a_config, a_run
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status_parts import (
+    CheckpointStatus,
+    Ending,
+    Failures,
+    Incident,
+    Learned,
+    Progress,
+)
+from trainrun_operator.cluster.metrics import WORST, Metrics
 from trainrun_operator.core.run.config import RunConfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,7 +32,17 @@ def text_of(metrics: Metrics) -> str:
     return generate_latest(metrics.registry).decode()
 
 
-def metrics_of(*runs: tuple[TrainRunStatus, RunConfig]) -> Metrics:
+def values_of(metrics: Metrics, name: str) -> dict[str, float]:
+    """By run."""
+    return {
+        sample.labels["run"]: sample.value
+        for family in text_string_to_metric_families(text_of(metrics))
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def metrics_of(*runs: tuple[str, TrainRunStatus, RunConfig]) -> Metrics:
     metrics = Metrics()
     metrics.follow(lambda: runs)
     return metrics
@@ -72,7 +90,7 @@ def test_a_restart_is_counted_under_what_it_was_for() -> None:
 
 
 def test_runs_are_told_by_phase_and_vanish_when_they_are_deleted() -> None:
-    runs = [(TrainRunStatus(phase="Running"), a_config())]
+    runs = [("team/a", TrainRunStatus(phase="Running"), a_config())]
     metrics = Metrics()
     metrics.follow(lambda: runs)
     assert 'trainrun_runs{phase="Running"} 1.0' in text_of(metrics)
@@ -80,15 +98,90 @@ def test_runs_are_told_by_phase_and_vanish_when_they_are_deleted() -> None:
     assert 'phase="Running"' not in text_of(metrics)
 
 
-def test_the_budget_left_is_that_of_the_run_with_the_fewest_failures_left() -> None:
+def test_the_budget_of_a_run_stands_beside_what_is_left_of_it() -> None:
     metrics = metrics_of(
-        (TrainRunStatus(), a_config(max_failures=3)),
-        (TrainRunStatus(), a_config(max_failures=1)),
-        (TrainRunStatus(), a_config(max_failures=-1)),
+        ("team/a", TrainRunStatus(failures=Failures(counted=1)), a_config(max_failures=3)),
+        ("team/endless", TrainRunStatus(), a_config(max_failures=-1)),
+        ("team/none", TrainRunStatus(), a_config(max_failures=0)),
     )
-    assert "trainrun_failures_remaining 1.0" in text_of(metrics)
+    assert values_of(metrics, "trainrun_failures_remaining") == {"team/a": 2}
+    assert values_of(metrics, "trainrun_failures_limit") == {"team/a": 3}
 
 
-def test_no_metric_names_a_run() -> None:
-    metrics = metrics_of((TrainRunStatus(), a_config(name="secret-project")))
-    assert "secret-project" not in text_of(metrics)
+def test_a_step_is_as_old_as_the_newest_sign_of_one_and_its_limit_is_that_of_the_spec() -> None:
+    stepped = TrainRunStatus(progress=Progress(step=7, time=NOW))
+    suspended = replace(
+        stepped,
+        conditions=(
+            Condition(
+                type="Suspended", status="True", reason="Suspended", last_transition_time=NOW
+            ),
+        ),
+    )
+    resumed = replace(stepped, start_time=NOW + timedelta(hours=1))
+    slow = replace(stepped, learned=Learned(slowest=600))
+    given = replace(a_config(), progress_timeout=timedelta(minutes=2))
+    metrics = metrics_of(
+        ("team/given", stepped, given),
+        ("team/usual", stepped, a_config()),
+        ("team/slow", slow, a_config()),
+        ("team/resumed", resumed, a_config()),
+        ("team/suspended", suspended, a_config()),
+        ("team/waits", TrainRunStatus(), a_config()),
+    )
+    since = NOW.timestamp()
+    assert values_of(metrics, "trainrun_step_time_seconds") == {
+        "team/given": since,
+        "team/usual": since,
+        "team/slow": since,
+        "team/resumed": since + 3600,
+    }
+    assert values_of(metrics, "trainrun_step_timeout_seconds") == {
+        "team/given": 120,
+        "team/usual": 900,
+        "team/slow": 1800,
+        "team/resumed": 900,
+    }
+
+
+def test_a_checkpoint_is_no_older_than_the_attempt_that_runs() -> None:
+    started = NOW + timedelta(minutes=5)
+    running = a_run().running(1).status
+    assert running.start_record is not None
+    status = replace(
+        running,
+        phase="Running",
+        start_record=replace(running.start_record, time=started),
+        checkpoint=CheckpointStatus(uri="file:///c", step=1, attempt=1, time=NOW),
+    )
+    waiting = replace(status, phase="Pending")
+    often = replace(a_config(), upload_every=timedelta(minutes=10))
+    metrics = metrics_of(
+        ("team/often", status, often),
+        ("team/usual", status, a_config()),
+        ("team/waits", waiting, a_config()),
+    )
+    since = started.timestamp()
+    assert values_of(metrics, "trainrun_checkpoint_time_seconds") == {
+        "team/often": since,
+        "team/usual": since,
+    }
+    assert values_of(metrics, "trainrun_checkpoint_interval_seconds") == {
+        "team/often": 600,
+        "team/usual": 3600,
+    }
+
+
+def test_of_many_runs_only_those_nearest_to_their_limit_are_named() -> None:
+    metrics = metrics_of(
+        *(
+            (
+                f"team/{used}",
+                TrainRunStatus(failures=Failures(counted=used)),
+                a_config(max_failures=50),
+            )
+            for used in range(30)
+        )
+    )
+    named = {f"team/{used}" for used in range(30 - WORST, 30)}
+    assert values_of(metrics, "trainrun_failures_limit").keys() == named

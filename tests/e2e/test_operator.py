@@ -187,10 +187,11 @@ def test_metrics_say_what_happened(run: LastingRun, leader: OperatorProcess) -> 
     assert metrics['trainrun_runs{phase="Running"}'] == 1
     assert metrics['trainrun_workers{state="ready"}'] == 3
     assert metrics['trainrun_workers{state="missing"}'] == 0
-    assert metrics["trainrun_failures_remaining"] == 20 - run.status["failures"]["counted"]
-    assert time.time() - metrics["trainrun_checkpoint_time_seconds"] < 60
-    assert time.time() - metrics["trainrun_step_time_seconds"] < 60
-    assert not any(run.bed.namespace in name for name in metrics)
+    named = f'{{run="{run.bed.namespace}/{run.name}"}}'
+    counted = run.status["failures"]["counted"]
+    assert metrics[f"trainrun_failures_remaining{named}"] == 20 - counted
+    assert time.time() - metrics[f"trainrun_checkpoint_time_seconds{named}"] < 60
+    assert time.time() - metrics[f"trainrun_step_time_seconds{named}"] < 60
 
 
 def test_only_the_leader_says_that_it_leads(

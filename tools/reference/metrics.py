@@ -13,7 +13,7 @@ MAKERS = {
     "Gauge": "gauge",
     "histogram": "histogram",
     "_by": "gauge",
-    "_worst": "gauge",
+    "_of_runs": "gauge",
 }
 """What makes a metric, and of which type; name, text and labels are its first arguments."""
 
@@ -25,7 +25,9 @@ def page() -> str:
     return document(
         "Metrics of the operator",
         "`operator/trainrun_operator/cluster/metrics.py`",
-        "Port 8080, `/metrics`; see [metrics and probes](../clusters.md#metrics-and-probes).",
+        "Port 8080, `/metrics`; see [metrics and probes](../clusters.md#metrics-and-probes). "
+        f"A label `run` is `namespace/name`, of the {metrics.WORST} runs that are nearest to their "
+        "limit: more are not exported.",
         table(("Metric", "Type", "Labels", "Means"), rows),
     )
 
@@ -37,9 +39,8 @@ def _makes(node: ast.AST) -> bool:
 def _row(call: ast.Call) -> tuple[str, str, str, str]:
     maker = ast.unparse(call.func)
     name, text = (str(ast.literal_eval(argument)) for argument in call.args[:2])
-    labels: str | list[str] = []
-    # The last argument of `_worst` is a value.
-    if len(call.args) > 2 and maker != "_worst":
+    labels: str | list[str] = "run" if maker == "_of_runs" else []
+    if len(call.args) > 2:
         labels = ast.literal_eval(call.args[2])
     named = ", ".join(code(label) for label in ([labels] if isinstance(labels, str) else labels))
     return (code(f"{name}_total" if maker == "counter" else name), MAKERS[maker], named, text)

@@ -16,11 +16,10 @@ from typing import Any
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.cluster.metrics import Metrics, RunState
 from trainrun_operator.cluster.node_memory import NodeMemory, RecordOnNode
 from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
-from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import TRANSIENT
@@ -150,10 +149,11 @@ class RunManager:
         if managed is not None:
             managed.wakeup.now()
 
-    def states(self) -> Iterator[tuple[TrainRunStatus, RunConfig]]:
-        """Status and configuration of every run."""
+    def states(self) -> Iterator[RunState]:
+        """`namespace/name`, status and configuration of every run."""
         for managed in self._runs.values():
-            yield managed.object.current.status, managed.object.current.config
+            current = managed.object.current
+            yield f"{current.namespace}/{current.name}", current.status, current.config
 
     # ------------------------------------------------------------------------------- leading
 

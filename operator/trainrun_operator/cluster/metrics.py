@@ -4,15 +4,17 @@ Layer: cluster. Healthy: every watch of this process received something recently
 are complete, so it can take over at any moment; a list that stays refused does not count, but is
 named. Neither depends on leadership: a rollout waits for readiness. Counters follow the statuses
 that passes write; gauges of runs are computed at the scrape, so those of a deleted run vanish with
-it. No label holds the name of a run, a pod or a node: their number is not bounded.
+it. A label `run` names a run only where it is one of the WORST: the number of runs is not bounded.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from heapq import nlargest
 
 from aiohttp import web
 from prometheus_client import (
@@ -29,6 +31,8 @@ from prometheus_client.registry import Collector
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.display import RUNS
+from trainrun_operator.core.run.incidents.hangs import FACTOR, LONGEST_BUSY
 from trainrun_operator.core.run.incidents.ledger import used_of
 from trainrun_operator.kube.informer import ListState
 
@@ -38,7 +42,13 @@ SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """Buckets in seconds, from a restart in place to a wait for a node."""
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 """Buckets in seconds, for one pass or one call."""
-RunStates = Callable[[], Iterable[tuple[TrainRunStatus, RunConfig]]]
+WORST = 20
+"""Runs that each gauge with a label `run` names at most: those that an alert is nearest to."""
+USUAL_UPLOAD = 3600.0
+"""Seconds between checkpoints that alerts expect where the spec has no uploadEvery."""
+RunState = tuple[str, TrainRunStatus, RunConfig]
+"""`namespace/name`, status and configuration of a run."""
+RunStates = Callable[[], Iterable[RunState]]
 
 
 async def serve_health(
@@ -101,6 +111,8 @@ class Metrics:
             ["stage"],
             buckets=SECONDS,
         )
+        for stage in ("detect", "restart", "first_step"):
+            self._recovery.labels(stage=stage)  # rates count the first recovery, too
         self._stages = histogram(
             "trainrun_recovery_stage_seconds",
             "Seconds of a part of a recovery, from the loss to the first step of the next attempt: "
@@ -196,7 +208,12 @@ class _RunGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         runs, now = list(self._runs()), datetime.now(UTC)
-        yield _by("trainrun_runs", "Runs, by phase.", "phase", Tally(s.phase for s, _ in runs))
+        yield _by(
+            "trainrun_runs",
+            "Runs, by phase.",
+            "phase",
+            Tally(status.phase for _, status, _ in runs),
+        )
         yield _by(
             "trainrun_unreadable_lists",
             "1 while the API server refuses this list, by its path. The operator does not lead its "
@@ -204,46 +221,96 @@ class _RunGauges(Collector):
             "list",
             Tally({listing.path for listing in self._metrics.listings() if listing.trouble}),
         )
-        alive = [(status, config) for status, config in runs if not status.finished]
+        alive = [run for run in runs if not run[1].finished]
         ready = Tally({"ready": 0, "missing": 0})
-        for status, config in alive:
+        for _, status, config in alive:
             ready["ready"] += status.workers.ready
             ready["missing"] += max(config.replicas - status.workers.ready, 0)
         yield _by("trainrun_workers", "Workers of unfinished runs.", "state", ready)
-        # The worst run: alerts need that one, and a label per run would not be bounded.
-        yield _worst(
+        yield from _limits(alive, now)
+
+
+def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
+    """Facts that alerts compare with limits, of the runs that are nearest to their limit."""
+    steps, checkpoints, failures = [], [], []
+    for run, status, config in alive:
+        at = _stepped(status)
+        if at is not None and not status.runs_tasks and not status.is_true("Suspended"):
+            slowest = status.learned.slowest if status.learned is not None else 0.0
+            usual = timedelta(seconds=max(LONGEST_BUSY, FACTOR * slowest))
+            timeout = (config.progress_timeout or usual).total_seconds()
+            steps.append(_Limited(run, at, timeout, (now.timestamp() - at) / timeout))
+        if status.phase in RUNS and status.checkpoint and status.start_record:
+            at = max(status.checkpoint.time, status.start_record.time).timestamp()
+            every = config.upload_every.total_seconds() if config.upload_every else USUAL_UPLOAD
+            checkpoints.append(_Limited(run, at, every, (now.timestamp() - at) / every))
+        limit = config.limits["failures"]
+        if limit > 0:
+            used = used_of(status, "failures", config, at=now)
+            failures.append(_Limited(run, limit - used, limit, used / limit))
+    yield from _worst(
+        steps,
+        _of_runs("trainrun_step_time_seconds", "Unix time of the newest step of a run."),
+        _of_runs(
+            "trainrun_step_timeout_seconds",
+            "Seconds without a step that are too long: spec.health.progressTimeout, else 900 or "
+            "three times the slowest step, whichever is more.",
+        ),
+    )
+    yield from _worst(
+        checkpoints,
+        _of_runs(
             "trainrun_checkpoint_time_seconds",
-            "Unix time of the newest checkpoint, of the run where it is oldest.",
-            min((s.checkpoint.time.timestamp() for s, _ in alive if s.checkpoint), default=None),
-        )
-        yield _worst(
-            "trainrun_step_time_seconds",
-            "Unix time of the last new step, of the run where it is oldest.",
-            min((s.progress.time.timestamp() for s, _ in alive if s.progress.time), default=None),
-        )
-        yield _worst(
-            "trainrun_failures_remaining",
-            "Failures left in the budget, of the run with the fewest; runs without limit left out.",
-            min(
-                (
-                    config.limits["failures"] - used_of(status, "failures", config, at=now)
-                    for status, config in alive
-                    if config.limits["failures"] >= 0
-                ),
-                default=None,
-            ),
-        )
+            "Unix time of the newest checkpoint of a run, or of the start of its attempt if that "
+            "is later.",
+        ),
+        _of_runs(
+            "trainrun_checkpoint_interval_seconds",
+            "Seconds between checkpoints: spec.checkpoint.uploadEvery, else 3600.",
+        ),
+    )
+    yield from _worst(
+        failures,
+        _of_runs("trainrun_failures_remaining", "Failures left in the budget of a run."),
+        _of_runs(
+            "trainrun_failures_limit",
+            "spec.failurePolicy.maxFailures of a run; runs without a limit are left out.",
+        ),
+    )
+
+
+def _stepped(status: TrainRunStatus) -> float | None:
+    """Unix time of the newest step, or since when the run may make one; None: it made none yet."""
+    shown = (status.progress, status.output, status.posted)
+    times = [part.time for part in shown if part is not None and part.time is not None]
+    return max(*times, status.start_time or times[0]).timestamp() if times else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """A fact of a run, its limit, and how near it is to it; 1: there."""
+
+    run: str
+    fact: float
+    limit: float
+    nearness: float
+
+
+def _worst(
+    found: list[_Limited], facts: GaugeMetricFamily, limits: GaugeMetricFamily
+) -> Iterator[Metric]:
+    for one in nlargest(WORST, found, key=lambda limited: limited.nearness):
+        facts.add_metric([one.run], one.fact)
+        limits.add_metric([one.run], one.limit)
+    yield from (facts, limits)
+
+
+def _of_runs(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["run"])
 
 
 def _by(name: str, text: str, label: str, values: Tally[str]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
-    return family
-
-
-def _worst(name: str, text: str, value: float | None) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text)
-    if value is not None:
-        family.add_metric([], value)
     return family
