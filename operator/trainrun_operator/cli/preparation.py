@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import kinds_in, load_trainrun
 from trainrun_operator.api.resources import TrainRun
-from trainrun_operator.api.run.launching import TEMPLATE, launching_of
+from trainrun_operator.api.run.launching import TEMPLATE, folder_problem, launching_of
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import formatting
 from trainrun_operator.cli.leading import RunOptions
@@ -69,8 +69,8 @@ def preparation_of(
     name = run.run_name
     workers = run.spec.workers
     launching = launching_of(workers)
-    if launching.problem:
-        raise InvalidSpec(f"{file}: spec.{TEMPLATE}: {launching.problem}")
+    if problem := launching.problem or folder_problem(run.spec.checkpoint.folder, workers):
+        raise InvalidSpec(f"{file}: spec.{TEMPLATE}: {problem}")
     world_size = workers.replicas * launching.processes
     wanted = tuple(parse_fault(text, world_size=world_size) for text in faults)
     program = program_of(

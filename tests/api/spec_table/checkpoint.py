@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.api.spec_table.rows import DURATION, URI, bad, ok
+from tests.api.spec_table.rows import DURATION, URI, Case, bad, ok
 
 VALID = (
     ok("initial weights", spec__checkpoint__initialFrom="s3://weights/base"),
@@ -15,10 +15,58 @@ VALID = (
     ok("asked alone", spec__checkpoint__onNotice="AskScript"),
     ok("a signal", spec__checkpoint__onNotice="Signal"),
     ok("stopped at once", spec__checkpoint__onNotice="Stop"),
+    ok("a folder", spec__checkpoint__folder={"path": "/data/out"}),
+    ok(
+        "a folder with saves",
+        spec__checkpoint__folder={
+            "path": "./out/exp",
+            "newest": "checkpoint-*",
+            "complete": ["*/trainer_state.json"],
+            "settle": "1s",
+            "resumeArgs": ["--resume", "{newest}"],
+            "resumeArgsFrom": "SecondAttempt",
+        },
+    ),
+    ok("saves in the working directory", spec__checkpoint__folder={"path": ".", "newest": "*.pt"}),
     ok("the least loss", spec__checkpoint={"scoreMetric": "loss/eval", "scoreOrder": "Min"}),
 )
 
+SAVES_ALONE = "must be a folder that holds the saves, not / or the home folder"
+
+
+def _folder(what: str, place: str, said: str, **folder: object) -> Case:
+    changes = {"spec.checkpoint.folder": {"path": "out", **folder}}
+    return bad(what, changes, f"spec.checkpoint.folder.{place}: {said}")
+
+
 INVALID = (
+    _folder("the whole disk", "path", f'"/" is not allowed: it {SAVES_ALONE}', path="/"),
+    _folder("the home folder", "path", f'"~/out" is not allowed: it {SAVES_ALONE}', path="~/out"),
+    _folder(
+        "a folder above",
+        "path",
+        '"a/../../b" is not allowed: it must be without ..',
+        path="a/../../b",
+    ),
+    _folder(
+        "the working directory alone",
+        "newest",
+        "must name the saves where path is the working directory",
+        path=".",
+    ),
+    _folder(
+        "saves elsewhere",
+        "newest",
+        '"/out/*" is not allowed: it must be a pattern for paths below the folder, without a slash '
+        "at its ends",
+        newest="/out/*",
+    ),
+    _folder(
+        "a save that never settles",
+        "settle",
+        '"0s" is not allowed: it must be between 1s and 10m',
+        settle="0s",
+    ),
     bad(
         "another answer to a notice",
         {"spec.checkpoint.onNotice": "signal"},

@@ -55,6 +55,12 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.keep": (3, 5),
     "checkpoint.scoreMetric": ("accuracy", "loss"),
     "checkpoint.scoreOrder": ("Max", "Min"),
+    "checkpoint.folder.path": ("out", "results"),
+    "checkpoint.folder.newest": ("*.pt", "checkpoint-*"),
+    "checkpoint.folder.complete": (["*.json"], ["*.json", "*.pt"]),
+    "checkpoint.folder.settle": ("10s", "20s"),
+    "checkpoint.folder.resumeArgs": (["--resume"], ["--resume", "{newest}"]),
+    "checkpoint.folder.resumeArgsFrom": ("Restore", "SecondAttempt"),
     "failurePolicy.maxFailures": (1, 5),
     "failurePolicy.maxPreemptions": (1, 5),
     "failurePolicy.maxStartFailures": (1, 5),
@@ -89,6 +95,10 @@ EDITED: dict[str, tuple[Any, Any]] = {
 BESIDE: dict[str, Json] = {
     "checkpoint.scoreMetric": {"scoreOrder": "Max"},
     "checkpoint.scoreOrder": {"scoreMetric": "loss"},
+    **{
+        f"checkpoint.folder.{name}": {"path": "out"}
+        for name in ("newest", "complete", "settle", "resumeArgs", "resumeArgsFrom")
+    },
 }
 """Fields of the same object without which one is refused."""
 
@@ -208,7 +218,8 @@ SETTINGS = {"progress.output": "outputForms", "progress.patterns": "outputPatter
 
 
 def _snake(path: str) -> str:
-    name = SETTINGS.get(path) or path.rpartition(".")[2]
+    parent, _, own = path.rpartition(".")
+    name = "folder" if parent == "checkpoint.folder" else SETTINGS.get(path) or own
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
 
 

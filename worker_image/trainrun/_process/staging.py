@@ -9,24 +9,20 @@ that the checkpoint is incomplete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import stat
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trainrun
 from trainrun._common import writer_processes
+from trainrun._common.copying import copy_file
 from trainrun._common.tree import (
     NO_ROOM,
     OURS,
     inner_target,
-    mode_of,
     remove_directory,
-    set_mode,
     stamp,
     walk,
 )
@@ -41,9 +37,6 @@ if TYPE_CHECKING:
     from trainrun._common.tree import TreeEntry
 
 T = TypeVar("T")
-
-_FICLONE = 0x40049409
-"""ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
 
 LITTLE = 1 << 20
 """Bytes: a disk with less room counts as full."""
@@ -249,26 +242,6 @@ def copy_entries(source: Path, target: Path, entries: Sequence[TreeEntry]) -> No
         else:
             copy_file(source / entry.name, there)
     stamp(target, entries)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, sharing its blocks if the file system can. Raises OSError."""
-    with open(source, "rb") as reader, open(target, "xb") as writer:
-        try:
-            fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
-        except OSError:  # another file system, or one that cannot share blocks
-            shutil.copyfileobj(reader, writer, 1 << 20)
-    facts = source.stat()
-    set_mode(target, mode_of(facts))
-    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-
-
-def copy_over(source: Path, target: Path) -> None:
-    """Copy a file, replacing any at the target; it appears whole. Raises OSError."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".trainrun-") as folder:
-        copy_file(source, Path(folder, target.name))
-        Path(folder, target.name).replace(target)
 
 
 def _absolute(path: Path) -> Path:

@@ -24,6 +24,8 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.gathering import Subject
 from trainrun.agent.evidence.rank_connections import RankConnectionMonitor
 from trainrun.agent.faults import Faults
+from trainrun.agent.folder.keeping import FolderCheckpoints
+from trainrun.agent.folder.notes import FolderMemory
 from trainrun.agent.output.reading import OutputReading
 from trainrun.agent.processes.environment import Folders, RankFiles
 from trainrun.agent.processes.group import Launch, ProcessGroup
@@ -92,6 +94,7 @@ class AttemptContext:
     """Called when something changed that the operator waits for."""
     progress: Callable[[], None]
     """Called when steps or metrics changed."""
+    memory: FolderMemory = field(default_factory=FolderMemory)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,6 +112,7 @@ class Attempt:
     uploads: Uploads
     bringing: Bringing
     fetching: Fetching
+    folder: FolderCheckpoints
     tasks: TaskKeeping
     report: TrainingProgress
     metrics: MetricsQueue
@@ -178,7 +182,7 @@ class Attempt:
         )
         given = {launch.rank: launch.environment for launch in self._launches}
         self.meetings.start(self.start.master_port, given, self.spawned)
-        self.processes.start(self._launches)
+        self.folder.begin(self._launches, self.clock)
         around.news()
 
     def drain(self) -> None:
@@ -186,10 +190,20 @@ class Attempt:
         if self._server is not None:
             self._server.drain()
 
+    def terminate(self) -> None:
+        """Send the processes SIGTERM, or do not start them."""
+        self.processes.terminate()
+        self.folder.cancel()
+
     def stop(self) -> None:
         """Kill the processes."""
         if self.processes.alive:
             self.processes.stop()
+
+    @property
+    def alive(self) -> bool:
+        """A process lives, or its folder is being restored or stored."""
+        return self.processes.alive or self.folder.busy
 
     def close(self) -> None:
         """The next attempt begins: write nothing more under this one."""
@@ -220,6 +234,7 @@ class Attempt:
             self.tasks.problem,
             self.tally.problem,
             self.output.problem,
+            self.folder.problem,
             self.around.standbys.problem,
         )
         return tuple(problem for problem in found if problem is not None)
@@ -230,6 +245,7 @@ class Attempt:
         self.uploads.look()
         self.clock.tick(now)
         self.output.tick(now)
+        self.folder.tick(now)
         if self.activity.look(self.processes.living_pids, now):
             excused = self.clock.owes(now) is None
             self.pacing.look(self.activity.busy, now, excused=excused)
@@ -343,6 +359,7 @@ class Attempt:
         self.report.report(rank, report.step, report.metrics, now)
         self.clock.stepped(now)
         self.pacing.stepped(rank, report.step, now)
+        self.folder.reported(rank, report)
         changed = self.bringing.reported(rank, report)
         if report.metrics and rank == 0:
             self.metrics.add(rank, report.step, report.metrics)
@@ -378,5 +395,6 @@ class Attempt:
         if not self.processes.alive:
             self.output.finish()
             self.metrics.hurry()
+            self.folder.ended()
         self.changed()
         self.around.news()

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainrun.agent import background, desired_state
 from trainrun.agent.attempt import Attempt, AttemptContext
@@ -26,6 +27,7 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.code import Code
 from trainrun.agent.desired_state import ActualState, DesiredState, Task
 from trainrun.agent.evidence.gathering import EvidenceCollector
+from trainrun.agent.folder.keeping import NO_FOLDER, FolderCheckpoints
 from trainrun.agent.output.reading import reading_of
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
@@ -140,6 +142,8 @@ class WorkerSupervisor:
             for pid in left:
                 kill_group(pid)
             return False
+        if not attempt.folder.ended():
+            return False
         self._swept = attempt.number
         self.around.news()  # reconciles, too
         return True
@@ -165,7 +169,7 @@ class WorkerSupervisor:
         if attempt is None:
             return ActualState(alive=False, stopped=True, uploading=False)
         return ActualState(
-            alive=attempt.processes.alive,
+            alive=attempt.alive,
             stopped=self._swept == attempt.number,
             uploading=attempt.uploads.unfinished(self.desired.flush),
         )
@@ -174,7 +178,7 @@ class WorkerSupervisor:
         match task:
             case desired_state.Terminate():
                 if self.attempt is not None:
-                    self.attempt.processes.terminate()
+                    self.attempt.terminate()
             case desired_state.Stop():
                 self.stop()
             case desired_state.Flush():
@@ -335,6 +339,17 @@ def _put_together(start: Start, around: AttemptContext, settings: RunSettings) -
     output = reading_of(settings, ranks, start.world_size, record=record, news=around.progress)
     processes.tap = output.tap
 
+    folder = FolderCheckpoints(
+        rule=settings.folder or NO_FOLDER,
+        base=Path(config.working_dir).absolute(),
+        memory=around.memory,
+        start=start,
+        bringing=bringing,
+        fetching=fetching,
+        processes=processes,
+        output=output.progress,
+        news=around.news,
+    )
     return Attempt(
         start=start,
         ranks=ranks,
@@ -363,5 +378,6 @@ def _put_together(start: Start, around: AttemptContext, settings: RunSettings) -
         asking=Asking(files=gates),
         posts=ProgressServer(files[ranks[0]].token_file, news=around.progress),
         output=output,
+        folder=folder,
         _files=files,
     )

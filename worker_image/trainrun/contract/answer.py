@@ -204,6 +204,21 @@ class OutputPattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRule:
+    """The folder into which a script saves by itself: see `spec.checkpoint.folder`."""
+
+    path: str
+    newest: str = ""
+    """Pattern of its saves; empty: the whole folder is one."""
+    complete: tuple[str, ...] = ()
+    settle: float = 10.0
+    """Seconds."""
+    resume_args: tuple[str, ...] = ()
+    from_second_attempt: bool = False
+    """`resume_args` are given from the second attempt on, even if nothing was restored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """Settings that a user may edit while workers live. Durations are seconds.
 
@@ -232,6 +247,8 @@ class RunSettings:
     """Look for steps in output, in the known forms; from the next attempt on."""
     output_patterns: tuple[OutputPattern, ...] = ()
     """Look for steps in output, in these; likewise."""
+    folder: FolderRule | None = None
+    """Store what the script saves in this folder; likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ _PLACE = (
     "staged checkpoints have checkpoint.flushTimeout to be uploaded to the old place; if the new "
     "place lacks the committed checkpoints, the run waits and reports it"
 )
+_NEXT_ATTEMPT = "from the next attempt on"
 
 EDITS = (
     Edit("managedBy", "Refused", "a run keeps its controller; create a new run to use another"),
@@ -81,6 +82,12 @@ EDITS = (
     Edit("checkpoint.keep", "NextAnswer", "the next commit deletes surplus checkpoints"),
     Edit("checkpoint.scoreMetric", "NextAnswer", "deleted checkpoints do not come back"),
     Edit("checkpoint.scoreOrder", "NextAnswer", "deleted checkpoints do not come back"),
+    Edit("checkpoint.folder.path", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.newest", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.complete", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.settle", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.resumeArgs", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.resumeArgsFrom", "NextAnswer", _NEXT_ATTEMPT),
     Edit("failurePolicy.maxFailures", "NextPass", _BUDGET),
     Edit("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
     Edit("failurePolicy.maxStartFailures", "NextPass", _BUDGET),
@@ -91,8 +98,8 @@ EDITS = (
     Edit("failurePolicy.backoff.factor", "NextPass"),
     Edit("failurePolicy.backoff.max", "NextPass"),
     Edit("failurePolicy.rules", "NextPass", "a settled incident keeps its decision"),
-    Edit("progress.output", "NextAnswer", "from the next attempt on"),
-    Edit("progress.patterns", "NextAnswer", "from the next attempt on"),
+    Edit("progress.output", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("progress.patterns", "NextAnswer", _NEXT_ATTEMPT),
     Edit("health.heartbeatTimeout", "NextAnswer", "silence is counted from the edit on"),
     Edit("health.startTimeout", "NextPass"),
     Edit("health.placementTimeout", "NextPass"),

@@ -6,16 +6,19 @@ both check it here, before any worker is created.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from trainrun.contract.launcher import (
     REMEDIES,
+    SHELL,
     LauncherRefused,
     TorchLaunch,
     hidden_launcher,
     torch_launch,
 )
 from trainrun_operator.api.pod_template import Container, TooLong, shape_problem
+from trainrun_operator.api.run.folder import FolderSpec
 from trainrun_operator.api.run.spec import WorkersSpec
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
@@ -120,4 +123,22 @@ def _check_nodes(launch: TorchLaunch, replicas: int) -> None:
     raise LauncherRefused(
         f"{launch.launcher}: --nnodes is {text}, but workers.replicas is {replicas}; they must "
         "agree"
+    )
+
+
+def folder_problem(folder: FolderSpec | None, workers: WorkersSpec) -> str:
+    """Why these workers cannot use the folder; empty: they can."""
+    if folder is None:
+        return ""
+    if workers.replicas > 1:
+        return "checkpoint.folder needs workers.replicas: 1: each worker has a folder of its own"
+    words = workers.template.spec.training.words
+    name = words[0].rpartition("/")[2] if words else ""
+    runs_text = SHELL.fullmatch(name) and any(re.fullmatch("-[a-z]*c", w) for w in words[1:])
+    told = any("TRAINRUN_RESUME_" in word for word in words)
+    if not folder.resume_args or not runs_text or told:
+        return ""
+    return (
+        f"checkpoint.folder.resumeArgs would become $0 of {name} -c. Write the command without a "
+        'shell, or put "$TRAINRUN_RESUME_PATH" or $TRAINRUN_RESUME_ARGS into it'
     )

@@ -17,6 +17,7 @@ from trainrun_operator.api.base import Hint, Model, Rule, matches, unchangeable
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
 from trainrun_operator.api.run.edits import REFUSED
+from trainrun_operator.api.run.folder import FolderSpec
 from trainrun_operator.api.run.output import ProgressSpec
 from trainrun_operator.api.run.rules import FailureRule
 
@@ -219,6 +220,9 @@ class CheckpointSpec(Model):
     score_order: Literal["Max", "Min"] | None = None
     """Which value of scoreMetric is the best. Max: the greatest. Min: the least. Required with
     scoreMetric; no default."""
+    folder: FolderSpec | None = None
+    """The folder into which a script saves that nobody changes: its complete saves are stored, and
+    put back before an attempt. An edit applies from the next attempt on. Default: none."""
 
 
 class BackoffSpec(Model):
@@ -346,7 +350,6 @@ class TrainRunSpec(Model):
     """What the user asks for."""
 
     CHANGES = tuple(unchangeable(edit.path, edit.note) for edit in REFUSED)
-
     managed_by: (
         Annotated[
             str,

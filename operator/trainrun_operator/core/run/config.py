@@ -14,10 +14,11 @@ from typing import Literal
 
 from trainrun.contract import layout
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
-from trainrun.contract.answer import OnNotice, OutputPattern, RunSettings
+from trainrun.contract.answer import FolderRule, OnNotice, OutputPattern, RunSettings
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.resources import RESTART, TrainRun
-from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.run.folder import FolderSpec
+from trainrun_operator.api.run.launching import folder_problem, launching_of
 from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.spec import CheckpointSpec, FailurePolicy, StorageSpec, WorkersSpec
 from trainrun_operator.api.sweep.spec import SweepStorage
@@ -122,6 +123,8 @@ class RunConfig:
     """Steps are looked for in output, in the known forms."""
     output_patterns: tuple[OutputPattern, ...] = ()
     """Likewise in these."""
+    folder: FolderRule | None = None
+    """None: the script reports its checkpoints."""
     active_deadline: timedelta | None
     ttl_after_finished: timedelta | None
     retain_failed_workers: int
@@ -147,6 +150,7 @@ class RunConfig:
             flush_timeout=self.flush_timeout.total_seconds(),
             output_forms=self.output_forms,
             output_patterns=self.output_patterns,
+            folder=self.folder,
         )
 
     @property
@@ -170,7 +174,7 @@ def config_of(run: TrainRun) -> RunConfig:
         processes_per_worker=launching.processes,
         independent_ranks=spec.workers.independent_ranks,
         container=spec.workers.template.spec.training.name,
-        launch_problem=launching.problem,
+        launch_problem=launching.problem or folder_problem(spec.checkpoint.folder, spec.workers),
         template_hash=template_hash(spec.workers),
         facts=facts_of(run, template_hash(spec.workers)),
         storage=storage_config(spec.storage, run.run_name),
@@ -204,10 +208,24 @@ def config_of(run: TrainRun) -> RunConfig:
         output_patterns=tuple(
             OutputPattern(pattern=p.pattern, rank=p.rank) for p in spec.progress.patterns
         ),
+        folder=_folder_rule(spec.checkpoint.folder),
         active_deadline=_length(spec.active_deadline),
         ttl_after_finished=_length(spec.ttl_after_finished),
         retain_failed_workers=spec.retain_failed_workers,
         force_delete_pods=health.force_delete_pods,
+    )
+
+
+def _folder_rule(folder: FolderSpec | None) -> FolderRule | None:
+    if folder is None:
+        return None
+    return FolderRule(
+        path=folder.path,
+        newest=folder.newest or "",
+        complete=folder.complete,
+        settle=folder.settle.seconds,
+        resume_args=folder.resume_args,
+        from_second_attempt=folder.resume_args_from == "SecondAttempt",
     )
 
 

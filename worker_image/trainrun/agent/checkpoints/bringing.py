@@ -66,6 +66,12 @@ class Bringing:
             self.uploads.give_up(failed.step, given_up(failed.step, failed.why))
         self._changed()
 
+    def taken(self, report: Report) -> None:
+        """The agent itself has staged files for a step, from the script's folder."""
+        self._take(min(self.folders), report, after_save=False)
+        self.staged.pass_all(report.step)
+        self._changed()
+
     def drop_lost(self) -> None:
         """Drop steps that lack files of a rank."""
         for step in self.staged.lost():

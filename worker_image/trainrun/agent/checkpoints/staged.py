@@ -169,6 +169,11 @@ class StagedSteps:
             entry.metadata, entry.metadata_rank = report.metadata, rank
         return True
 
+    def pass_all(self, step: int) -> None:
+        """Nothing more comes from any rank of this worker for `step`."""
+        for rank in self._ranks:
+            self._passes(rank, step)
+
     def copied(self, step: int) -> bool:
         """Whether a rank of this worker brought a copy."""
         entry = self._steps.get(step)
@@ -308,7 +313,7 @@ class StagingCapacity:
         self._granted.pop(rank, None)
         self._since[rank] = time.monotonic()
         try:
-            while not self._has_room(step):
+            while not self.has_room(step):
                 change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._waiters.add(change)
                 try:
@@ -348,7 +353,8 @@ class StagingCapacity:
         ranks = {*self._stalled, *waits}
         return max((self._stalled.get(r, 0.0) + waits.get(r, 0.0) for r in ranks), default=0.0)
 
-    def _has_room(self, step: int) -> bool:
+    def has_room(self, step: int) -> bool:
+        """Whether files for `step` may be staged now."""
         pending = {entry.step for entry in self.staged.pending()}
         taken = {step for step in pending if not self._waits_for_a_word(step)}
         taken |= set(self._granted.values())

@@ -32,6 +32,8 @@ NOT_INHERITED = (
     variables.PROCESS,  # names the process that reports for a rank: now the new one
     variables.CHECKPOINT,  # set below, or absent: never those of an outer run
     variables.INITIAL,
+    variables.RESUME_PATH,
+    variables.RESUME_ARGS,
 )
 
 LEFT_TO_USERS = (
@@ -57,6 +59,8 @@ OF_AN_ATTEMPT = frozenset(
         variables.CONTROL,
         variables.STACKS,
         variables.CHECKPOINT,
+        variables.RESUME_PATH,
+        variables.RESUME_ARGS,
         variables.MASTER_ADDR,
         variables.MASTER_PORT,
         variables.TORCH_RESTART_COUNT,

@@ -133,6 +133,12 @@ class ProcessGroup:
             self.warm += standby is not None
             self._start(process, standby)
 
+    def refuse(self, launches: list[Launch], why: str) -> None:
+        """Start none of them: record `why` as their ends."""
+        for launch in launches:
+            process = self.all[launch.rank] = TrainingProcess(launch=launch)
+            self._ended(process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {why}"))
+
     def reaped(self, pid: int, status: int) -> None:
         """Record a child's end; pids that are not ours are passed to `standby_ended`."""
         process = self._living.pop(pid, None)

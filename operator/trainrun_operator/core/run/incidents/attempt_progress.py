@@ -149,23 +149,24 @@ def uptime(agent: AgentState) -> timedelta:
 
 
 def has_steps(status: TrainRunStatus) -> bool:
-    """Whether the status holds a step or a checkpoint that the run itself reported."""
+    """Whether the status holds a step or a checkpoint that the script itself reported. Where its
+    output counts, checkpoints come from its folder."""
+    if status.progress.step is not None or status.output is not None:
+        return status.progress.step is not None
     return (
         status.checkpoint is not None
-        or status.progress.step is not None
         or status.reached is not None
         or any(incident.lost_steps is not None for incident in status.incidents)
     )
 
 
 def reports(view: View) -> bool:
-    """Whether a step or a checkpoint of this run is known."""
-    record = view.record
-    return (
-        has_steps(view.status)
-        or (record is not None and record.resume_point is not None)
-        or any(max_step(agent) is not None for agent in view.heard)
-    )
+    """Whether a step or a checkpoint is known that the script of this run reported."""
+    record, status = view.record, view.status
+    steps = any(max_step(agent) is not None for agent in view.heard)
+    if view.config.folder is not None:
+        return steps or status.progress.step is not None
+    return steps or has_steps(status) or (record is not None and record.resume_point is not None)
 
 
 def reported_progress(view: View, status: TrainRunStatus) -> Progress:
@@ -188,7 +189,7 @@ def reported_progress(view: View, status: TrainRunStatus) -> Progress:
 
 def posted_progress(view: View, status: TrainRunStatus) -> PostedProgress | None:
     """The progress that its framework posts; None once `status` holds a better one."""
-    if has_steps(status) or status.output is not None:
+    if (has_steps(status) and reports(view)) or status.output is not None:
         return None
     agent, before = next(iter(view.agents), None), status.posted
     if agent is None or agent.posted is None:

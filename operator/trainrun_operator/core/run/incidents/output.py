@@ -52,7 +52,7 @@ def _timed(agent: AgentState, output: OutputProgress) -> AgentState:
 
 def output_progress(view: View, status: TrainRunStatus) -> OutputSteps | None:
     """What the status shows of it; None once `status` holds a reported step."""
-    if has_steps(status):
+    if has_steps(status) and reports(view):
         return None
     output, before = output_of(view), status.output
     if output is None:

@@ -1,0 +1,130 @@
+"""What a checkpoint says about the save in it, and what a worker remembers of a folder.
+
+Layer: agent, pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainrun.agent.folder.entries import FolderEntry, Look, entries_of
+from trainrun.contract import wire
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import OutputProgress
+
+KEY = "folder"
+"""In the metadata of a checkpoint; a script's own checkpoint has none."""
+REMEMBERED = 4
+"""Saves of which a worker remembers how they look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderNote:
+    """In the metadata of a checkpoint."""
+
+    names: tuple[str, ...] = ()
+    """Of the entry; empty: the whole folder."""
+    number: int | None = None
+    printed: int | None = None
+    """The step that the output had shown when the entry's files last changed."""
+    began: int | None = None
+    """The first step in the output of an attempt that had restored nothing."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As the manifest holds it."""
+        return {KEY: wire.encode(self)}
+
+    @staticmethod
+    def read(metadata: Mapping[str, Any]) -> FolderNote | None:
+        """None: the checkpoint is of the other kind, reported by a script."""
+        found = metadata.get(KEY)
+        return wire.decode(FolderNote, found) if isinstance(found, dict) else None
+
+
+@dataclass(slots=True, kw_only=True)
+class FolderMemory:
+    """What a worker knows of the folder over all its attempts."""
+
+    before: Look | None = None
+    """Before attempt 1; None: this worker did not see that."""
+    stored: dict[CheckpointId, FolderEntry] = field(default_factory=dict)
+    """How the last stored or restored entries look here."""
+
+    def remember(self, checkpoint: CheckpointId, entry: FolderEntry) -> None:
+        """The entry is this checkpoint."""
+        self.stored[checkpoint] = entry
+        for old in [*self.stored][:-REMEMBERED]:
+            del self.stored[old]
+
+
+@dataclass(slots=True, kw_only=True)
+class Printed:
+    """When the output showed which step, on the wall clock, as files' times are."""
+
+    _seen: deque[tuple[int, OutputProgress]] = field(default_factory=lambda: deque(maxlen=4096))
+
+    def note(self, output: OutputProgress | None, now: int) -> None:
+        """`now`: nanoseconds since the epoch."""
+        if output is not None and (not self._seen or self._seen[-1][1].step != output.step):
+            self._seen.append((now, output))
+
+    def at(self, when: int) -> OutputProgress | None:
+        """What it showed then; None: nothing yet."""
+        return next((output for at, output in reversed(self._seen) if at <= when), None)
+
+    @property
+    def last(self) -> OutputProgress | None:
+        """What it showed last."""
+        return self._seen[-1][1] if self._seen else None
+
+
+def outdated(
+    look: Look,
+    newest: str,
+    number: int | None,
+    *,
+    stored: Collection[str] = (),
+    at: int = -1,
+    before: Look,
+) -> list[str]:
+    """Files that an ended attempt wrote and that the script must not find: of entries newer than
+    the restored one, which has this number, these files and this time of change; without `newest`
+    all that it lacks. `before`: what was there before the first attempt."""
+    found = []
+    for entry in entries_of(look, newest):
+        if entry.number is not None and number is not None:
+            goes = entry.number >= number
+        else:
+            goes = not newest or entry.modified > at
+        for name, facts in entry.files.items():
+            if goes and name not in stored and before.get(name) != facts:
+                found.append(name)
+    return found
+
+
+def ignores(
+    note: FolderNote, entry: FolderEntry, known: Look, output: OutputProgress | None
+) -> str:
+    """Why the first new entry shows that the script did not resume from the noted one; empty: it
+    does not. `known`: the folder at the attempt's start."""
+    if entry.number is not None and note.number is not None:
+        new = all(known.get(name) != facts for name, facts in entry.files.items())
+        if new and entry.number < note.number:
+            return f"its first save is {entry.names[0]}"
+        return ""
+    if output is None or output.step is None or note.printed is None or note.began is None:
+        return ""
+    if output.first <= note.began and output.step < note.printed:
+        return f"its output began at step {output.first} and is at step {output.step}"
+    return ""
+
+
+def is_resumed(note: FolderNote, entry: FolderEntry, output: OutputProgress | None) -> bool:
+    """Whether it is known that the script resumed, or cannot be known."""
+    if (entry.number is not None and note.number is not None) or note.printed is None:
+        return True
+    return output is not None and output.step is not None

@@ -1,0 +1,143 @@
+"""Copies an entry into the staging folder, and a stored one back into the script's folder.
+
+Layer: agent; called in threads. Invariants: what is staged is what was judged, or nothing; a file
+appears in the script's folder whole, under its name, by a rename; nothing of the user is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainrun._common import writer_processes
+from trainrun._common.copying import copy_file
+from trainrun._common.tree import OURS, inner_target, remove_directory, stamp, walk
+from trainrun.agent.folder.entries import FolderEntry, Look, is_log
+from trainrun.agent.folder.looking import look_at
+
+SPARE = 1.1
+"""After a copy the disk must have room for so many times its size: for the script's next save."""
+
+
+class EntryChanged(Exception):
+    """The entry has changed since it was judged, or is gone."""
+
+
+def take(top: Path, entry: FolderEntry, beside: Look, target: Path) -> int:
+    """Stage an entry, with the files `beside` it as they are now, as the new folder `target`.
+
+    Returns `writer_processes.digest` of it. Raises EntryChanged, OSError; then nothing is left.
+    """
+    size = entry.size + sum(facts.size for facts in beside.values())
+    part = target.with_name(f".part-{target.name}")
+    remove_directory(part)
+    try:
+        part.mkdir(parents=True)
+        # The files of a save with a number are final; others will be overwritten in place.
+        linked = entry.number is not None and _can_link(top / min(entry.files), part)
+        if not linked and shutil.disk_usage(part).free - size < size * SPARE:
+            raise OSError(errno.ENOSPC, "the disk has no room for it and for the next save")
+        for name in sorted({*entry.files, *beside}):
+            _stage(top, name, part, link=linked and name in entry.files)
+        _make_folders(top, entry, part)
+        if not entry.same(look_at(top)):
+            raise EntryChanged("it changed while it was copied")
+        digest = writer_processes.digest(writer_processes.look(part))
+        part.rename(target)
+    except FileNotFoundError as error:
+        raise EntryChanged(f"{error.filename} disappeared while it was copied") from error
+    finally:
+        remove_directory(part)
+    return digest
+
+
+def _stage(top: Path, name: str, part: Path, *, link: bool) -> None:
+    source, there = top / name, part / name
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        if inside := inner_target(source, top):
+            there.symlink_to(inside)
+    elif link:
+        os.link(source, there)
+    else:
+        copy_file(source, there)
+
+
+def _can_link(file: Path, part: Path) -> bool:
+    """Tried out: the folder may be on another disk, and a kernel may forbid it."""
+    there = part / ".link"
+    try:
+        os.link(file, there, follow_symlinks=False)
+    except OSError:
+        return False
+    there.unlink()
+    return True
+
+
+def _make_folders(top: Path, entry: FolderEntry, part: Path) -> None:
+    """Empty ones too, with modes and times."""
+    own = tuple(f"{name}/" for name in entry.names)
+    found = []
+    for folder in (item for item in walk(top) if item.folder):
+        inside = f"{folder.name}/".startswith(own) if own else not entry.names
+        if inside or (part / folder.name).is_dir():
+            (part / folder.name).mkdir(parents=True, exist_ok=True)
+            found.append(folder)
+    stamp(part, found)
+
+
+def put_back(source: Path, top: Path) -> None:
+    """Copy a stored checkpoint into the script's folder, replacing what differs, except logs that
+    are there: they have grown since. Raises OSError."""
+    top.mkdir(parents=True, exist_ok=True)
+    done = []
+    for entry in walk(source):
+        there = top / entry.name
+        if entry.folder:
+            there.mkdir(exist_ok=True)
+        elif is_log(entry.name) and os.path.lexists(there):
+            continue
+        else:
+            part = there.with_name(f".trainrun-{os.urandom(4).hex()}")
+            try:
+                if entry.target:
+                    part.symlink_to(entry.target)
+                else:
+                    copy_file(source / entry.name, part)
+                part.replace(there)
+            finally:
+                part.unlink(missing_ok=True)
+        done.append(entry)
+    stamp(top, done)
+
+
+def move_aside(top: Path, names: Iterable[str], aside: Path) -> None:
+    """Move these files of the folder to the folder `aside`, in place of those moved there before.
+
+    Raises OSError.
+    """
+    found = sorted(names)
+    if not found:
+        return
+    remove_directory(aside)
+    for name in found:
+        there = aside / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (top / name).rename(there)
+    for name in reversed(found):
+        for folder in Path(name).parents:
+            with contextlib.suppress(OSError):
+                (top / folder).rmdir()  # only if it is empty now
+
+
+def aside_of(top: Path, base: Path) -> Path:
+    """Where to move what a folder must not show the script, which works in `base`: beside it, on
+    the same disk; inside where there is no place beside it."""
+    if top.resolve() == base.resolve() or not os.access(top.parent, os.W_OK):
+        return top / OURS / "aside"
+    return top.parent / ".trainrun-aside" / top.name
