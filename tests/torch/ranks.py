@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["torch.distributed", "torch.utils.data", "torch._dynamo", "numpy"])
+SERVER.set_forkserver_preload(
+    ["torch.distributed.checkpoint", "torch.utils.data", "torch._dynamo", "numpy"]
+)
 
 
 def run_ranks(

@@ -53,6 +53,27 @@ async def test_damage_that_a_second_reading_does_not_find_sets_nothing_aside(
     assert run.bad() == set()
 
 
+async def test_ranges_of_a_file_are_a_file_of_the_process_alone(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
+    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    storage = AsyncRunStore(a_config(tmp_path))
+    fetching = Fetching(storage=storage, resume=STEP_5, initial=None, news=lambda: None)
+    first = await fetching.ranges("model.pt", [(1, 1)])
+    other = await fetching.ranges("model.pt", [(0, 2)])
+    missing = await fetching.ranges("optimizer.pt", [(0, 2)])
+    storage.close()
+    assert isinstance(first, Fetched)
+    assert isinstance(other, Fetched)
+    assert Path(first.path).read_bytes() == b"\0b\0"
+    assert Path(other.path).read_bytes() == b"ab\0"
+    assert isinstance(missing, Failed)
+    assert missing.error.endswith("step-000000000005-attempt-1 has no file optimizer.pt")
+
+
 @dataclass
 class Reader:
     """An agent's way to a checkpoint of step 5, which reads wrongly while `wrong`."""

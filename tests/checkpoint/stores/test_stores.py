@@ -141,6 +141,14 @@ def test_a_large_file_travels_in_parts(store: ObjectStore, tmp_path: Path) -> No
     assert sum(moved) == path.stat().st_size
 
 
+def test_ranges_of_a_file_come_alone_and_at_their_places(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.put("file", b"0123456789")
+    store.get_file("file", tmp_path / "back", size=10, crc32=None, ranges=[(1, 2), (6, 3)])
+    assert (tmp_path / "back").read_bytes() == b"\012\0\0\0678\0"
+
+
 @pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART])
 def test_the_checksum_of_a_file_is_that_of_what_was_stored(
     store: ObjectStore, tmp_path: Path, size: int

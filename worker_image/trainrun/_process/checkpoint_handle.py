@@ -9,6 +9,7 @@ import copy
 import os
 import tempfile
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,25 @@ class Checkpoint:
         if isinstance(include, str):
             raise TypeError(f"include={include!r} must be a list of patterns: [{include!r}]")
         yield self._fetch(rank, include)
+
+    @contextmanager
+    def as_partial_file(
+        self,
+        name: str,
+        ranges: Sequence[tuple[int, int]],  # noqa: ARG002
+    ) -> Iterator[str]:
+        """Give a local file with these ranges of the file `name`, for reading only.
+
+        The ranges of the resume point are read from the store, unless the whole file is on this
+        node; the rest of the file are holes. They are not verified, since checksums are those of
+        whole files. Raises AgentRefused with the reason, and AgentLost.
+
+        Args:
+            name: Path in the checkpoint.
+            ranges: Offset and number of bytes of each, ascending and apart.
+        """
+        with self.as_directory(include=[escape(name)]) as folder:
+            yield str(Path(folder, name))
 
     def to_directory(
         self, path: str | os.PathLike[str] | None = None, rank: int | None = None
@@ -167,6 +187,15 @@ class StoredCheckpoint(Checkpoint):
     def _fetch(self, rank: int | None, include: Sequence[str] = ()) -> str:
         return _ask_for_path(questions.FetchCheckpoint(rank=rank, include=tuple(include)))
 
+    @contextmanager
+    def as_partial_file(self, name: str, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
+        """See `Checkpoint.as_partial_file`."""
+        path = _ask_for_path(questions.FetchRanges(file=name, ranges=tuple(ranges)))
+        try:
+            yield path
+        finally:
+            Path(path).unlink(missing_ok=True)
+
 
 class InitialCheckpoint(Checkpoint):
     """The checkpoint that `checkpoint.initialFrom` of the run names."""
@@ -207,5 +236,7 @@ def get_initial_checkpoint() -> Checkpoint | None:
     return InitialCheckpoint(given.initial)
 
 
-def _ask_for_path(request: questions.FetchCheckpoint | questions.FetchInitial) -> str:
+def _ask_for_path(
+    request: questions.FetchCheckpoint | questions.FetchInitial | questions.FetchRanges,
+) -> str:
     return session.current().require_agent().ask(request).path

@@ -65,6 +65,7 @@ from trainrun.contract.questions import (
     DescribeCheckpoint,
     FetchCheckpoint,
     FetchInitial,
+    FetchRanges,
     Granted,
     Reply,
     Request,
@@ -316,6 +317,7 @@ class Attempt:
         request: FetchCheckpoint
         | DescribeCheckpoint
         | FetchInitial
+        | FetchRanges
         | AskSave
         | AskTasks
         | AskAttemptKey,
@@ -330,6 +332,10 @@ class Attempt:
             case FetchInitial():
                 with self.loading:
                     return await self.fetching.initial_checkpoint(request.include)
+            case FetchRanges():
+                self.report.loaded = True
+                with self.loading:
+                    return await self.fetching.ranges(request.file, request.ranges)
             case AskSave():
                 return Decided(save=await self.voter.ask(rank, request.call))
             case AskTasks():

@@ -9,6 +9,7 @@ has one folder:
         boot                     the boot id of the machine when the files were downloaded
         files/<worker>/<name>    verified files, each placed by one rename: downloaded, or kept
                                  when this node had stored them
+        pieces/                  ranges of files, until the process that wanted them has read them
         views/step_42, views/rank-3/step_42
                                  directories of links to them, each placed by one rename
 
@@ -40,7 +41,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.stores.store import ObjectStore
+    from trainrun.checkpoint.stores.store import ObjectStore, Range
 
 PARTIAL = "partial"
 """Folder of files in transit."""
@@ -125,7 +126,7 @@ class FilesOnNode:
 
         def fetch(item: CachedFile, path: Path) -> None:
             if not copy(item, path):
-                self._read(item, path)
+                self.read(item, path)
 
         def work() -> Path:
             if not _shows(target, wanted, self.others):
@@ -153,7 +154,7 @@ class FilesOnNode:
         item = self._file(source)
 
         def work() -> Path:
-            _download(self.folder, item, self._read)
+            _download(self.folder, item, self.read)
             return self.folder / "files" / source
 
         return self._run_with_room([item], needed, work)
@@ -203,11 +204,12 @@ class FilesOnNode:
         _forget_older(self.folder.parent, self.name)
         return path
 
-    def _read(self, item: CachedFile, path: Path) -> None:
+    def read(self, item: CachedFile, path: Path, **some: Sequence[Range]) -> None:
+        """Read a file from the store into a new one; `some`: `ranges` of `ObjectStore.get_file`."""
         key = self.prefix + item.source
         crc32 = item.crc32 if item.summed else None
         try:
-            self.store.get_file(key, path, size=item.size, crc32=crc32, tag=item.tag)
+            self.store.get_file(key, path, size=item.size, crc32=crc32, tag=item.tag, **some)
         except ObjectNotFound as error:
             raise CheckpointDamaged(f"{self.store.uri}/{key}: missing", file=item.source) from error
         except CheckpointDamaged as error:

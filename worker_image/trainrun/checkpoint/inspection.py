@@ -23,12 +23,12 @@ from trainrun.contract.answer import ResolveRequest
 from trainrun.errors import CacheUnusable, CheckpointConflict, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from trainrun.checkpoint.records import Manifest
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.checkpoint.selection import ObjectInfo
-    from trainrun.checkpoint.stores.store import ObjectStore
+    from trainrun.checkpoint.stores.store import ObjectStore, Range
     from trainrun.contract.agent_state import Resolution
     from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -266,10 +266,17 @@ class ReadOnlyStore:
         return self.store.size(key)
 
     def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+        self,
+        key: str,
+        path: Path,
+        *,
+        size: int,
+        crc32: int | None,
+        tag: str = "",
+        ranges: Sequence[Range] = (),
     ) -> None:
         """Read it."""
-        self.store.get_file(key, path, size=size, crc32=crc32, tag=tag)
+        self.store.get_file(key, path, size=size, crc32=crc32, tag=tag, ranges=ranges)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """List it."""

@@ -8,8 +8,10 @@ checksums, so only sizes are checked.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+import secrets
 import tempfile
 import zlib
 from dataclasses import replace
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.records import PartFile
     from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.stores.store import Range
 
 
 def checkpoint_on_node(
@@ -101,6 +104,25 @@ def only(files: FilesOnNode, include: Sequence[str]) -> FilesOnNode:
     others = tuple(item for item in files.others if item.name in wanted)
     view = f"include-{zlib.crc32(repr(sorted(include)).encode()):08x}/{files.view}"
     return replace(files, files=chosen, others=others, view=view)
+
+
+def piece(files: FilesOnNode, name: str, ranges: Sequence[Range]) -> Path:
+    """Read ranges of the file called `name` into a new one with holes, for the caller to delete.
+
+    Their bytes are not verified. A file that is cached is linked instead. Raises ObjectNotFound,
+    CheckpointDamaged, StoreError and OSError.
+    """
+    item = next((item for item in files.files if item.name == name), None)
+    if item is None:
+        raise ObjectNotFound(f"{files.name} has no file {name}")
+    path = files.folder / "pieces" / secrets.token_hex(8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if whole := files.find(item.source):
+        with contextlib.suppress(OSError):  # a file system without such links
+            os.link(whole, path)
+            return path
+    files.read(replace(item, summed=False), path, ranges=ranges)
+    return path
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:

@@ -40,7 +40,7 @@ class Fetched:
     """A checkpoint's files are on this node."""
 
     path: str
-    """The local directory."""
+    """The local directory, or the file that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +154,18 @@ class FetchInitial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRanges:
+    """Download ranges of one file of the resume point; the process deletes what it gets."""
+
+    type: ClassVar[str] = "ranges"
+    reply = Fetched
+    file: str
+    """Its name in the checkpoint."""
+    ranges: tuple[tuple[int, int], ...]
+    """Offset and number of bytes of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskSave:
     """The slow path of `should_save()`: call number `call` waits for its answer."""
 
@@ -191,6 +203,7 @@ Request = (
     | FetchCheckpoint
     | DescribeCheckpoint
     | FetchInitial
+    | FetchRanges
     | AskSave
     | AskTasks
     | AskAttemptKey

@@ -93,6 +93,15 @@ class Downloads:
         async with self._downloading:
             return await self._store.call(work)
 
+    async def piece(
+        self, checkpoint: CheckpointId, file: str, ranges: Sequence[tuple[int, int]]
+    ) -> Path:
+        """Download ranges of one file; see `reader.piece`."""
+        manifest = await self.manifest(checkpoint)
+        run, cache = self._store.run(), self._store.cache
+        files = reader.checkpoint_on_node(run, manifest, cache_dir=cache)
+        return await self._store.call(lambda: reader.piece(files, file, ranges))
+
     async def prefetch(
         self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
     ) -> int:

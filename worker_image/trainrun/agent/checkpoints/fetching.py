@@ -79,6 +79,14 @@ class Fetching:
 
         return await self._reply(fetch)
 
+    async def ranges(self, file: str, ranges: Sequence[tuple[int, int]]) -> Reply:
+        """Reply with a local file that has these ranges of one of the resume point's."""
+
+        async def fetch(resume: CheckpointId) -> Reply:
+            return Fetched(path=str(await self.storage.downloads.piece(resume, file, ranges)))
+
+        return await self._reply(fetch)
+
     async def info(self) -> Reply:
         """Reply with step and metrics of the resume point, from its manifest."""
         return await self._reply(self._about)

@@ -27,6 +27,7 @@ from trainrun.checkpoint.stores.parts import CONNECTIONS, PART, Stream, part_siz
 from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
 from trainrun.checkpoint.stores.store import (
     Progress,
+    Range,
     changed,
     changed_file,
     check_crc32,
@@ -41,7 +42,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -130,7 +131,14 @@ class CloudStore:
         return None
 
     def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+        self,
+        key: str,
+        path: Path,
+        *,
+        size: int,
+        crc32: int | None,
+        tag: str = "",
+        ranges: Sequence[Range] = (),
     ) -> None:
         """See ObjectStore.get_file."""
         name = self._name(key)
@@ -143,7 +151,9 @@ class CloudStore:
         def open_range(start: int, count: int) -> AbstractContextManager[Stream]:
             return self._open_range(key, start, count, size=size, tag=tag)
 
-        found = fetch_file(path, size, open_range, name=name, limit=self._reads, pace=self._pace)
+        found = fetch_file(
+            path, size, open_range, ranges, name=name, limit=self._reads, pace=self._pace
+        )
         check_crc32(name, found, crc32)
 
     def list(self, prefix: str) -> list[ObjectInfo]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores.store import (
     Progress,
+    Range,
     changed,
     check_crc32,
     check_key,
@@ -38,7 +39,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 CHUNK = 4 << 20
 """Bytes per read and write: large enough that calls are cheap, small enough for memory."""
@@ -115,7 +116,14 @@ class FileStore:
         return None
 
     def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+        self,
+        key: str,
+        path: Path,
+        *,
+        size: int,
+        crc32: int | None,
+        tag: str = "",
+        ranges: Sequence[Range] = (),
     ) -> None:
         """See ObjectStore.get_file."""
         with self._explained("read", key):
@@ -127,7 +135,7 @@ class FileStore:
                 raise changed(self._name(key))
             if there != size:
                 raise other_size(self._name(key), there, size)
-            found = self._download(source, path, key)
+            found = self._download(source, path, key, ranges or [(0, size)], size)
         finally:
             os.close(source)
         check_crc32(self._name(key), found, crc32)
@@ -240,17 +248,23 @@ class FileStore:
                     tag=str(facts.st_mtime_ns),
                 )
 
-    def _download(self, source: int, path: Path, key: str) -> int:
+    def _download(
+        self, source: int, path: Path, key: str, ranges: Iterable[Range], size: int
+    ) -> int:
         """Copy to `path`; return the CRC32. Errors of the target stay OSError."""
         crc32 = 0
         with path.open("wb", buffering=0) as target:
-            while True:
-                with self._explained("read", key):
-                    data = os.read(source, CHUNK)
-                if not data:
-                    return crc32
-                crc32 = zlib.crc32(data, crc32)
-                _write(target.fileno(), data)
+            target.truncate(size)
+            for start, count in ranges:
+                target.seek(start)
+                while left := start + count - target.tell():
+                    with self._explained("read", key):
+                        data = os.pread(source, min(CHUNK, left), target.tell())
+                    if not data:
+                        raise changed(self._name(key))
+                    crc32 = zlib.crc32(data, crc32)
+                    _write(target.fileno(), data)
+        return crc32
 
     def _prune(self, folder: Path) -> None:
         """Remove `folder` and its parents while they hold only unfinished files."""

@@ -13,6 +13,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from trainrun.checkpoint.stores.crc32 import combine
@@ -20,9 +21,11 @@ from trainrun.checkpoint.stores.parts import Part, Stream, cut, in_order
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from trainrun.checkpoint.stores.store import Range
 
 CONNECTIONS = 16
 """Ranges in transit at once: a typical object store gives 60 MB/s per connection."""
@@ -74,6 +77,7 @@ def fetch_file(
     path: Path,
     size: int,
     open_range: OpenRange,
+    ranges: Sequence[Range] = (),
     *,
     name: str,
     limit: threading.Semaphore,
@@ -81,6 +85,7 @@ def fetch_file(
 ) -> int:
     """Fill a new file with the `size` bytes of an object called `name`; return its CRC32.
 
+    `ranges`: with these alone, and theirs.
     Raises what `open_range` raises (StoreUnavailable only after TRIES tries in a row that brought
     next to nothing), and OSError for errors of the file.
     """
@@ -92,7 +97,11 @@ def fetch_file(
             with limit:
                 return _fetch(part, target.fileno(), open_range, name=name, pace=pace)
 
-        parts = ranges_of(size)
+        parts = [
+            replace(part, start=start + part.start)
+            for start, count in ranges or [(0, size)]
+            for part in ranges_of(count)
+        ]
         if len(parts) == 1:
             return fetch(parts[0])
         crc32 = 0

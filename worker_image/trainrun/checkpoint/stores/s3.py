@@ -40,6 +40,7 @@ from trainrun.checkpoint.stores.sending import Blocks, PartBuffers, send_large, 
 from trainrun.checkpoint.stores.signed_reads import SignedReads
 from trainrun.checkpoint.stores.store import (
     Progress,
+    Range,
     changed,
     changed_file,
     check_crc32,
@@ -56,7 +57,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 READ_TIMEOUT = 60.0
@@ -187,7 +188,14 @@ class S3Store:
         return None
 
     def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+        self,
+        key: str,
+        path: Path,
+        *,
+        size: int,
+        crc32: int | None,
+        tag: str = "",
+        ranges: Sequence[Range] = (),
     ) -> None:
         """See ObjectStore.get_file."""
         name = self._name(key)
@@ -215,7 +223,9 @@ class S3Store:
             except AlreadyThere as error:  # 412 to If-Match
                 raise changed(name) from error
 
-        found = fetch_file(path, size, open_range, name=name, limit=self._reads, pace=self._pace)
+        found = fetch_file(
+            path, size, open_range, ranges, name=name, limit=self._reads, pace=self._pace
+        )
         check_crc32(name, found, crc32)
 
     def list(self, prefix: str) -> list[ObjectInfo]:

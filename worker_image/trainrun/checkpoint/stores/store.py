@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,9 @@ from trainrun.errors import (
     StoreError,
     StoreUnavailable,
 )
+
+Range = tuple[int, int]
+"""Offset and number of bytes."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just moved, from any thread; may raise to cancel."""
@@ -68,10 +71,18 @@ class ObjectStore(Protocol):
         ...
 
     def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+        self,
+        key: str,
+        path: Path,
+        *,
+        size: int,
+        crc32: int | None,
+        tag: str = "",
+        ranges: Sequence[Range] = (),
     ) -> None:
         """Read an object of `size` bytes into a new local file; large ones in parallel ranges.
 
+        `ranges`: only these, each at its place and with holes between them; empty: all bytes.
         Raises CheckpointDamaged when size or CRC32 differ (`None`: unknown, not checked),
         StoreUnavailable when it is not the version that a listing showed with this `tag` (empty:
         any version), ObjectNotFound, and OSError for errors of the local file.
