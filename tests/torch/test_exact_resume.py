@@ -10,10 +10,12 @@ from tests.torch import training
 from tests.torch.ranks import run_ranks
 from tests.torch.training import Plan
 
+MIDDLE = 2 * training.BATCHES + 4
+"""Of the last epoch: each epoch starts loading processes anew, which takes longer than to train."""
 SAVED_AFTER = {
     "inside the first accumulation": 2,
     "the last batch of an epoch": training.BATCHES,
-    "in the middle of an epoch": 15,
+    "in the middle of an epoch": MIDDLE,
     "inside an accumulation over the end of an epoch": 2 * training.BATCHES,
     "one batch before the end of the run": 3 * training.BATCHES - 1,
 }
@@ -46,7 +48,7 @@ def test_a_resume_with_loading_processes_ends_with_the_same_bits(
     undisturbed: tuple[list[str], dict[int, Path]], tmp_path: Path
 ) -> None:
     digests, saves = undisturbed
-    plan = Plan(load=saves[15], num_workers=2)
+    plan = Plan(load=saves[MIDDLE], num_workers=2)
     assert run_ranks(training.WORLD, training.run_rank, tmp_path / "resumed", plan) == digests
 
 
@@ -54,7 +56,7 @@ def test_what_all_ranks_share_is_saved_once(
     undisturbed: tuple[list[str], dict[int, Path]],
 ) -> None:
     _, saves = undisturbed
-    assert sorted(path.name for path in saves[15].iterdir()) == [
+    assert sorted(path.name for path in saves[MIDDLE].iterdir()) == [
         "count",
         "state-rank0.pt",
         "state-rank1.pt",
@@ -69,6 +71,9 @@ def test_without_the_warm_up_the_bits_differ(
 ) -> None:
     digests, saves = undisturbed
     resumed = run_ranks(
-        training.WORLD, training.run_rank, tmp_path / "resumed", Plan(load=saves[15], warm=False)
+        training.WORLD,
+        training.run_rank,
+        tmp_path / "resumed",
+        Plan(load=saves[MIDDLE], warm=False),
     )
     assert resumed != digests, "DDP no longer reorders its buckets: warm_up() may be dropped"

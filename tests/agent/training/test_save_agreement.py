@@ -26,7 +26,8 @@ from trainrun.contract.questions import AskSave, Decided, Request
 from trainrun_operator.core.run.stages.preempting import coordinate
 
 RANKS = 4
-ROUNDS = 1000
+ROUNDS = 300
+"""Each `make test` plays others."""
 GANGS = 4
 """Play at the same time: what a round costs is mostly waiting."""
 PATIENCE = 20.0
