@@ -63,6 +63,7 @@ def trainrun() -> None:
 @click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
 @click.option("--no-color", is_flag=True, help="Use no colors (also: NO_COLOR in the environment).")
 @click.option("-v", "--verbose", is_flag=True, help="Also show what the run waits for.")
+@click.option("--page", is_flag=True, help="Serve a page about the run while it is led.")
 def run(*, no_color: bool, **options: Any) -> None:
     """Run the TrainRun or TrainSweep in FILE on this machine, or continue it.
 
@@ -120,6 +121,27 @@ def explain(where: str, **options: Any) -> None:
 
     loaded()
     explain_runs(ExplainOptions(where=where, **options))
+
+
+@trainrun.command()
+@click.argument("places", metavar="[URI|FOLDER]...", nargs=-1)
+@click.option("-n", "--namespace", help="Namespace of the cluster, instead of the kubeconfig's.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1. Default: any."
+)
+def page(**options: Any) -> None:
+    """Serve a page about many runs on 127.0.0.1: how they stand, and what became of them.
+
+    It shows the TrainRuns in the cluster of your kubeconfig, and every run in the storages given as
+    URI or FOLDER, also those whose cluster or TrainRun is gone. It reads with your own credentials,
+    and writes nothing. Open the address that it prints; Ctrl-C ends it.
+    """
+    from trainrun_operator.cli.page import PageOptions
+    from trainrun_operator.cli.page import page as serve_page
+
+    loaded()
+    serve_page(PageOptions(**options))
 
 
 @trainrun.command()

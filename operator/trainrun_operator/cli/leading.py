@@ -33,6 +33,8 @@ class RunOptions:
     plain: bool = False
     color: bool = True
     verbose: bool = False
+    page: bool = False
+    """Serve a page about the run."""
 
     @property
     def drawn(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 
@@ -63,9 +64,21 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
     for remark in (*prepared.notes, opened.remark):
         if remark:
             say(remark)
-    if options.as_json:
-        return _run_as_json(prepared, opened.stored, say=say)
-    return _run_for_people(prepared, opened.stored, options, say=say)
+    with _page(prepared, options) as address:
+        if address:
+            say(f"page: {address}")
+        if options.as_json:
+            return _run_as_json(prepared, opened.stored, say=say)
+        return _run_for_people(prepared, opened.stored, options, say=say)
+
+
+def _page(prepared: Preparation, options: RunOptions) -> AbstractContextManager[str]:
+    """The address of the page about it; empty: none is wanted."""
+    if not options.page:
+        return nullcontext("")
+    from trainrun_operator.cli.page import page_beside  # noqa: PLC0415 - aiohttp costs 0.2 s
+
+    return page_beside(prepared)
 
 
 def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:

@@ -14,6 +14,7 @@ from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.selection import Score
 from trainrun.checkpoint.stores.file import FileStore
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.spec import CheckpointSpec
 from trainrun_operator.api.run.status import TrainRunStatus
@@ -53,6 +54,8 @@ class Source:
     """How its file ranks the best checkpoints; None: not known, or not at all."""
     place: RunPlace
     """Where this machine keeps its files about the run."""
+    store: ObjectStore | None = None
+    """Its storage, opened, if it is shared with other runs; None: to be opened."""
 
     def known_state(self) -> RunState | None:
         """The state of the run; None if it is not known. Raises StatusUnreadable."""
@@ -82,7 +85,9 @@ class Source:
 
     def checkpoints(self) -> RunStore:
         """Return the store of its checkpoints, without any I/O. Raises StoreMisconfigured."""
-        store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
+        store = self.store
+        if store is None:
+            store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
         return RunStore(store, self.name)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.parts import PART
-from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.checkpoint.stores.store import BrowsableStore, ObjectStore
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -89,6 +89,12 @@ def test_a_listing_has_keys_and_sizes_in_order(store: ObjectStore) -> None:
     ]
     assert store.list("nothing/") == []
     assert len(store.list("")) == 4
+
+
+def test_the_folders_at_the_top_are_listed_without_what_is_in_them(store: BrowsableStore) -> None:
+    for key in ("run/a/1", "run-2/b", "other/x"):
+        store.put(key, b"x")
+    assert store.folders() == ("other", "run", "run-2")
 
 
 def test_a_listing_of_more_than_one_page_is_complete(store: ObjectStore) -> None:

@@ -102,8 +102,14 @@ def test_the_bar_of_a_live_run_begins_where_its_attempt_did(tmp_path: Path) -> N
 def test_the_page_of_a_live_run_ends_its_picture_now(tmp_path: Path) -> None:
     told = page(report_of(a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604))))
     assert "<span>2026-11-03 09:00:00 UTC</span><span>2026-11-03 10:00:04 UTC</span>" in told
-    bars = re.findall(r'class="bar" style="margin-left:([\d.]+)%;width:([\d.]+)%"', told)
-    assert bars == [("0.000", "0.111"), ("0.111", "99.889")]
+    bars = re.findall(r'<svg class="track".*?</svg>', told)
+    assert [(left, round(left + width)) for left, width in map(ends, bars)] == [(0, 2), (1.1, 1000)]
+
+
+def ends(bar: str) -> tuple[float, float]:
+    """Where the parts of a bar begin, and their whole width, in thousandths."""
+    parts = re.findall(r'x="([\d.]+)" width="([\d.]+)"', bar)
+    return float(parts[0][0]) if parts else 0.0, sum(float(width) for _, width in parts)
 
 
 def a_local_run(root: Path, *, locked: bool) -> Source:
@@ -180,8 +186,9 @@ def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:
     late = replace(rest[-1], begun=at(1e6), spent={"useful": 60.0})
     life = Life(name="llama", uri="file:///runs/llama", chapters=(odd, *rest[:-1], late))
     assert max(map(len, rows(life))) <= 16 + 56
-    widths = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", page(report_of(life)))
-    assert all(float(left) + float(width) <= 100 for left, width in widths)
+    bars = re.findall(r'<svg class="track".*?</svg>', page(report_of(life)))
+    assert len(bars) == 4
+    assert all(left + width <= 1000.1 for left, width in map(ends, bars))
 
 
 def test_the_newest_step_that_only_the_disks_have_stands_beside_the_checkpoints() -> None:

@@ -44,17 +44,22 @@ class MetricsLog:
         return key
 
 
-def read_metrics(run: RunStore, *, most: int | None = None) -> Iterator[dict[str, Any]]:
+def read_metrics(
+    run: RunStore, *, most: int | None = None, known: set[str] | None = None
+) -> Iterator[dict[str, Any]]:
     """All records of a run in the order of attempts and pieces; unreadable lines are left out.
 
-    `most` limits the number of pieces read, spread evenly over all of them. Each record has the
-    additional field `attempt`. Raises StoreError.
+    `most` limits the number of pieces read, spread evenly over all of them. With `known`, keys of
+    pieces to leave out, which gets those that there are now: the next call reads on. Each record
+    has the additional field `attempt`. Raises StoreError.
     """
     pieces = sorted(
         (place, item.key)
         for item in run.objects(layout.METRICS)
-        if (place := layout.read_metrics(item.key)) is not None
+        if (place := layout.read_metrics(item.key)) is not None and item.key not in (known or ())
     )
+    if known is not None:
+        known.update(key for _, key in pieces)
     if most is not None and len(pieces) > most:
         last = len(pieces) - 1
         pieces = [pieces[round(n * last / (most - 1))] for n in range(most)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trainrun.checkpoint.selection import ObjectInfo
-    from trainrun.checkpoint.stores.store import ObjectStore
+    from trainrun.checkpoint.stores.store import BrowsableStore, ObjectStore
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ READERS = 8
 
 def open_store(
     uri: str, *, endpoint_url: str | None = None, region: str | None = None
-) -> ObjectStore:
+) -> BrowsableStore:
     """Return the store for `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
     `az://container/prefix`, without I/O.
 

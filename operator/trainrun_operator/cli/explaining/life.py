@@ -8,7 +8,7 @@ since it may take a while; its size is bounded, whatever a run has reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -21,14 +21,13 @@ from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.contract import layout
-from trainrun.contract.metrics import decode
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
+from trainrun_operator.cli.explaining.metric_curves import curves_of
 from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.log_lines.history import stored_slots
-from trainrun_operator.cli.report.drawing import Downsampled
-from trainrun_operator.cli.report.model import Block, Curves, TextLine
+from trainrun_operator.cli.report.model import Block
 from trainrun_operator.cli.sources import (
     RunState,
     Source,
@@ -156,7 +155,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         raise never_started(run)
     if status is not None and status.abandoned:
         moment = _last_written(status.status, moment)
-    chapters = _chapters(records, status, moment, remarks)
+    chapters = chapters_of(records, status, moment, remarks)
     described = {record.attempt for record in attempts} | {
         chapter.attempt for chapter in chapters if chapter.workers
     }
@@ -235,11 +234,11 @@ def _status(run: Source, generation: int | None, remarks: list[str]) -> RunState
     return None
 
 
-def _chapters(
+def chapters_of(
     records: Iterable[StoryRecord], state: RunState | None, now: datetime, remarks: list[str]
 ) -> tuple[Chapter, ...]:
-    """All chapters, each once. Those of one TrainRun are ordered by their numbers, since clocks
-    jump; TrainRuns by time."""
+    """All chapters in these records and in this state, each once. Those of one TrainRun are ordered
+    by their numbers, since clocks jump; TrainRuns by time."""
     found: dict[tuple[datetime, int], tuple[str, Chapter]] = {}
     for record in records:
         try:
@@ -293,10 +292,6 @@ def _jumps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
 
 MOST_PIECES = 600
 """Pieces of metrics that are read, at most; a piece is half a minute."""
-MOST_METRICS = 12
-"""Metrics that are drawn: those that were reported first."""
-MOST_CURVES = 30
-"""Attempts that have curves: the first ones; the incidents describe a run of more."""
 MOST_ATTEMPTS = 10
 """Failed attempts whose last lines are shown: the newest."""
 MOST_WORKERS = 8
@@ -320,52 +315,14 @@ def extras_of(source: Source, life: Life, *, generation: int | None) -> Extras:
     """Read the extras of a run."""
     try:
         run = generation_of(source, generation)
-        records = read_metrics(run, most=MOST_PIECES)
-        return Extras(curves=curves_of(records), logs=_logs(run, life))
+        curves = curves_of(read_metrics(run, most=MOST_PIECES))
+        return Extras(curves=curves, logs=last_lines(run, life))
     except (StoreError, UnknownGeneration) as error:
         return Extras(remarks=(f"curves and last lines cannot be read: {error}",))
 
 
-def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
-    """Pictures of the metrics in the records of `read_metrics`, and the names of those without a
-    picture; empty if there are no numbers."""
-    found: dict[str, dict[int, Downsampled]] = {}
-    left_out: dict[str, None] = {}
-    attempts: list[int] = []
-    for attempt, step, name, value in _numbers(records):
-        if attempt not in attempts:
-            if len(attempts) >= MOST_CURVES:
-                continue
-            attempts.append(attempt)
-        if name in found or len(found) < MOST_METRICS:
-            curves = found.setdefault(name, {})
-            curves.setdefault(attempts.index(attempt), Downsampled()).add(step, value)
-        elif len(left_out) < MOST_METRICS:
-            left_out[name] = None
-    if not found:
-        return ()
-    pictures = {
-        name: {at: curve.points for at, curve in curves.items()} for name, curves in found.items()
-    }
-    names = tuple(f"attempt {attempt}" for attempt in attempts)
-    more = (TextLine(f"Not drawn: {', '.join(left_out)}."),) if left_out else ()
-    return (Curves(names=names, pictures=pictures), *more)
-
-
-def _numbers(records: Iterable[Mapping[str, object]]) -> Iterator[tuple[int, int, str, float]]:
-    """(attempt, step, metric, value) of rank 0."""
-    for record in records:
-        attempt, step, metrics = record.get("attempt"), record.get("step"), record.get("metrics")
-        if record.get("rank") != 0 or not isinstance(metrics, dict):
-            continue
-        if not isinstance(attempt, int) or not isinstance(step, int):
-            continue
-        for name, value in decode(metrics).items():
-            if not isinstance(value, bool | str):
-                yield attempt, step, name, float(value)
-
-
-def _logs(run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
+def last_lines(run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
+    """The last lines of attempts that failed. Raises StoreError."""
     failed = {c.attempt: c.incident.get("rank") for c in life.incidents if c.workers}
     slots = stored_slots(run)
     return {

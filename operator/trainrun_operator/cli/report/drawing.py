@@ -32,6 +32,7 @@ BRAILLE = 0x2800
 class Downsampled:
     """A curve thinned to what a picture can show: every n-th report, and always the last one."""
 
+    most: int = MOST_POINTS
     _thinned: list[Point] = field(default_factory=list)
     _every: int = 1
     _count: int = 0
@@ -43,14 +44,14 @@ class Downsampled:
         if self._count % self._every == 0 or not math.isfinite(value):
             self._thinned.append(self._last)
         self._count += 1
-        if len(self._thinned) >= 2 * MOST_POINTS:
+        if len(self._thinned) >= 2 * self.most:
             self._thinned = self._thinned[::2]
             self._every *= 2
 
     @property
     def points(self) -> list[Point]:
-        """At most MOST_POINTS + 1 points."""
-        step = -(-len(self._thinned) // MOST_POINTS) or 1
+        """At most `most` + 1 points."""
+        step = -(-len(self._thinned) // self.most) or 1
         points = self._thinned[::step]
         return (
             points if self._last is None or points[-1:] == [self._last] else [*points, self._last]
@@ -93,9 +94,14 @@ def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
             yield f"{kind} at step {wrong[0]:,} of {curves.names[run]}"
 
 
-def color(run: int, of: int) -> str:
-    """Color of a run, by its position among `of` runs: no two runs share one."""
-    return f"var(--c{run})" if of <= COLORS else f"hsl({300 * run / (of - 1):.0f} 75% 45%)"
+def painted(run: int, of: int, *classes: str, attribute: str = "stroke") -> str:
+    """Attributes that give an element of an SVG these classes and the color of a run, by its
+    position among `of` runs: no two runs share one. Without inline styles: a strict policy of a
+    page forbids them."""
+    few = of <= COLORS
+    names = (f"c{run}", *classes) if few else classes
+    own = "" if few else f' {attribute}="hsl({300 * run / (of - 1):.0f} 75% 45%)"'
+    return f'class="{" ".join(names)}"{own}'
 
 
 def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COLORS) -> str:
@@ -105,9 +111,9 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COL
     if area is None:
         return ""
     paths = "".join(
-        f'<path style="stroke:{color(run, of)}" {"class=thick " * (compared and not run)}'
+        f"<path {painted(run, of, *(['thick'] * (compared and not run)))} "
         f'd="{_stroke(points, area)}"/>'
-        + (_dot(color(run, of), points, area) if compared and run else "")
+        + (_dot(painted(run, of, "dot"), points, area) if compared and run else "")
         for run, points in sorted(picture.items())
     )
     return (
@@ -116,9 +122,8 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool, of: int = COL
     )
 
 
-def _dot(stroke: str, points: Sequence[Point], area: PlotArea) -> str:
-    first = _stroke(points[:1], area)
-    return f'<path class="dot" style="stroke:{stroke}" d="{first}"/>'
+def _dot(paint: str, points: Sequence[Point], area: PlotArea) -> str:
+    return f'<path {paint} d="{_stroke(points[:1], area)}"/>'
 
 
 def _stroke(points: Sequence[Point], area: PlotArea) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from trainrun.contract.masking import masked
 from trainrun_operator.cli.formatting import clock, printable, shortened
-from trainrun_operator.cli.report.drawing import COLORS, color, frame, no_numbers, svg
+from trainrun_operator.cli.report.drawing import COLORS, WIDE, frame, no_numbers, painted, svg
 from trainrun_operator.cli.report.model import (
     Bar,
     Bars,
@@ -26,14 +26,17 @@ from trainrun_operator.cli.report.model import (
     TableRow,
     TextLine,
 )
+from trainrun_operator.core.run.times import BUCKETS
 
 LONGEST_NAME, LONGEST_LINE = 80, 400
 """Characters of a metric's name, and of a line of output."""
+LEAST_BAR = 0.002
+"""Width of the shortest bar, so that it can be seen."""
 
 
 def page(report: Document) -> str:
     """The whole page."""
-    body = "\n".join((_head(report), *_advice(report.advice), *map(_section, report.sections)))
+    body = "\n".join((head(report), *advice(report.advice), *map(section, report.sections)))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return framed(f"<main>\n{body}\n</main>", title=report.name, policy=policy, style=STYLE)
 
@@ -54,7 +57,8 @@ def safe(words: str) -> str:
     return html.escape(masked(printable(words)))
 
 
-def _head(report: Document) -> str:
+def head(report: Document) -> str:
+    """What is read first: name, headline, facts, remarks."""
     facts = "".join(f"<tr>{_cells(fact)}</tr>" for fact in report.facts)
     table = f"<table>{facts}</table>" if facts else ""
     notes = "".join(
@@ -66,28 +70,29 @@ def _head(report: Document) -> str:
     )
 
 
-def _advice(advice: Recommendations | None) -> Iterator[str]:
-    if advice is None:
+def advice(found: Recommendations | None) -> Iterator[str]:
+    """What to do, if there is anything to say about it."""
+    if found is None:
         return
     items = "".join(
         f"<li>{safe(item.text)}{f'<br>&rarr; {safe(item.remedy)}' if item.remedy else ''}</li>"
-        for item in advice.items
+        for item in found.items
     )
     if not items:
-        yield f"<p>{safe(advice.otherwise)}</p>"
+        yield f"<p>{safe(found.otherwise)}</p>"
     else:
-        yield f"<section><h2>{safe(advice.title)}</h2><ul>{items}</ul></section>"
+        yield f"<section><h2>{safe(found.title)}</h2><ul>{items}</ul></section>"
 
 
-def _section(section: Section) -> str:
+def section(part: Section) -> str:
+    """Some blocks under a title."""
     kind, when = "", ""
-    if section.at is not None:
+    if part.at is not None:
         kind = ' class="chapter"'
-        when = f"<p><time>{clock(section.at, day=True)}</time></p>"
-    named = f' id="{safe(section.id)}"' if section.id else ""
+        when = f"<p><time>{clock(part.at, day=True)}</time></p>"
+    named = f' id="{safe(part.id)}"' if part.id else ""
     return (
-        f"<section{named}{kind}><h2>{safe(section.title)}</h2>{when}"
-        f"{_blocks(section.blocks)}</section>"
+        f"<section{named}{kind}><h2>{safe(part.title)}</h2>{when}{_blocks(part.blocks)}</section>"
     )
 
 
@@ -138,7 +143,7 @@ def _cells(cells: Iterable[str]) -> str:
 def _bars(block: Bars) -> str:
     bars = "".join(_bar(bar, block) for bar in block.bars)
     sums = "".join(
-        f'<tr><td><i class="key" style="background:var(--{kind.name})"></i>{safe(kind.words)}</td>'
+        f"<tr><td>{_key(f'class={kind.name}')}{safe(kind.words)}</td>"
         f"{_cells((f'{100 * kind.share:.1f} %', kind.amount))}</tr>"
         for kind in block.kinds
     )
@@ -151,20 +156,24 @@ def _bars(block: Bars) -> str:
 
 def _bar(bar: Bar, block: Bars) -> str:
     words = {kind.name: safe(kind.words) for kind in block.kinds}
-    left, whole = min(bar.start, 1.0), sum(bar.parts.values())
-    width = min(whole, 1.0 - left)
-    parts = "".join(
-        f'<i style="width:{100 * part / whole:.3f}%;background:var(--{name})" '
-        f'title="{words[name]}"></i>'
-        for name, part in bar.parts.items()
-        if part
-    )
+    left, whole = min(bar.start, 1.0), sum(bar.parts.values()) or 1.0
+    width = max(min(whole, 1.0 - left), LEAST_BAR)
+    parts, at = "", min(left, 1.0 - width)
+    for name, part in bar.parts.items():
+        if part:
+            place = f'x="{WIDE * at:.1f}" width="{WIDE * width * part / whole:.1f}"'
+            parts += f'<rect class="{name}" {place} height="1"><title>{words[name]}</title></rect>'
+            at += width * part / whole
     target = f' href="#{safe(bar.section)}"' if bar.section else ""
     return (
-        f'<a class="line"{target}><b>{safe(bar.name)}</b><span class="track">'
-        f'<span class="bar" style="margin-left:{100 * left:.3f}%;width:{100 * width:.3f}%">{parts}'
-        f"</span></span><em>{safe(bar.mark)}</em></a>"
+        f'<a class="line"{target}><b>{safe(bar.name)}</b><svg class="track" viewBox="0 0 {WIDE} 1" '
+        f'preserveAspectRatio="none">{parts}</svg><em>{safe(bar.mark)}</em></a>'
     )
+
+
+def _key(paint: str) -> str:
+    """A small square of this color, before a text."""
+    return f'<svg class="key" viewBox="0 0 1 1"><rect {paint} width="1" height="1"/></svg>'
 
 
 def _curves(block: Curves) -> str:
@@ -178,7 +187,7 @@ def _run(block: Curves, run: int) -> str:
     """The color and name of a run; with many runs, most names show only on hover."""
     name, of = safe(block.names[run]), len(block.names)
     label = name if of <= COLORS or run in (0, of - 1) else ""
-    key = f'<i class="key" style="background:{color(run, of)}"></i>'
+    key = _key(painted(run, of, attribute="fill"))
     return f'<span title="{name}">{key}{label}</span>'
 
 
@@ -232,13 +241,11 @@ tr.below td{color:var(--dim);font-weight:400;padding:0 0 .3rem 1rem}
 .chapter h2{margin:0;font-size:1rem}
 pre{overflow-x:auto;font-size:.8rem;background:var(--card);border:1px solid var(--line);
 padding:.5rem;margin:.4rem 0 0}details{margin:.4rem 0 0}summary{cursor:pointer;font-size:.9rem}
-.bar{display:flex;height:1rem;border-radius:.2rem;overflow:hidden;min-width:2px}
-.bar i{display:block;height:100%}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:.15em;margin-right:.4em}
 .line{display:flex;align-items:center;gap:.5rem;color:inherit;text-decoration:none;padding:.12rem 0}
 .line b{flex:0 0 6.2rem;font-weight:400;font-size:.875rem}
 .line em{flex:0 0 4.2rem;font-style:normal;font-size:.8rem;color:var(--bad);white-space:nowrap}
-.track{flex:1;background:var(--card);border-radius:.2rem;overflow:hidden}
+.track{flex:1;min-width:0;height:1rem;background:var(--card);border-radius:.2rem}
 .scale{display:flex;justify-content:space-between;margin-left:6.7rem;margin-right:4.7rem}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem .9rem;font-size:.875rem}
 .many{gap:.2rem .1rem}.many :first-child{margin-right:.4em}
@@ -249,9 +256,13 @@ figure{margin:0}figcaption{font-size:.9rem;font-weight:600;overflow-wrap:anywher
 .plot svg{display:block;width:100%;height:8rem;overflow:visible}
 .plot b{position:absolute;left:.4rem;font:400 .75rem system-ui,sans-serif;color:var(--dim)}
 .plot b:first-child{top:.1rem}.plot b:last-child{bottom:.1rem}
-path{fill:none;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round;
+path{fill:none;stroke:currentcolor;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round;
 vector-effect:non-scaling-stroke}path.thick{stroke-width:7}path.dot{stroke-width:8}
 .steps{display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem;margin:0}
 @media(max-width:40rem){.line em{flex-basis:1rem}.line em span{display:none}.scale{margin:0}
 .line b{flex-basis:5rem}.chapter{padding:.6rem}.scale span{max-width:45%}}
 """
+STYLE += "".join(
+    f".{name}{{fill:var(--{name})}}path.{name}{{fill:none;stroke:var(--{name})}}"
+    for name in (*BUCKETS, *(f"c{run}" for run in range(COLORS)))
+)

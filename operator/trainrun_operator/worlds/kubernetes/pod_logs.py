@@ -47,6 +47,8 @@ class WorkerPod:
     container: str
     """The training container."""
     phase: str
+    node: str = ""
+    """Empty: none yet."""
 
     @property
     def over(self) -> bool:
@@ -265,6 +267,7 @@ def _pod(raw: Mapping[str, object], namespace: str) -> WorkerPod:
         slot=int(slot) if slot.isdecimal() else None,
         container=str(container or "worker"),
         phase=str(mapping(raw, "status").get("phase", "")),
+        node=str(mapping(raw, "spec").get("nodeName", "")),
     )
 
 
@@ -276,15 +279,20 @@ async def read_pods(
 
     async def read(api: KubeApi, pod: WorkerPod) -> list[PodLine]:
         async with reading:
-            try:
-                reader = _Reader(api=api, pod=pod, tail=tail)
-                return [line async for line in reader.read(follow=False)]
-            except (Invalid, NotFound, Unavailable):
-                return []  # not started yet, gone, or its node does not answer
+            return await last_lines(api, pod, tail=tail)
 
     async with KubeApi.connected() as api:
         pods = await worker_pods(api, namespace, uid)
         return list(await asyncio.gather(*(read(api, pod) for pod in pods if wanted(pod.slot))))
+
+
+async def last_lines(api: KubeApi, pod: WorkerPod, *, tail: int) -> list[PodLine]:
+    """The last lines of a pod; none if it has not started yet, is gone, or its node does not
+    answer. Raises KubeError."""
+    try:
+        return [line async for line in _Reader(api=api, pod=pod, tail=tail).read(follow=False)]
+    except (Invalid, NotFound, Unavailable):
+        return []
 
 
 async def follow_pods(

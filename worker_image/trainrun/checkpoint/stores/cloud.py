@@ -173,6 +173,13 @@ class CloudStore:
             ]
         return sorted(found, key=lambda item: item.key)
 
+    def folders(self) -> tuple[str, ...]:
+        """See BrowsableStore.folders."""
+        with self._explained("list", "", is_key=False):
+            found = obstore.list_with_delimiter(self._client, self.prefix or None)
+        names = (prefix[len(self.prefix) :].rstrip("/") for prefix in found["common_prefixes"])
+        return tuple(sorted(names))
+
     def delete(self, keys: Iterable[str]) -> None:
         """See ObjectStore.delete."""
         paths = [self._path(key) for key in keys]

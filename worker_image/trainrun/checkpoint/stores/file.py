@@ -148,6 +148,13 @@ class FileStore:
             self._check_root()  # a volume unmounted during the walk looks like an empty folder
             return found
 
+    def folders(self) -> tuple[str, ...]:
+        """See BrowsableStore.folders."""
+        with self._explained("list", ""):
+            self._check_root()
+            found = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+        return tuple(sorted(name for name in found if not name.startswith(".")))
+
     def delete(self, keys: Iterable[str]) -> None:
         """See ObjectStore.delete."""
         folders = set()

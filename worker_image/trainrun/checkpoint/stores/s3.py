@@ -247,6 +247,15 @@ class S3Store:
         # Keys that end in a slash are the folders that some tools create.
         return sorted((item for item in found if item.key[-1:] != "/"), key=lambda item: item.key)
 
+    def folders(self) -> tuple[str, ...]:
+        """See BrowsableStore.folders."""
+        with self._explained("list", ""):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.prefix, Delimiter="/"
+            )
+            found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
+        return tuple(sorted(prefix[len(self.prefix) : -1] for prefix in found))
+
     def delete(self, keys: Iterable[str]) -> None:
         """See ObjectStore.delete."""
         names = [{"Key": self.prefix + check_key(key)} for key in keys]

@@ -116,6 +116,14 @@ class ObjectStore(Protocol):
         ...
 
 
+class BrowsableStore(ObjectStore, Protocol):
+    """A store that can also be looked into from the top, as people do."""
+
+    def folders(self) -> tuple[str, ...]:
+        """The names right below the URI that have objects below them, sorted."""
+        ...
+
+
 def changed(name: str) -> StoreUnavailable:
     """The error for an object that is not the version that the listing showed."""
     return StoreUnavailable(f"{name} was overwritten after it was listed; TrainRun lists it again")

@@ -1,0 +1,1 @@
+"""`trainrun page`: many runs, live and past, on one page that a browser follows."""

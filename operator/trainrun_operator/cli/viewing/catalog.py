@@ -1,0 +1,297 @@
+"""All runs that a page shows, kept up to date: those of the cluster, of this machine, of storages.
+
+Layer: cli. A run of the cluster or of this machine hides its own folder in a storage; after it is
+deleted, its folder is shown for as long as the page runs. Rows change only in the event loop's
+thread; reads of files and stores happen in others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.agent_records import read_story
+from trainrun.checkpoint.metrics_log import read_metrics
+from trainrun.checkpoint.ownership import generations
+from trainrun.checkpoint.run_store import open_store
+from trainrun.contract import layout
+from trainrun.errors import TrainRunError
+from trainrun_operator.cli.explaining.life import Life, chapters_of
+from trainrun_operator.cli.explaining.metric_curves import reported_numbers
+from trainrun_operator.cli.finding import cluster_source
+from trainrun_operator.cli.report.drawing import Downsampled
+from trainrun_operator.cli.report.model import Point
+from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric, with_status, with_story
+from trainrun_operator.worlds.local.place import place_of, places_root
+
+if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+    from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
+
+LOOK = 0.5
+"""Seconds between two looks at the runs of this machine."""
+BROWSE = 30.0
+"""Seconds between two looks at what a storage holds, and at a folder without an end."""
+ENDED = 600.0
+"""Seconds after which the folder of an ended run is read again: it may have been continued."""
+READERS = 16
+"""Folders read at once."""
+SPARK, SPARK_PIECES = 30, 6
+"""Points of a small curve; pieces of metrics that are read for it."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+_log = logging.getLogger(__name__)
+
+shared_store = cache(open_store)
+"""One store for all runs in it: opening one costs a client and its connections."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunCatalog:
+    """Rows by id."""
+
+    storages: tuple[str, ...]
+    """URIs whose folders are runs, or may be."""
+    watch: UserWatch | None = None
+    """None: without a cluster."""
+    rows: dict[str, RunRow] = field(default_factory=dict)
+    changes: int = 0
+    """Grows with each change."""
+    browsed: bool = False
+    """Each storage was browsed once."""
+    _curves: dict[str, Downsampled] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    """Runs whose small curve was looked for in their storage."""
+    _read: dict[str, float] = field(default_factory=dict)
+    """When the folder of a run was last read, by its URI."""
+    _troubles: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Storages that cannot be read now: why, and since when."""
+    _deleted: dict[str, str] = field(default_factory=dict)
+    """Ids of the rows of folders, by those that their TrainRuns had."""
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(READERS))
+
+    async def run(self) -> None:
+        """Keep all rows up to date, forever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look())
+            tasks.create_task(self._browse())
+            if self.watch is not None:
+                # Only rows are kept in memory, no objects.
+                follow = self.watch.follow(
+                    project=_cluster_row, key=lambda row: row.id, on_change=self._changed
+                )
+                tasks.create_task(follow)
+
+    # ------------------------------------------------------------------------------- reading
+
+    def shown(self) -> list[RunRow]:
+        """The rows, each run once."""
+        hidden = self._known()
+        return [row for row in self.rows.values() if row.kind != "stored" or row.uri not in hidden]
+
+    def current(self, row: RunRow) -> RunRow:
+        """The newest version of this row; of a deleted TrainRun, the row of its folder."""
+        return self.rows.get(row.id) or self.rows.get(f"stored:{row.uri}", row)
+
+    def deleted(self, row_id: str) -> RunRow | None:
+        """The row of the folder of a TrainRun that was deleted, by the id that it had."""
+        return self.rows.get(self._deleted.get(row_id, ""))
+
+    def _known(self) -> set[str]:
+        """URIs of the folders of runs of which more is known than their folder."""
+        return {row.uri for row in self.rows.values() if row.kind != "stored"}
+
+    def troubles(self) -> Iterator[str]:
+        """What cannot be read now, and how old its data is."""
+        if self.watch is not None and (why := self.watch.trouble):
+            yield f"The cluster does not answer: its data is {self.watch.age:.0f} s old ({why})."
+        for uri, (why, since) in self._troubles.items():
+            age = time.monotonic() - since
+            yield f"{uri} cannot be read: its data is {age:.0f} s old ({why})."
+
+    def spark(self, row: RunRow) -> list[Point]:
+        """The points of its small curve, as far as they are known; asks for older ones."""
+        if row.id not in self._asked:
+            self._asked.add(row.id)
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(self._pool, self._read_curve, row, loop)
+        curve = self._curves.get(row.id)
+        return [] if curve is None else curve.points
+
+    # ------------------------------------------------------------------------------- changes
+
+    def put(self, row: RunRow) -> None:
+        """Show this version of a run."""
+        before = self.rows.get(row.id)
+        self.rows[row.id] = row
+        self.changes += 1
+        metric = main_metric(row.metrics)
+        if metric is not None and (before is None or before.at_step != row.at_step):
+            curve = self._curves.setdefault(row.id, Downsampled(most=SPARK))
+            curve.add(row.at_step, metric[1])
+
+    def _changed(self, before: RunRow | None, after: RunRow | None) -> None:
+        if after is not None:
+            self.put(after)
+        elif before is not None:
+            self._forget(before)
+
+    def _forget(self, row: RunRow) -> None:
+        """Its TrainRun is gone; its folder stays."""
+        self.rows.pop(row.id, None)
+        phase = NO_END if row.active else row.phase
+        self._read.pop(row.uri, None)
+        self._deleted[row.id] = f"stored:{row.uri}"
+        self.put(replace(row, kind="stored", namespace="", phase=phase, active=False))
+
+    # ------------------------------------------------------------------------------- this machine
+
+    async def _look(self) -> None:
+        while True:
+            for uri in self.storages:
+                for row in await asyncio.to_thread(self._local_rows, uri, dict(self.rows)):
+                    self.put(row)
+            await asyncio.sleep(LOOK)
+
+    def _local_rows(self, uri: str, rows: dict[str, RunRow]) -> list[RunRow]:
+        """The runs whose files on this machine have changed."""
+        root = places_root(uri, environ=os.environ)
+        found = []
+        for folder in sorted(root.iterdir()) if root.is_dir() else ():
+            with contextlib.suppress(TrainRunError, OSError):
+                row = _local_row(_source(uri, folder.name), rows)
+                found += [] if row is None else [row]
+        return found
+
+    # ------------------------------------------------------------------------------- storages
+
+    async def _browse(self) -> None:
+        while True:
+            sources = [
+                row.source
+                for row in self.rows.values()
+                if row.kind == "stored" and row.source.storage not in self.storages
+            ]
+            for uri in self.storages:
+                try:
+                    names = await asyncio.to_thread(shared_store(uri).folders)
+                    sources += (_source(uri, name) for name in names)
+                    self._troubles.pop(uri, None)
+                except (TrainRunError, OSError) as error:
+                    self._fails(uri, error)
+            known = self._known()
+            await asyncio.gather(*(self._refresh(s) for s in sources if self._is_due(s, known)))
+            self.browsed = True
+            await asyncio.sleep(2.0)
+
+    async def _refresh(self, source: Source) -> None:
+        loop = asyncio.get_running_loop()
+        before = self.rows.get(f"stored:{layout.run_uri(source.storage, source.name)}")
+        self._read[layout.run_uri(source.storage, source.name)] = time.monotonic()
+        try:
+            row = await loop.run_in_executor(self._pool, _stored_row, source, before)
+        except (TrainRunError, OSError) as error:
+            self._fails(source.storage, error)
+        else:
+            if row is not None and row != before:
+                self.put(row)
+
+    def _fails(self, uri: str, error: Exception) -> None:
+        _, since = self._troubles.get(uri, ("", time.monotonic()))
+        self._troubles[uri] = (str(error), since)
+        self.changes += 1
+
+    def _is_due(self, source: Source, known: set[str]) -> bool:
+        uri = layout.run_uri(source.storage, source.name)
+        row, read = self.rows.get(f"stored:{uri}"), self._read.get(uri)
+        pause = ENDED if row is not None and row.phase != NO_END else BROWSE
+        return uri not in known and (read is None or time.monotonic() - read > pause)
+
+    def _read_curve(self, row: RunRow, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            run = generations(row.source.checkpoints())[-1]
+            numbers = [*reported_numbers(read_metrics(run, most=SPARK_PIECES))]
+        except (TrainRunError, OSError) as error:
+            _log.info("%s has no curve: %s", row.id, error)
+            return
+        loop.call_soon_threadsafe(self._older, row.id, numbers)
+
+    def _older(self, row_id: str, numbers: list[tuple[int, int, str, float]]) -> None:
+        """Draw these numbers, then what was seen since."""
+        chosen = main_metric({name: 1.0 for _, _, name, _ in numbers})
+        curve = Downsampled(most=SPARK)
+        for _, step, name, value in numbers:
+            if chosen is not None and name == chosen[0]:
+                curve.add(step, value)
+        last = curve.points[-1][0] if curve.points else -1
+        newer = self._curves.get(row_id)
+        for step, value in () if newer is None else newer.points:
+            if step > last:
+                curve.add(step, value)
+        self._curves[row_id] = curve
+        self.changes += 1
+
+
+def _source(uri: str, name: str) -> Source:
+    place = place_of(uri, name, environ=os.environ)
+    return Source(name=name, storage=uri, place=place, store=shared_store(uri))
+
+
+def _cluster_row(version: RunVersion) -> RunRow:
+    source, metadata = cluster_source(version), version.run.metadata
+    # Not the cluster's source itself: it holds the whole status.
+    lasting = Source(
+        name=source.name,
+        storage=source.storage,
+        endpoint_url=source.endpoint_url,
+        region=source.region,
+        score=source.score,
+        place=source.place,
+        store=shared_store(source.storage, endpoint_url=source.endpoint_url, region=source.region),
+    )
+    row = RunRow(
+        kind="cluster",
+        name=metadata.name,
+        namespace=metadata.namespace,
+        source=lasting,
+        queue=metadata.labels.get(QUEUE, ""),
+        version=str(version.raw["metadata"]["resourceVersion"]),
+    )
+    return with_status(row, version.status)
+
+
+def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
+    """The run of these files; None: unchanged, or not started here."""
+    row = RunRow(kind="local", name=source.name, source=source)
+    before = rows.get(row.id)
+    try:
+        file = source.place.status.stat()
+    except FileNotFoundError:
+        return None
+    version = f"{file.st_mtime_ns} {file.st_size}"
+    if before is not None and before.version == version and not before.active:
+        return None
+    state = source.state()
+    if before is not None and before.version == version and not state.abandoned:
+        return None
+    return with_status(replace(row, version=version), state.status, abandoned=state.abandoned)
+
+
+def _stored_row(source: Source, before: RunRow | None) -> RunRow | None:
+    """The run in this folder; None: the folder is not a run's. Raises StoreError."""
+    run = generations(source.checkpoints())[-1]
+    chapters = chapters_of(read_story(run), None, datetime.now(UTC), [])
+    if before is None and not chapters and not run.attempts():
+        return None
+    row = before or RunRow(kind="stored", name=source.name, source=source)
+    return with_story(row, Life(name=source.name, uri=run.uri, chapters=chapters))

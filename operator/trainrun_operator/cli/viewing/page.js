@@ -1,0 +1,35 @@
+// Replaces the parts of the page that have changed. Without scripts the page reloads itself.
+"use strict";
+const main = document.getElementById("main");
+const stale = document.getElementById("stale");
+let heard = Date.now();
+
+// What a reader has opened, checked or scrolled survives a replacement.
+function replaced(element, replace) {
+  const key = (node) => node.querySelector("summary").textContent;
+  const open = new Set([...element.querySelectorAll("details[open]")].map(key));
+  const ids = new Set([...element.querySelectorAll("input:checked")].map((node) => node.value));
+  const fresh = replace();
+  for (const node of fresh.querySelectorAll("details")) node.open = open.has(key(node));
+  for (const node of fresh.querySelectorAll("input")) node.checked = ids.has(node.value);
+}
+
+const events = new EventSource(document.body.dataset.events);
+events.onmessage = (event) => {
+  heard = Date.now();
+  const news = JSON.parse(event.data);
+  if (news.whole !== undefined) {
+    replaced(main, () => { main.innerHTML = news.whole; return main; });
+  }
+  for (const [id, html] of Object.entries(news.parts || {})) {
+    const element = document.getElementById(id);
+    if (element) {
+      replaced(element, () => { element.outerHTML = html; return document.getElementById(id); });
+    }
+  }
+};
+setInterval(() => {
+  const age = Math.round((Date.now() - heard) / 1000);
+  stale.hidden = age < 15;
+  stale.textContent = `This page is ${age} s old: \`trainrun page\` does not answer.`;
+}, 1000);

@@ -1,0 +1,239 @@
+"""Serves the page on this machine: who may see it, what browsers may do with it, and news.
+
+Layer: cli. Only GET; nothing is ever written. A browser needs the token that was printed: it comes
+in the address once, as in Jupyter, and stays in a cookie. Pages of other names are refused, so that
+no other site can read this one by naming our address (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from trainrun_operator.cli.report.page import STYLE, safe
+from trainrun_operator.cli.viewing.catalog import RunCatalog
+from trainrun_operator.cli.viewing.rows import matching, sorted_rows
+from trainrun_operator.cli.viewing.run_details import RunDetails
+from trainrun_operator.cli.viewing.style import LIST_STYLE
+from trainrun_operator.cli.viewing.views import ListAsked, PageView, list_view, now_utc, run_view
+
+NAMES = ("127.0.0.1", "localhost", "::1")
+"""What a browser may call this machine; a forwarded port may be any."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+TICK = 0.5
+"""Seconds between two looks for news."""
+BEAT = 5.0
+"""Seconds without news after which a sign of life is sent."""
+FIRST_READ = 3.0
+"""Seconds that a view of a run waits for the first read of its storage."""
+SCRIPT = Path(__file__).with_name("page.js")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, kw_only=True)
+class PageServer:
+    """The page of one catalog."""
+
+    catalog: RunCatalog
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    port: int = 0
+    _details: dict[tuple[str, int], RunDetails] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _runner: web.AppRunner | None = None
+
+    async def start(self, port: int) -> None:
+        """Listen on this port of this machine, 0: any. Raises OSError."""
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/", self._page)
+        app.router.add_get("/run", self._page)
+        app.router.add_get("/events/", self._events)
+        app.router.add_get("/events/run", self._events)
+        app.router.add_get("/page.css", self._style)
+        app.router.add_get("/page.js", self._script)
+        app.router.add_get("/favicon.ico", self._nothing)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        for task in self._tasks:
+            task.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def address(self, path: str = "") -> str:
+        """The address for the user's browser, with the token."""
+        mark = "&" if "?" in path else "?"
+        return f"http://127.0.0.1:{self.port}/{path}{mark}token={self.token}"
+
+    # ------------------------------------------------------------------------------- access
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = self._refusal(request) or await handler(request)
+        except web.HTTPException as error:
+            response = _text(error.status, error.reason)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """The answer to a request that may not see anything, or that brings the token."""
+        if urlsplit(f"//{request.host}").hostname not in NAMES:
+            return _text(421, "open this page as http://127.0.0.1 or http://localhost")
+        given = request.query.get("token", "")
+        if given and hmac.compare_digest(given.encode(), self.token.encode()):
+            response = web.Response(status=303)
+            rest = request.rel_url.without_query_params("token")
+            response.headers["Location"] = f".{rest}"  # from wherever an ingress serves it
+            response.set_cookie(
+                self._cookie, self.token, httponly=True, samesite="Strict", path="/"
+            )
+            return response
+        if hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self.token.encode()):
+            return None
+        return _text(403, "open the address that `trainrun page` has printed: it has a token")
+
+    @property
+    def _cookie(self) -> str:
+        # Browsers share cookies among all ports of a machine.
+        return f"trainrun-page-{self.port}"
+
+    # ------------------------------------------------------------------------------- answers
+
+    async def _style(self, _: web.Request) -> web.Response:
+        return web.Response(text=STYLE + LIST_STYLE, content_type="text/css")
+
+    async def _script(self, _: web.Request) -> web.Response:
+        return web.Response(text=SCRIPT.read_text(), content_type="text/javascript")
+
+    async def _nothing(self, _: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    async def _page(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        response = web.Response(text=_framed(view, request), content_type="text/html")
+        response.enable_compression()
+        return response
+
+    async def _view(self, request: web.Request) -> PageView:
+        if request.path.endswith("/run"):
+            details = self._of_run(request)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(details.ready.wait(), FIRST_READ)
+            return run_view(details, self.catalog.troubles())
+        rows = self.catalog.shown()
+        asked = _asked(request)
+        found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
+        sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:100]}
+        return list_view(
+            rows,
+            found,
+            asked,
+            sparks=sparks,
+            troubles=self.catalog.troubles(),
+            now=now_utc(),
+            loading=not self.catalog.browsed,
+        )
+
+    def _of_run(self, request: web.Request) -> RunDetails:
+        """What is known of the run that the request names. Raises HTTPNotFound."""
+        name = request.query.get("id", "")
+        row = self.catalog.rows.get(name) or self.catalog.deleted(name)
+        if row is None:
+            raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")
+        key = (row.id, _number(request, "rank"))
+        details = self._details.get(key)
+        if details is None:
+            details = RunDetails(catalog=self.catalog, row=row, rank=key[1])
+            self._details[key] = details
+            task = asyncio.create_task(self._keep(key, details))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        details.asked = time.monotonic()
+        return details
+
+    async def _keep(self, key: tuple[str, int], details: RunDetails) -> None:
+        try:
+            await details.run()
+        finally:
+            self._details.pop(key, None)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        sent: dict[str, str] = {}
+        said = 0.0
+        while True:
+            view = await self._view(request)
+            news = _news(sent, view)
+            now = time.monotonic()
+            if news or now - said > BEAT:
+                await response.write(f"data: {json.dumps(news)}\n\n".encode())
+                said = now
+            sent = dict(view.parts)
+            await asyncio.sleep(TICK)
+
+
+def _news(sent: dict[str, str], view: PageView) -> dict[str, object]:
+    """What a browser that has these parts needs to show the view."""
+    if [*sent] != [*view.parts]:
+        return {"whole": view.whole}
+    parts = {key: part for key, part in view.parts.items() if sent[key] != part}
+    return {"parts": parts} if parts else {}
+
+
+def _asked(request: web.Request) -> ListAsked:
+    query = request.query
+    return ListAsked(
+        words=query.get("q", "")[:200],
+        phase=query.get("phase", "")[:64],
+        sort=query.get("sort", "")[:32],
+        start=_number(request, "from"),
+    )
+
+
+def _number(request: web.Request, name: str) -> int:
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _framed(view: PageView, request: web.Request) -> str:
+    events = f"events{request.rel_url.path}?{request.rel_url.raw_query_string}"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{safe(view.title)}</title>\n"
+        '<link rel="stylesheet" href="page.css"><script src="page.js" defer></script>\n'
+        '<noscript><meta http-equiv="refresh" content="10"></noscript></head>\n'
+        f'<body data-events="{safe(events)}"><p id="stale" class="note" hidden></p><main>'
+        f'{view.before}<div id="main">{view.whole}</div></main></body></html>\n'
+    )

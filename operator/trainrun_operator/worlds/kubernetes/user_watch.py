@@ -1,0 +1,104 @@
+"""Follows a user's TrainRuns, and reads one of them, its pods and their output.
+
+Layer: worlds/kubernetes. Uses only the credentials of the user's kubeconfig, over one connection,
+and only the verbs get, list and watch. Use it in the event loop that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.connection import usual_namespace
+from trainrun_operator.kube.errors import KubeError, NoCluster
+from trainrun_operator.kube.informer import EVERYWHERE, Informer
+from trainrun_operator.worlds.kubernetes.pod_logs import (
+    WorkerPod,
+    last_lines,
+    worker_pods,
+)
+from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
+from trainrun_operator.worlds.kubernetes.user_client import user_error
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class UserWatch:
+    """The TrainRuns of one namespace, or of all."""
+
+    _api: KubeApi
+    namespace: str
+    """Empty: all."""
+    _informer: Informer[Any] | None = field(default=None)
+
+    @classmethod
+    async def connect(
+        cls, namespace: str | None, *, everywhere: bool, needed: bool
+    ) -> UserWatch | None:
+        """Read the kubeconfig; sends nothing yet. `namespace` None: the kubeconfig's. None: there
+        is no cluster, and none is needed. Raises NoCluster."""
+        try:
+            api = await KubeApi.connect()
+        except NoCluster:
+            if needed:
+                raise
+            return None
+        return cls(api, EVERYWHERE if everywhere else namespace or usual_namespace())
+
+    async def follow(
+        self,
+        *,
+        project: Callable[[RunVersion], T],
+        key: Callable[[T], str],
+        on_change: Callable[[T | None, T | None], None],
+    ) -> None:
+        """Call `on_change` with (before, after) of each TrainRun's projection, forever."""
+        informer = Informer(
+            self._api,
+            path=TRAINRUN.path(self.namespace),
+            params={},
+            project=lambda raw: project(run_version({**TRAINRUN.head(), **raw})),
+            key=key,
+            on_change=on_change,
+        )
+        self._informer = informer
+        informer.follow()
+        try:
+            await informer.run()
+        finally:
+            await self._api.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why the cluster cannot be read now; empty: it can."""
+        return "" if self._informer is None else self._informer.listing.trouble
+
+    @property
+    def age(self) -> float:
+        """Seconds since the cluster last answered."""
+        return 0.0 if self._informer is None else self._informer.silent_for()
+
+    @property
+    def listed(self) -> asyncio.Event | None:
+        """Set once all were listed."""
+        return None if self._informer is None else self._informer.synced
+
+    async def read(self, namespace: str, name: str) -> RunVersion:
+        """One TrainRun as it is now. Raises NoSuchObject, ClusterRefused, InvalidSpec."""
+        try:
+            return run_version(await self._api.get(TRAINRUN.path(namespace, name)))
+        except KubeError as error:
+            raise user_error(error, "get", TRAINRUN, namespace, name) from error
+
+    async def pods(self, namespace: str, uid: str) -> list[WorkerPod]:
+        """The worker pods of a run. Raises KubeError."""
+        return await worker_pods(self._api, namespace, uid)
+
+    async def lines(self, pod: WorkerPod, *, tail: int) -> list[str]:
+        """The last lines of a pod, none if it cannot tell them now. Raises KubeError."""
+        return [line.text for line in await last_lines(self._api, pod, tail=tail)]
