@@ -97,17 +97,23 @@ def run_helm(
 
 
 def render(
-    values: Mapping[str, Any], *, release: str = "trainrun", known: tuple[str, ...] = ()
+    values: Mapping[str, Any],
+    *,
+    release: str = "trainrun",
+    known: tuple[str, ...] = (),
+    hooks: bool = False,
 ) -> list[Manifest]:
-    """All objects; `known` are further kinds that the cluster serves."""
-    return list(parsed(_rendered(json.dumps(values), release, known)))
+    """All objects; `known` are further kinds that the cluster serves. With `hooks`, also those of
+    `helm test`."""
+    return list(parsed(_rendered(json.dumps(values), release, known, hooks=hooks)))
 
 
 @cache
-def _rendered(values: str, release: str, known: tuple[str, ...]) -> str:
+def _rendered(values: str, release: str, known: tuple[str, ...], *, hooks: bool) -> str:
+    more = [] if hooks else ["--no-hooks"]
     apis = [part for kind in known for part in ("--api-versions", kind)]
     done = run_helm(
-        "template", release, "--kube-version", "1.31.0", *apis, values=json.loads(values)
+        "template", release, "--kube-version", "1.31.0", *apis, *more, values=json.loads(values)
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.support.bed import a_bed
 from tests.e2e.support.incidents import succeeded, training
-from tests.e2e.support.installation import NAMESPACE
+from tests.e2e.support.installation import NAMESPACE, RELEASE
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.workers import kill_training
 from tests.support.eventually import eventually
@@ -82,6 +82,22 @@ def test_an_upgrade_leaves_running_trainings_alone(
     kill_training(run, 1)
     before.one_incident("AppError")
     assert before.replaced() == set()
+
+
+def test_helm_test_lets_a_run_lose_its_rank_and_recover_and_leaves_no_rights(
+    installation: Installation,
+) -> None:
+    with restricted(installation.cluster, NAMESPACE):
+        told = installation.cluster.helm(
+            "test", RELEASE, "--namespace", NAMESPACE, "--logs", "--timeout", "240s"
+        )
+    assert "Phase:          Succeeded" in told
+    assert "attempt 1 ended: rank 0 was killed by SIGKILL (AppError)" in told
+    assert "the next one went on from step " in told
+    assert "the run lost its rank, went on from its checkpoint, and succeeded" in told
+    for kind in ("serviceaccounts", "roles", "rolebindings"):
+        assert "test" not in installation.kubectl("get", kind, "--output", "name")
+    installation.kubectl("delete", "trainrun", "trainrun-test")
 
 
 def test_a_removed_chart_leaves_runs_and_trainings_and_finds_them_again(

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.builders import BEGIN
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.cluster.helm_test import story, verdict
+
+
+def test_it_is_content_with_a_run_that_resumed_once_and_says_what_else_it_finds() -> None:
+    resumed = Incident(attempt=1, cause="AppError", time=BEGIN)
+    resumed = replace(resumed, resumed_from=CheckpointId(attempt=1, step=20))
+    good = TrainRunStatus(phase="Succeeded", restarts=1, incidents=(resumed,))
+
+    assert verdict(good) == ""
+    assert verdict(TrainRunStatus()) == "the run is Pending, and not Succeeded"
+    failed = replace(good, phase="Failed", reason="MaxFailuresExceeded")
+    assert verdict(failed) == "the run is Failed MaxFailuresExceeded, and not Succeeded"
+    assert verdict(replace(good, restarts=0)) == "the run was restarted 0 times, and not once"
+    scratch = replace(good, incidents=(replace(resumed, resumed_from=None),))
+    assert verdict(scratch) == "the run began again without its checkpoint"
+
+
+def test_it_tells_what_ended_an_attempt_and_where_the_time_went() -> None:
+    lost = Incident(
+        attempt=1,
+        cause="AppError",
+        time=BEGIN,
+        message="rank 0 was killed by SIGKILL",
+        resumed_from=CheckpointId(attempt=1, step=20),
+        recovery_seconds=2.04,
+        stages={"detect": 0.04, "import": 2.0},
+    )
+    assert story(TrainRunStatus(incidents=(lost,), spent={"useful": 20.0, "rework": 0.5})) == (
+        "attempt 1 ended: rank 0 was killed by SIGKILL (AppError)\n"
+        "the next one went on from step 20, 2.0 s after the loss: detect 0.0 s, import 2.0 s\n"
+        "time went into: useful 20.0 s, rework 0.5 s"
+    )
