@@ -373,6 +373,15 @@ images: install ## build the operator's and the worker's image (REGISTRY=... PUS
 chart: crds ## check the Helm chart and its copy of the CRDs
 	@$(PYTHON) -m pytest -q tests/chart
 
+.PHONY: release
+release: install ## wheel and sdist of this commit into FOLDER=dist; REGISTRY=... also pushes images and chart
+	@$(PYTHON) -m tools.release make $(or $(FOLDER),dist) $(if $(REGISTRY),--registry $(REGISTRY)) \
+	    $(if $(OPERATOR_BASE),--operator-base $(OPERATOR_BASE)) $(if $(WORKER_BASE),--worker-base $(WORKER_BASE))
+
+.PHONY: verify-release
+verify-release: install ## compare a release in FOLDER=dist with what this commit makes
+	@$(PYTHON) -m tools.release verify $(or $(FOLDER),dist)
+
 # --- cleaning -----------------------------------------------------------------------------------
 
 .PHONY: clean

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
 from testbed import docker
@@ -37,8 +38,8 @@ class Builder(Protocol):
         """Build what lies in `context` on a base image; write it to `target` (a docker archive)."""
         ...
 
-    def push(self, archive: Path, reference: str) -> None:
-        """Upload the image in a docker archive as `reference`."""
+    def push(self, archive: Path, reference: str) -> str:
+        """Upload the image in a docker archive as `reference`; returns its digest there."""
         ...
 
 
@@ -76,10 +77,20 @@ class _Docker:
             output("docker", "load", "--input", base_image(base), timeout=600)
         return base_name(base)
 
-    def push(self, archive: Path, reference: str) -> None:
+    def push(self, archive: Path, reference: str) -> str:
         loaded = output("docker", "load", "--quiet", "--input", archive, timeout=600)
         output("docker", "tag", loaded.strip().removeprefix("Loaded image: "), reference)
         output("docker", "push", "--quiet", reference, timeout=_PUSH_SECONDS)
+        listed = (
+            "docker",
+            "image",
+            "inspect",
+            "--format",
+            '{{join .RepoDigests "\\n"}}',
+            reference,
+        )
+        names = (line.split("@") for line in output(*listed).split())
+        return next(digest for name, digest in names if name == reference.rpartition(":")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +114,17 @@ class _Buildah:
             # An archive of this kind holds its name, which containerd then uses as it stands.
             self._buildah("push", "--quiet", name, f"docker-archive:{target}:{name}")
 
-    def push(self, archive: Path, reference: str) -> None:
-        with locked(self.store.with_name(".buildah.lock"), waiting_for="another image"):
+    def push(self, archive: Path, reference: str) -> str:
+        with (
+            TemporaryDirectory() as folder,
+            locked(self.store.with_name(".buildah.lock"), waiting_for="another image"),
+        ):
             pulled = self._buildah("pull", "--quiet", f"docker-archive:{archive}").strip()
-            command = ("push", "--quiet", _encryption(reference), pulled, f"docker://{reference}")
+            told = Path(folder, "digest")
+            options = ("--quiet", "--digestfile", told, _encryption(reference))
+            command = ("push", *options, pulled, f"docker://{reference}")
             output(*self._command, *command, timeout=_PUSH_SECONDS)
+            return told.read_text().strip()
 
     def _tidy(self) -> None:
         """Remove what a build that was killed has left, and layers when there are many."""

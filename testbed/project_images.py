@@ -184,13 +184,15 @@ class _Counter:
         """Nothing to do."""
 
 
-def push(archive: Path, reference: str) -> None:
+def push(archive: Path, reference: str) -> str:
     """Upload an archive's image to a registry, with the credentials of `docker login`.
+
+    Returns its digest there.
 
     Raises ClusterBroken with what the registry said.
     """
     progress(f"pushing {reference}")
-    builder().push(archive, reference)
+    return builder().push(archive, reference)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

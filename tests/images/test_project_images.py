@@ -50,11 +50,12 @@ def test_an_image_is_pushed_under_its_name_in_the_registry(tmp_path: Path) -> No
     with a_registry() as registry:
         reference = OPERATOR.name_in(f"{registry.host}/ml")
         try:
-            push(a_small_image(tmp_path), reference)
+            digest = push(a_small_image(tmp_path), reference)
         except ClusterUnavailable as error:
             pytest.skip(f"NO IMAGES COULD BE BUILT: {error}")
         tag = OPERATOR.name.rpartition(":")[2]
         manifest = registry.manifest("ml/trainrun/operator", tag)
+        assert digest in registry.by_digest
         blobs = [manifest["config"], *manifest["layers"]]
         assert {blob["digest"] for blob in blobs} == set(registry.blobs)
 

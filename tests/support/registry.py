@@ -22,6 +22,8 @@ class Registry:
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, bytes] = field(default_factory=dict)
     """By the path behind `/v2/`: `name/manifests/tag`."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """What was said of manifests that name no media type themselves, by digest."""
 
     @property
     def by_digest(self) -> dict[str, bytes]:
@@ -71,7 +73,7 @@ def a_registry() -> Iterator[Registry]:
                 return
             kind = "application/octet-stream"
             if "/manifests/" in self.path:
-                kind = json.loads(content).get("mediaType", "application/json")
+                kind = json.loads(content).get("mediaType") or registry.kinds[digest_of(content)]
             self.answer(200, Content_Length=str(len(content)), Content_Type=kind)
             self.wfile.write(content)
 
@@ -93,6 +95,9 @@ def a_registry() -> Iterator[Registry]:
             content = self.body()
             if "/manifests/" in self.path:
                 registry.manifests[self.path.removeprefix("/v2/")] = content
+                registry.kinds[digest_of(content)] = self.headers.get("Content-Type", "")
+            elif content:  # a blob in one piece
+                registry.blobs[digest_of(content)] = content
             digest = digest_of(content)
             self.answer(201, Docker_Content_Digest=digest, Location=self.path)
 
