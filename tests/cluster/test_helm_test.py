@@ -35,6 +35,6 @@ def test_it_tells_what_ended_an_attempt_and_where_the_time_went() -> None:
     )
     assert story(TrainRunStatus(incidents=(lost,), spent={"useful": 20.0, "rework": 0.5})) == (
         "attempt 1 ended: rank 0 was killed by SIGKILL (AppError)\n"
-        "the next one went on from step 20, 2.0 s after the loss: detect 0.0 s, import 2.0 s\n"
+        "the next one continued from step 20, 2.0 s after the loss: detect 0.0 s, import 2.0 s\n"
         "time went into: useful 20.0 s, rework 0.5 s"
     )

@@ -93,8 +93,8 @@ def test_helm_test_lets_a_run_lose_its_rank_and_recover_and_leaves_no_rights(
         )
     assert "Phase:          Succeeded" in told
     assert "attempt 1 ended: rank 0 was killed by SIGKILL (AppError)" in told
-    assert "the next one went on from step " in told
-    assert "the run lost its rank, went on from its checkpoint, and succeeded" in told
+    assert "the next one continued from step " in told
+    assert "the run lost its rank, continued from its checkpoint, and succeeded" in told
     for kind in ("serviceaccounts", "roles", "rolebindings"):
         assert "test" not in installation.kubectl("get", kind, "--output", "name")
     installation.kubectl("delete", "trainrun", "trainrun-test")

@@ -63,7 +63,7 @@ def story(status: TrainRunStatus) -> str:
         lines.append(f"attempt {one.attempt} ended: {one.message} ({one.cause})")
         if one.resumed_from is not None and one.recovery_seconds is not None:
             stages = _seconds(one.stages)
-            begun = f"the next one went on from step {one.resumed_from.step}"
+            begun = f"the next one continued from step {one.resumed_from.step}"
             lines.append(f"{begun}, {one.recovery_seconds:.1f} s after the loss: {stages}")
     lines.append(f"time went into: {_seconds(status.spent)}")
     return "\n".join(lines)
@@ -81,7 +81,7 @@ def main() -> None:
     if wrong := verdict(status):
         name, namespace = run["metadata"]["name"], run["metadata"]["namespace"]
         sys.exit(f"{wrong}: kubectl -n {namespace} describe trainrun {name}")
-    sys.stdout.write("the run lost its rank, went on from its checkpoint, and succeeded\n")
+    sys.stdout.write("the run lost its rank, continued from its checkpoint, and succeeded\n")
 
 
 if __name__ == "__main__":
