@@ -182,7 +182,7 @@ test-gpu: install ## let trainings on the GPU of this machine die inside kernels
 
 .PHONY: test-install
 test-install: install ## the command from a wheel in a bare environment: run, kill, resume, explain, drill
-	@# asked for by pyproject.toml operator/trainrun_operator/cli/ examples/first/ tests/install/ tests/support/wheels.py
+	@# asked for by pyproject.toml operator/trainrun_operator/cli/ examples/ tests/install/ tests/support/wheels.py
 	@INSTALL=1 $(PYTHON) -m pytest -q tests/install $(PYTEST_ARGS)
 
 # A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.wheels import ROOT, installed, names, run, wheel
+from tests.support.wheels import installed, names, run, wheel
 
 __all__ = ["wheel"]
 
@@ -22,14 +21,21 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's run, with a storage of its own."""
+def file(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `trainrun init` writes."""
     folder = tmp_path_factory.mktemp("first")
-    for name in ("train.py", "trainrun.yaml"):
-        shutil.copy(ROOT / "examples" / "first" / name, folder)
-    made = folder / "trainrun.yaml"
-    made.write_text(made.read_text().replace("file:///tmp/runs", (folder / "runs").as_uri()))
-    return made
+    run(commands / "trainrun", "init", folder)
+    return folder / "train.yaml"
+
+
+@pytest.mark.parametrize("kind", ["torch", "huggingface", "lightning"])
+def test_the_wheel_brings_the_examples_of_each_kind(
+    kind: str, commands: Path, tmp_path: Path
+) -> None:
+    told = run(commands / "trainrun", "init", "--for", kind, tmp_path)
+
+    assert "pip install 'trainrun[cli," in told
+    assert f"trainrun run {tmp_path}/train.yaml" in told
 
 
 def test_neither_torch_nor_kopf_comes_along(commands: Path) -> None:

@@ -6,12 +6,35 @@ Layer: cli. Only click is imported here; each command imports its own module whe
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from trainrun_operator.cli.ctrl_c import loaded
 
 NAME = "trainrun"
 """Of the executable that is completed."""
+
+
+@click.command()
+@click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--for",
+    "kind",
+    type=click.Choice(["plain", "torch", "huggingface", "lightning"]),
+    default="plain",
+    help="What the script trains with. Default: plain, Python without further packages.",
+)
+def init(folder: Path, *, kind: str) -> None:
+    """Write train.py and train.yaml into FOLDER, by default this one: a run to begin with.
+
+    `trainrun run train.yaml` runs it as it is; checkpoints go to FOLDER/runs. It changes no file
+    that exists.
+    """
+    from trainrun_operator.cli.init import write_first_run
+
+    loaded()
+    write_first_run(kind, folder)
 
 
 @click.command()
@@ -46,5 +69,5 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(found(command, {}, NAME, f"_{NAME.upper()}_COMPLETE").source())
 
 
-SETUP: tuple[click.Command, ...] = (version, completion)
+SETUP: tuple[click.Command, ...] = (init, version, completion)
 """In the order of the help."""
