@@ -8,7 +8,7 @@ import pytest
 
 from tests.chart.rendering import MATRIX, Manifest, of_kind, render, rights, the
 from trainrun_operator.api.crd import RESOURCES
-from trainrun_operator.cluster.operator import LEASE_NAME
+from trainrun_operator.worlds.kubernetes.installation import LEASE_NAME
 
 WORK = {
     *((name, verb, "") for resource in RESOURCES for name, verb in resource.rights()),

@@ -6,10 +6,13 @@ Layer: cli. Only click is imported here; each command imports its own module whe
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from trainrun_operator.cli.checkpoint_commands import NAMESPACE
 from trainrun_operator.cli.ctrl_c import loaded
 
 NAME = "trainrun"
@@ -35,6 +38,24 @@ def init(folder: Path, *, kind: str) -> None:
 
     loaded()
     write_first_run(kind, folder)
+
+
+@click.command()
+@click.argument("where", metavar="[FILE|URI]", required=False)
+@click.option("--cluster", is_flag=True, help="Also look at the cluster of your kubeconfig.")
+@NAMESPACE
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(where: str | None, **options: Any) -> None:
+    """Check whether this machine, a storage and a cluster are ready for a run.
+
+    The storage is that of the TrainRun or TrainSweep in FILE, or a URI such as s3://bucket/prefix:
+    a probe object is written, read, listed and deleted there, with your own credentials. Each line
+    is OK, WARN or FAIL and says what to do. Exits with 1 if one of them is FAIL.
+    """
+    from trainrun_operator.cli.doctor import examine
+
+    loaded()
+    sys.exit(examine(where, **options))
 
 
 @click.command()
@@ -69,5 +90,5 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(found(command, {}, NAME, f"_{NAME.upper()}_COMPLETE").source())
 
 
-SETUP: tuple[click.Command, ...] = (init, version, completion)
+SETUP: tuple[click.Command, ...] = (init, doctor, version, completion)
 """In the order of the help."""

@@ -11,14 +11,14 @@ from dataclasses import asdict
 from trainrun import __version__
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.report.output import show_lines
-from trainrun_operator.worlds.kubernetes.installation import ClusterVersions, read_installation
+from trainrun_operator.worlds.kubernetes.installation import ClusterVersions, read_versions
 
 
 def show_version(*, as_json: bool) -> None:
     """Print the versions, as lines or as one JSON object."""
     found, why = None, ""
     try:
-        found = read_installation()
+        found = read_versions()
     except TrainRunError as error:
         why = str(error)
     cluster = None if found is None else asdict(found)

@@ -35,13 +35,12 @@ from trainrun_operator.kube.lease import Lease, LeaseLost
 from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import silence_grace
+from trainrun_operator.worlds.kubernetes.installation import LEASE_NAME
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, key_id
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.world import WorldDependencies
-
-LEASE_NAME = "trainrun-operator"
 
 REPUBLISH = 60.0
 """Seconds between two checks that our address is still published."""

@@ -14,8 +14,8 @@ from typing import Any
 from testbed.cluster import Cluster
 from testbed.faults import nodes
 from tests.support.eventually import eventually
-from trainrun_operator.cluster.operator import LEASE_NAME
 from trainrun_operator.kube.lease import addresses_in
+from trainrun_operator.worlds.kubernetes.installation import LEASE_NAME
 
 CHART = Path(__file__).parents[3] / "charts" / "trainrun"
 NAMESPACE = "trainrun-system"

@@ -1,4 +1,4 @@
-"""What a cluster has of TrainRun, for the command line.
+"""What a cluster has of TrainRun, and what its user may do there, for the command line.
 
 Layer: worlds/kubernetes. Reads only, with the credentials of the user's kubeconfig. What this user
 may not read is None and no error.
@@ -7,16 +7,25 @@ may not read is None and no error.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainrun_operator.api.base import GROUP
+from trainrun_operator.api.base import GROUP, VERSION
 from trainrun_operator.kube.api import KubeApi, Object
+from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import Forbidden, NotFound
+from trainrun_operator.kube.lease import DURATION
 
+LEASE_NAME = "trainrun-operator"
+"""Of the operators of a namespace: its holder leads."""
 OURS = {"labelSelector": "app.kubernetes.io/part-of=trainrun"}
 """Labels of all objects that the chart makes."""
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 TIMEOUT = 10.0
 """Seconds for each question."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks at a Lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +51,64 @@ class ClusterVersions:
     operators: tuple[OperatorFound, ...] | None
 
 
-def read_installation() -> ClusterVersions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReadiness:
+    """What `trainrun doctor` tells of a cluster."""
+
+    versions: ClusterVersions
+    namespace: str
+    """Where the rights are asked for."""
+    kinds: frozenset[str]
+    """Plural names of the resources that are served in our version."""
+    leaders: Mapping[str, str | None]
+    """Who leads, by the operators' namespaces: empty: nobody; None: not readable."""
+    denied: Mapping[str, tuple[str, ...]]
+    """What the user may not do, by plural name."""
+    policies: tuple[str, ...] | None
+    """Names of our admission policies."""
+    kueue: bool
+    """Kueue is there."""
+    roles: tuple[str, ...] | None
+    """Names of our ClusterRoles."""
+
+
+def read_versions() -> ClusterVersions:
     """What the cluster of the kubeconfig has. Raises NoCluster and KubeError."""
-    return asyncio.run(_connected())
+
+    async def connected() -> ClusterVersions:
+        async with KubeApi.connected() as api:
+            return await _versions(api)
+
+    return asyncio.run(connected())
 
 
-async def _connected() -> ClusterVersions:
-    async with KubeApi.connected() as api:
-        return await installation(api)
+def read_readiness(
+    namespace: str | None, *, verbs: Sequence[str], plurals: Sequence[str]
+) -> ClusterReadiness:
+    """What the cluster of the kubeconfig has, and which of the verbs on our resources its user may
+    not use; namespace None: the kubeconfig's. Raises NoCluster and KubeError."""
+
+    async def connected() -> ClusterReadiness:
+        where = namespace or usual_namespace()
+        async with KubeApi.connected() as api:
+            versions = await _versions(api)
+            led = {it.namespace for it in versions.operators or () if it.ready}
+            found = await _unless_missing(api, f"/apis/{GROUP}/{VERSION}")
+            return ClusterReadiness(
+                versions=versions,
+                namespace=where,
+                kinds=frozenset(str(it["name"]) for it in (found or {}).get("resources", ())),
+                leaders={name: await _leader(api, name) for name in sorted(led)},
+                denied={name: await _denied(api, verbs, name, where) for name in plurals},
+                policies=_names(await _ours(api, POLICIES)),
+                kueue=await _unless_missing(api, "/apis/kueue.x-k8s.io") is not None,
+                roles=_names(await _ours(api, ROLES)),
+            )
+
+    return asyncio.run(connected())
 
 
-async def installation(api: KubeApi) -> ClusterVersions:
-    """See `read_installation`."""
+async def _versions(api: KubeApi) -> ClusterVersions:
     version = await api.get("/version", timeout=TIMEOUT)
     group = await _unless_missing(api, f"/apis/{GROUP}")
     found = await _ours(api, "/apis/apps/v1/deployments")
@@ -72,6 +127,50 @@ async def _ours(api: KubeApi, path: str) -> list[Object] | None:
     except Forbidden:
         return None
     return list(found.get("items") or ())
+
+
+async def _leader(api: KubeApi, namespace: str) -> str | None:
+    """Holder of the operators' Lease; empty: nobody holds it, or its holder no longer renews it;
+    None: this user may not read it.
+
+    No clock is compared: a holder that lives changes the Lease while we look.
+    """
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE_NAME}"
+    first: Object | None = None
+    for _ in range(int(DURATION / LOOK_EVERY)):
+        try:
+            spec = (await api.get(path, timeout=TIMEOUT)).get("spec") or {}
+        except Forbidden:
+            return None
+        except NotFound:
+            return ""
+        if not spec.get("holderIdentity"):
+            return ""
+        if first is not None and spec != first:
+            return str(spec["holderIdentity"])
+        first = spec
+        await asyncio.sleep(LOOK_EVERY)
+    return ""
+
+
+async def _denied(
+    api: KubeApi, verbs: Sequence[str], plural: str, namespace: str
+) -> tuple[str, ...]:
+    """Those of the verbs that this user may not use on a resource of ours in the namespace."""
+
+    async def may(verb: str) -> bool:
+        asked = {"group": GROUP, "resource": plural, "verb": verb, "namespace": namespace}
+        body = {"spec": {"resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = await api.post(path, body, timeout=TIMEOUT)
+        return bool(answer["status"].get("allowed"))
+
+    allowed = await asyncio.gather(*map(may, verbs))
+    return tuple(verb for verb, can in zip(verbs, allowed, strict=True) if not can)
+
+
+def _names(objects: list[Object] | None) -> tuple[str, ...] | None:
+    return None if objects is None else tuple(str(it["metadata"]["name"]) for it in objects)
 
 
 def _operator(deployment: Object) -> OperatorFound:
