@@ -116,7 +116,7 @@ class ApiServer:
             # There is no controller that would make the service accounts it asks for.
             "disable-admission-plugins": "ServiceAccount",
         }
-        self.process = self._spawn("apiserver", [_kube("kube-apiserver"), *_flags(options)])
+        self.process = self._spawn("apiserver", [kube_binary("kube-apiserver"), *_flags(options)])
         deadline = time.monotonic() + timeout
         while not self._is_ready():
             log = (self.directory / "apiserver.log").read_text(errors="replace")[-3000:]
@@ -160,7 +160,7 @@ class ApiServer:
         """What it prints."""
         config = self.kubeconfig(self.directory / f"kubectl-{secrets.token_hex(4)}")
         return subprocess.run(
-            [_kube("kubectl"), "--kubeconfig", config, *arguments],
+            [kube_binary("kubectl"), "--kubeconfig", config, *arguments],
             check=True,
             capture_output=True,
             text=True,
@@ -200,7 +200,7 @@ class ApiServer:
             )
 
 
-def _kube(name: str) -> Path:
+def kube_binary(name: str) -> Path:
     try:
         return binary(name)
     except ClusterUnavailable as error:
