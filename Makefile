@@ -75,6 +75,10 @@ crds: install ## write crds/, and the chart's copy of them, from the models
 reference: install ## write docs/reference/ from docstrings, models, help texts and comments
 	@$(PYTHON) -m tools.reference docs/reference
 
+.PHONY: readme-picture
+readme-picture: install ## record a run with two faults: docs/first-run.svg, the picture of the README
+	@$(PYTHON) -m tools.picture docs/first-run.svg
+
 # Agents find it only where pods reach this machine's address. POD_NAMESPACE holds its Lease and its CA.
 .PHONY: dev-operator
 dev-operator: install ## the operator from this checkout, under `kopf run`, for the cluster of KUBECONFIG

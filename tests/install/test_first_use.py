@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.docs.documents import ROOT, commands_below
 from tests.support.wheels import installed, names, run, wheel
 
 __all__ = ["wheel"]
@@ -43,6 +45,25 @@ def test_neither_torch_nor_kopf_comes_along(commands: Path) -> None:
 
     assert {"click", "pydantic", "kubernetes", "boto3"} <= there
     assert {"torch", "kopf", "numpy", "cryptography", "uvloop", "pytest"}.isdisjoint(there)
+
+
+def test_the_first_commands_of_the_readme_end_as_its_picture_says(
+    commands: Path, tmp_path: Path
+) -> None:
+    pip, *lines = commands_below(ROOT / "README.md", "# TrainRun")
+    assert pip.startswith("pip install '.[cli]' ")
+    for line in lines:
+        program, *words = shlex.split(line, comments=True)
+        done = subprocess.run(
+            [commands / program, *words],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+
+    assert "Run first succeeded" in done.stdout
+    assert "attempts     3, failures 2/3" in done.stdout
 
 
 def test_a_run_whose_driver_was_killed_resumes_and_explains_itself(
