@@ -152,7 +152,8 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
         )
         and "torch" not in path.parts
     ]
-    needs_boto3 = {"trainrun.checkpoint.stores.s3_errors", "trainrun.checkpoint.stores.parts"}
+    stores = "trainrun.checkpoint.stores"
+    needs_boto3 = {f"{stores}.{name}" for name in ("parts", "s3_errors", "signed_reads")}
     script = "; ".join(f"import {name}" for name in names if name not in needs_boto3)
 
     done = subprocess.run(
