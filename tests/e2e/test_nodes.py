@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("mended")]
 
 
-BEYOND_THE_TIMEOUT = 450
-"""At least 45 seconds of training, several times what an agent may be silent for."""
+BEYOND_THE_TIMEOUT = 250
+"""At least 25 seconds of training, more than twice what an agent may be silent for; many times as
+long on a busy machine, where two ranks that wait for each other take their steps late."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def trains_on(before: Before, steps: int) -> None:
     """Wait until so many steps more are committed; nothing has happened meanwhile."""
     newest = before.run.newest_step()
     assert newest is not None
-    before.run.wait_for_checkpoint(newest + steps, seconds=120)
+    before.run.wait_for_checkpoint(newest + steps, seconds=300)
     before.nothing_happened()
 
 

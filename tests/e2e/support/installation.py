@@ -110,17 +110,23 @@ class Installation:
             assert time.monotonic() < deadline, f"not {replicas} replicas"
             time.sleep(0.3)
 
-    def make_whole(self, *, seconds: float = 60.0) -> None:
+    def make_whole(self, *, seconds: float = 120.0) -> None:
         """Wait until every replica is ready; those that had to be started again are made anew.
 
-        The kubelet pauses before it starts a container again, longer each time.
+        The kubelet pauses before it starts a container again, longer each time; and it may tell of
+        a start only once the API server has been back for a while.
         """
-        for pod in self.pods():
-            if any(container["restartCount"] for container in pod["status"]["containerStatuses"]):
-                name = pod["metadata"]["name"]
-                self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
-        self.kubectl("rollout", "status", "deployment/trainrun", f"--timeout={seconds:.0f}s")
-        self.wait_for_leader(seconds=seconds)
+        deadline = time.monotonic() + seconds
+        while True:
+            for pod in self.pods():
+                if any(it["restartCount"] for it in pod["status"]["containerStatuses"]):
+                    name = pod["metadata"]["name"]
+                    self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+            self.kubectl("rollout", "status", "deployment/trainrun", f"--timeout={seconds:.0f}s")
+            if self.leader():
+                return
+            assert time.monotonic() < deadline, "nobody leads"
+            time.sleep(0.3)
 
     def lead_elsewhere(self, node: str) -> None:
         """Let the leader be on another node: if this one is lost, only workers are lost with it."""
