@@ -16,7 +16,7 @@ from testbed.cluster import NAME_VARIABLE
 from testbed.errors import ClusterUnavailable
 from testbed.images import base_image
 from testbed.project_images import IMAGES, OPERATOR, build
-from tests.e2e.support.bed import TORCH_IMAGE, Bed, a_bed
+from tests.e2e.support.bed import Bed, a_bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.mending import mend
@@ -44,7 +44,10 @@ def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cl
     process = os.environ.get("PYTEST_XDIST_WORKER")
     name = os.environ.get(NAME_VARIABLE, "test") + (f"-{process}" if process else "")
     keep = pytestconfig.getoption("--keep-cluster") or "TRAINRUN_KEEP_CLUSTER" in os.environ
-    with session_cluster(name, lambda: list(images.values()), keep=bool(keep)) as found:
+    # Loaded here, an image is unpacked once for all nodes and all sessions.
+    with session_cluster(
+        name, lambda: [*images.values(), base_image("torch")], keep=bool(keep)
+    ) as found:
         yield found
 
 
@@ -56,13 +59,6 @@ def installation(cluster: Cluster, images: dict[str, Path]) -> Installation:
     installed.install("--set", f"podAnnotations.image={images[OPERATOR.short].stem}")
     installed.wait_for_leader()
     return installed
-
-
-@pytest.fixture(scope="session")
-def torch_image(cluster: Cluster) -> str:
-    """An image with PyTorch and nothing of ours."""
-    cluster.up([base_image("torch")])
-    return TORCH_IMAGE
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.faults import nodes, processes
 from testbed.faults.servers import slow_s3
+from tests.e2e.support.bed import TORCH_IMAGE
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.spreading import rather_on_different_nodes
 from tests.e2e.support.workers import delete_pod, kill_training
@@ -26,11 +27,11 @@ MEBIBYTE = 1 << 20
 
 @pytest.mark.usefixtures("mended")
 def test_a_training_through_three_faults_ends_with_the_weights_of_an_undisturbed_one(
-    bed: Bed, installation: Installation, torch_image: str
+    bed: Bed, installation: Installation
 ) -> None:
     options: dict[str, Any] = {
         "script": "ddp.py",
-        "image": torch_image,
+        "image": TORCH_IMAGE,
         "container": TORCH,
         "failurePolicy": {"maxFailures": 1, "maxPreemptions": 2},
         "health": {"heartbeatTimeout": "10s"},
@@ -73,12 +74,10 @@ def _a_minute_of_grace(run: str) -> dict[str, Any]:
     return {"terminationGracePeriodSeconds": 60, **rather_on_different_nodes(run)}
 
 
-def test_an_image_keeps_its_own_libraries_while_the_agent_uses_others(
-    bed: Bed, torch_image: str
-) -> None:
+def test_an_image_keeps_its_own_libraries_while_the_agent_uses_others(bed: Bed) -> None:
     run = bed.run(
         script="foreign.py",
-        image=torch_image,
+        image=TORCH_IMAGE,
         replicas=1,
         gpus=0,
         health={"heartbeatTimeout": "10s"},
@@ -110,4 +109,5 @@ def test_a_checkpoint_is_read_from_the_store_once_per_node(bed: Bed) -> None:
         succeeded(run)
         read = store.answered - answered
     checkpoint = workers * per_worker
-    assert 3 * checkpoint <= read < 4 * checkpoint
+    # A node may still have what its own workers have stored; the other two thirds it must read.
+    assert 2 * checkpoint <= read < 4 * checkpoint

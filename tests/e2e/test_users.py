@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from testbed.faults import nodes
+from tests.e2e.support.bed import TORCH_IMAGE
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.incidents import Before, succeeded, training
 from tests.e2e.support.lasting import a_lasting_run
@@ -57,7 +58,7 @@ def went_on(before: Before) -> Before:
 
 
 def test_a_suspended_run_gives_its_pods_back_and_resumes_with_another_image(
-    run: LastingRun, torch_image: str
+    run: LastingRun,
 ) -> None:
     before = training(run)
     run.patch({"suspend": True})
@@ -69,12 +70,12 @@ def test_a_suspended_run_gives_its_pods_back_and_resumes_with_another_image(
     eventually(lambda: ("Suspended", "the run is suspended") in run.events())
     wait_until_without_pods(run)
 
-    run.apply_again(image=torch_image)
+    run.apply_again(image=TORCH_IMAGE)
     assert run.status["phase"] == "Suspended"
     run.patch({"suspend": False})
     went_on(before)
     assert run.status["internal"]["startRecord"]["resumePoint"]["step"] == saved["step"]
-    assert images(run) == {torch_image}
+    assert images(run) == {TORCH_IMAGE}
     eventually(lambda: ("Resumed", "the run continues") in run.events())
     assert run.condition("Suspended")["status"] == "False"
 

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import time
 
+import lean_torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,6 +31,7 @@ LINGERING = 5.0
 
 def main() -> None:
     options = parse_options()
+    lean_torch.install()
     context = trainrun.get_context()
     torch.set_num_threads(1)  # another number of threads gives other results
     dist.init_process_group("gloo")

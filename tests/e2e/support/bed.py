@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,15 @@ from testbed.project_images import WORKER
 from testbed.s3 import S3
 from tests.e2e.support.cluster_run import ClusterRun
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = (
+    *Path(__file__).parents[1].joinpath("scripts").glob("*.py"),
+    *Path(__file__).parents[2].joinpath("support", "lean_torch").glob("*.py"),
+)
+"""What each namespace has in one folder."""
 PYTHON_IMAGE = base_name("python")
 """Debian's Python and nothing of ours: the agent is injected."""
 TORCH_IMAGE = base_name("torch")
-"""Debian's PyTorch, boto3 too, and nothing of ours; loaded for tests that take `torch_image`."""
+"""Debian's PyTorch, boto3 too, and nothing of ours."""
 WORKER_IMAGE = WORKER.name
 """PyTorch and our package."""
 
@@ -57,7 +62,7 @@ class Bed:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": "scripts", "namespace": namespace},
-                "data": {path.name: path.read_text() for path in SCRIPTS.glob("*.py")},
+                "data": {path.name: path.read_text() for path in SCRIPTS},
             },
         )
 
@@ -142,9 +147,9 @@ class Bed:
         s3 = self.store
         return {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
 
-    @property
+    @cached_property
     def s3(self) -> Any:
-        """A client of the store, with its keys."""
+        """A client of the store, with its keys; to make one takes longer than a call of it."""
         s3 = self.store
         return boto3.client(
             "s3",

@@ -19,6 +19,7 @@ def install() -> None:
     dynamo.disable = lambda fn, recursive=True, *, wrapping=True, **options: fn
     dynamo.graph_break = lambda *args, **options: None
     dynamo.utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
+    dynamo.config = SimpleNamespace(_get_optimize_ddp_mode=lambda: "no_optimization")  # torch 2.6
     dynamo.trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
     sys.modules["torch._dynamo"] = dynamo
-    sys.modules["torch"]._dynamo = dynamo  # type: ignore[attr-defined]
+    sys.modules["torch"]._dynamo = dynamo
