@@ -300,7 +300,7 @@ bench-report: install ## what one report() costs the training loop
 	@$(PYTHON) benchmarks/report.py
 
 .PHONY: bench-checkpoint
-bench-checkpoint: bench-checkpoint-save bench-checkpoint-write bench-checkpoint-read ## what checkpoints cost: all three
+bench-checkpoint: bench-checkpoint-save bench-checkpoint-write bench-checkpoint-read bench-checkpoint-restart ## what checkpoints cost: all four
 
 .PHONY: bench-checkpoint-save
 bench-checkpoint-save: install ## how long save(wait=False) stops the training, against one memcpy (ROUNDS=7, MEGABYTES=400)
@@ -321,6 +321,10 @@ bench-checkpoint-write: install test-tools ## uploads against boto3: speed, CPU,
 .PHONY: bench-checkpoint-read
 bench-checkpoint-read: install test-tools ## reading checkpoints: against boto3 and aws, from a store in a cloud, in place (RATE=60: MB/s per connection)
 	@$(PYTHON) -m benchmarks.checkpoint_read --rate $(or $(RATE),60)
+
+.PHONY: bench-checkpoint-restart
+bench-checkpoint-restart: install ## kill -9 between two uploads: steps lost, and seconds against a checkpoint in the store (KILLS=10 ROUNDS=5 MEGABYTES=400 RANKS=1)
+	@$(PYTHON) -m benchmarks.checkpoint_restart --kills $(or $(KILLS),10) --rounds $(or $(ROUNDS),5) --megabytes $(or $(MEGABYTES),400) --ranks $(or $(RANKS),1)
 
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys

@@ -103,6 +103,42 @@ def test_a_crash_between_two_uploads_costs_the_steps_since_the_newest_save(seed:
     assert world.judge.mistakes == []
 
 
+def started_from_disks(seed: int) -> Simulation:
+    """Attempt 2 runs from what was staged, and nothing is stored yet."""
+    world = seldom(seed)
+    until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 10) for a in world.gang(1)))
+    world.kill_process(worker(world, 0).agent)
+    until(world, lambda: 2 in world.judge.records)
+    assert world.judge.records[2].staged
+    assert not any(entry.manifest for entry in world.store.checkpoints.values())
+    return world
+
+
+def test_a_resume_point_on_the_disks_is_stored_while_the_attempt_runs() -> None:
+    world = started_from_disks(1)
+    point = world.judge.records[2].resume_point
+    until(world, lambda: any(entry.manifest for entry in world.store.checkpoints.values()))
+    [stored] = [c for c, entry in world.store.checkpoints.items() if entry.manifest]
+    assert (stored, world.status.attempt) == (point, 2)
+    world.live(HOUR)
+    assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
+
+
+@pytest.mark.parametrize("seed", some(range(10), quick=1))
+def test_a_holder_that_is_lost_before_the_upload_costs_its_steps_and_nothing_else(
+    seed: int,
+) -> None:
+    world = started_from_disks(seed)
+    world.lose_node(worker(world, 1), known_after=0.1)
+    until(world, lambda: any(n > 2 for n in world.judge.records))
+    point = world.judge.records[max(world.judge.records)].resume_point
+    assert point is None
+    assert [e.reason for e in world.status.history if e.reason == "FlushGivenUp"]
+    assert causes(world) == ["AppError", "NodeLost"]
+    world.live(HOUR)
+    assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
+
+
 @pytest.mark.case(
     "nodes", "A node is lost between two uploads (checkpoint.uploadEvery)", counted="maxPreemptions"
 )

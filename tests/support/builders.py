@@ -465,7 +465,13 @@ class WorkerObservation:
         if view.running is not None:
             return Held()
         flush = to_flush(view)
-        return Held(attempt=view.next_attempt, number=self.status.resumptions, flush=flush)
+        ending = self.status.ending
+        return Held(
+            attempt=view.next_attempt,
+            number=self.status.resumptions,
+            flush=flush,
+            in_place=ending is not None and ending.in_place,
+        )
 
     def with_all(self, **fields: Any) -> WorkerObservation:
         """All agents say this."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.support.fake_clock import FakeClock
+from trainrun.checkpoint.description import describe_part
 from trainrun.checkpoint.ownership import BeatWatch
 from trainrun.checkpoint.reader import checkpoint_on_node, initial_on_node, read_manifest
 from trainrun.checkpoint.records import Manifest
@@ -87,6 +88,25 @@ class Bench:
             whole=whole,
         )
 
+    def described(
+        self, step: int, *, attempt: int = 1, only: tuple[int, ...] = (0, 1)
+    ) -> CheckpointId:
+        """What `commit` would store is on the disks of these of two workers."""
+        checkpoint = checkpoint_id(attempt, step)
+        for worker in only:
+            describe_part(
+                self.run,
+                checkpoint,
+                worker=worker,
+                workers=2,
+                files=self.save(worker, contents(attempt, step, worker)),
+                metrics={"loss": float(step), "worker": worker},
+                metadata={},
+                unchanged=lambda: None,
+                upload=Upload(),
+            )
+        return checkpoint
+
     def store(self, files: list[LocalFile], *, step: int, upload: Upload) -> Manifest | None:
         """Store a whole checkpoint of one worker; go on with an upload that was broken off."""
         return write_part(
@@ -125,6 +145,7 @@ class Bench:
         ended: str = "",
         committed: CheckpointId | None = None,
         trial_of: CheckpointId | None = None,
+        staged: CheckpointId | None = None,
         params: str = "",
         look: bool = False,
     ) -> Resolution:
@@ -134,6 +155,8 @@ class Bench:
             ended=ended,
             committed=committed,
             trial_of=trial_of,
+            staged=staged,
+            workers=2 if staged is not None else 0,
             look=look,
         )
         return resolve(

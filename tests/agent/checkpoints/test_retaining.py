@@ -11,8 +11,7 @@ import pytest
 
 from tests.agent.checkpoints.test_uploads import Bench, until
 from tests.support.mounts import mounted
-from trainrun.agent.checkpoints import retaining
-from trainrun.agent.checkpoints import uploads as lanes
+from trainrun.agent.checkpoints import lanes, retaining
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.ownership import BeatWatch
 from trainrun.checkpoint.resolution import resolve

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.on_disk import a_config
-from trainrun.agent.checkpoints import uploads as lanes
+from trainrun.agent.checkpoints import lanes
 from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore

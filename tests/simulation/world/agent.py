@@ -7,8 +7,9 @@ the agent's own rules. Level-triggered: `reconcile` is called after every answer
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from tests.simulation.world.carrying import SimCarrying
 from tests.simulation.world.processes import Training
 from tests.simulation.world.recording import SimRecording
 from tests.simulation.world.saving import SimBallotBox, SimVotes
@@ -29,14 +30,9 @@ from trainrun.contract.agent_state import (
     Suspect,
 )
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, ResolveRequest, Start
-from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
-    import random
-
-    from tests.simulation.world.clock import Clock
-    from tests.simulation.world.store import SimStore
-    from trainrun_operator.core.run.config import RunConfig
+    from tests.simulation.world.agent_surroundings import AgentSurroundings
 
 LEAVES_AFTER = 0.3
 """Seconds after SIGTERM that an agent without work has gone."""
@@ -51,65 +47,12 @@ STOPPED = ProcessExit(rank=0, signal=9, ordered=True)
 """By the agent, on order."""
 
 
-class Trainer(Protocol):
-    """What lets an agent's processes work."""
-
-    def started(self, agent: SimAgent) -> None:
-        """Its processes have been started."""
-
-    def terminated(self, agent: SimAgent) -> None:
-        """Its processes are sent SIGTERM, for the first time or again."""
-
-    def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
-        """The worker's part of a step is on its disk."""
-
-    def owes_commit(self, agent: SimAgent, step: int) -> bool:
-        """Every part of a step is stored, and this agent is to commit it."""
-
-
-class AgentSurroundings(Protocol):
-    """What an agent needs of its world."""
-
-    config: RunConfig
-    rng: random.Random
-    clock: Clock
-    store: SimStore
-    step_seconds: float
-    together: bool
-
-    @property
-    def trainer(self) -> Trainer:
-        """Lets its processes work."""
-
-    def send(self, agent: SimAgent) -> None:
-        """Something changed that the operator waits for."""
-
-    def resolve(self, agent: SimAgent, request: ResolveRequest) -> Resolution:
-        """Claim the resume point of an attempt in the store."""
-
-    def reads_well(self, agent: SimAgent, checkpoint: CheckpointId) -> bool:
-        """Whether what it reads of a checkpoint is what was written."""
-
-    def set_aside(self, agent: SimAgent, checkpoint: CheckpointId) -> None:
-        """Record that a checkpoint is damaged."""
-
-    def finish(self) -> None:
-        """Mark the storage finished."""
-
-    def check_start(self, agent: SimAgent, order: Start) -> None:
-        """It is about to start an attempt."""
-
-    def save_committed(self, agent: SimAgent, call: int) -> None:
-        """Its ranks will be told to save at this call."""
-
-    def agent_left(self, agent: SimAgent, *, code: int) -> None:
-        """It has ended by itself."""
-
-
 class SimAgent:
     """One incarnation of an agent."""
 
-    def __init__(self, world: AgentSurroundings, *, name: str, slot: int, created_for: int) -> None:
+    def __init__(
+        self, world: AgentSurroundings[SimAgent], *, name: str, slot: int, created_for: int
+    ) -> None:
         self.world = world
         self.name = name
         self.id = f"{world.rng.getrandbits(32):08x}"
@@ -129,6 +72,7 @@ class SimAgent:
         """The store does not take its keys, whatever happens to its Secret."""
         self.training: Training | None = None
         self.staging = SimStaging()
+        self.carrying = SimCarrying()
         self.heard = 0.0
         """When the operator answered last."""
         self._new_votes()
@@ -173,7 +117,10 @@ class SimAgent:
         alive = self.computes
         flush = self.desired.flush
         owes_commit = self.world.trainer.owes_commit
-        uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
+        if self.desired.in_place:
+            uploading = self.carrying.owes(self, flush)
+        else:
+            uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
         return ActualState(alive=alive, stopped=not alive, uploading=uploading)
 
     # ------------------------------------------------------------------ what it is told
@@ -242,7 +189,7 @@ class SimAgent:
                 self.end_processes(STOPPED)
                 self.reconcile()
             case desired_state.Flush():
-                self._flush(task.steps)
+                self._flush(task.steps, in_place=task.in_place)
             case desired_state.GiveUp():
                 self.staging.uploads_only = ()
             case desired_state.OfferPort():
@@ -256,14 +203,18 @@ class SimAgent:
             case desired_state.Leave():
                 self._leave(task.order)
 
-    def _flush(self, steps: tuple[int, ...]) -> None:
-        for step in self.staging.flush(steps):
-            self.world.trainer.upload_later(self, self.attempt, step)
+    def _flush(self, steps: tuple[int, ...], *, in_place: bool) -> None:
         for step in steps:
             self._learn(step)
+        if in_place:
+            self.carrying.describe(self, steps)
+            return
+        for step in self.staging.flush(steps):
+            self.world.trainer.upload_later(self, self.attempt, step)
 
     def _launch(self, order: Start) -> None:
         self.world.check_start(self, order)
+        self.carrying.begin(self, order)
         self.desired = desired_state.started(self.desired, order.attempt)
         self.started.append(order.attempt)
         self.staging = SimStaging()

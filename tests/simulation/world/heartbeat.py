@@ -33,6 +33,8 @@ def next_state(agent: SimAgent) -> AgentState:
     now = agent.world.clock.now
     training, committed = agent.training, agent.staging.committed
     commit_age = now - agent.staging.commit_at
+    if committed is None:
+        committed, commit_age = agent.carrying.committed, now - agent.carrying.commit_at
 
     def since(time: float | None) -> float | None:
         return None if time is None else now - time
@@ -61,6 +63,7 @@ def next_state(agent: SimAgent) -> AgentState:
         paces=_paces(agent, now),
         staged=agent.staging.described(now),
         dropped=tuple(sorted(agent.staging.dropped)),
+        holds=agent.carrying.holds(agent),
         asked_for_checkpoint=training is not None and training.moved is not None,
         metrics=agent.metrics,
         posted=_posted(training),

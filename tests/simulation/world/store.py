@@ -40,6 +40,10 @@ class SimStore:
     claims: dict[int, CheckpointId | None] = field(default_factory=dict)
     trials: dict[int, CheckpointId] = field(default_factory=dict)
     """The newest checkpoint that an attempt was to do without."""
+    described: dict[CheckpointId, set[int]] = field(default_factory=dict)
+    """Slots that hold a part on their disks, and have said so."""
+    staged_claims: set[int] = field(default_factory=set)
+    """Attempts that started from the disks."""
     unloadable: set[CheckpointId] = field(default_factory=set)
     """Whole, and yet processes die of them."""
     finished: bool = False
@@ -77,6 +81,20 @@ class SimStore:
         if self.lists_parts_late and slot not in entry.parts:
             self.unlisted_parts.add((checkpoint, slot))
         entry.parts.add(slot)
+
+    def describe(self, checkpoint: CheckpointId, *, slot: int) -> None:
+        """A worker's part is on its disk."""
+        self.described.setdefault(checkpoint, set()).add(slot)
+
+    def _staged(self, request: ResolveRequest, stored: CheckpointId | None) -> CheckpointId | None:
+        """What every worker holds, if it is newer than what is stored."""
+        point = request.staged
+        if point is None or (stored is not None and stored >= point):
+            return None
+        entry = self.checkpoints.setdefault(point, SimCheckpoint(workers=request.workers))
+        there = self.described.get(point, set()) | entry.parts
+        whole = there == set(range(request.workers))
+        return point if whole and point not in self.bad and not self.fenced(point) else None
 
     def commit(self, checkpoint: CheckpointId, *, all_listed: bool = False) -> bool:
         """Write the manifest if the listing shows every part; `all_listed`: it is up to date."""
@@ -155,7 +173,8 @@ class SimStore:
         """It is known that something was committed which no later attempt has left behind."""
         shown = {c for c, e in self.checkpoints.items() if e.manifest} - self.unlisted
         known = {*shown, *self.bad, committed} - {None}
-        handed = any(claim is not None for claim in self.claims.values())
+        claims = ((n, claim) for n, claim in self.claims.items() if n not in self.staged_claims)
+        handed = any(claim is not None for _, claim in claims)
         return handed or any(not self.fenced(c) for c in known if c is not None)
 
     def record(self, number: int, text: str) -> None:
@@ -202,13 +221,17 @@ class SimStore:
         elif attempt <= highest:
             return Resolution(attempt=attempt, outcome="Behind", highest_attempt=highest)
         else:
-            resume = self.newest()
+            stored = self.newest()
+            staged = self._staged(request, stored)
+            resume = staged or stored
             if (hidden := self._not_shown(resume, committed)) is not None:
                 message = f"{hidden.name} exists but the listing does not show it"
                 return Resolution(attempt=attempt, outcome="Unavailable", message=message)
             if resume is None and self._has_committed(committed):
                 return Resolution(attempt=attempt, outcome="NoGoodCheckpoint", message="none left")
-            if resume is not None:
+            if staged is not None:
+                self.staged_claims.add(attempt)
+            elif resume is not None:
                 self.checkpoints[resume].manifest = True
             if resume is not None and resume == request.trial_of:
                 older = (c for c, e in self.checkpoints.items() if c < resume and e.manifest)
@@ -223,6 +246,7 @@ class SimStore:
             outcome="Resolved",
             resume=resume,
             trial_of=self.trials.get(attempt),
+            staged=attempt in self.staged_claims,
             highest_attempt=max(self.claims),
             generation=self.generation,
             run_id=RUN_ID,

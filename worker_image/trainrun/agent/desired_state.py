@@ -52,13 +52,23 @@ class DesiredState:
         """The Hold that is being carried out, as reported to the operator."""
         order = self.order
         if isinstance(order, Hold) and order.attempt > self.attempt:
-            return Held(attempt=order.attempt, number=order.number, flush=order.flush)
+            return Held(
+                attempt=order.attempt,
+                number=order.number,
+                flush=order.flush,
+                in_place=order.in_place,
+            )
         return Held()
 
     @property
     def flush(self) -> tuple[int, ...]:
         """Steps of that attempt whose uploads come first."""
         return self.stops.flush if self.stops is not None else ()
+
+    @property
+    def in_place(self) -> bool:
+        """They are described instead."""
+        return self.stops is not None and self.stops.in_place
 
     @property
     def runs(self) -> bool:
@@ -80,7 +90,7 @@ class ActualState:
     stopped: bool
     """Nothing is left of its processes, helpers included."""
     uploading: bool
-    """A step of `DesiredState.flush` is not stored yet."""
+    """A step of `DesiredState.flush` is not stored, or described, yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +105,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Upload these steps, and no others."""
+    """Upload these steps, and no others; `in_place`: describe them instead, and upload none."""
 
     steps: tuple[int, ...]
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +240,7 @@ def _uploads(desired: DesiredState, actual: ActualState, now: float) -> tuple[Ta
         return ()
     if actual.uploading and now >= desired.flush_until:
         return (GiveUp(),)
-    return (Flush(desired.flush),)
+    return (Flush(desired.flush, desired.in_place),)
 
 
 def _preparation(

@@ -117,9 +117,18 @@ class Shutdown:
         if attempt is None:
             return
         attempt.uploads.finish()
-        if not await _until(lambda: not attempt.uploads.unfinished(), deadline):
+        carried = self.supervisor.carried
+        if carried is not None:
+            carried.start()
+
+        def done() -> bool:
+            return not attempt.uploads.unfinished() and not (carried and carried.unfinished)
+
+        if not await _until(done, deadline):
             LOG.warning("uploads did not finish in the time left: given up")
         attempt.uploads.close()
+        if carried is not None:
+            carried.pause()
 
     async def _write_end(self, plan: ShutdownPlan, deadline: float) -> None:
         attempt = self.supervisor.attempt

@@ -52,14 +52,21 @@ def describe(
         seen=supervisor.desired.seen,
         serves=serves,
     )
-    return state if attempt is None else _with_attempt(state, attempt, now)
+    if attempt is None:
+        return state
+    state = replace(_with_attempt(state, attempt, now), holds=supervisor.holds)
+    carried = supervisor.carried
+    if state.committed is None and carried is not None:
+        return replace(state, committed=carried.committed(now))
+    return state
 
 
 def problems(supervisor: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
     found = supervisor.attempt.problems(now) if supervisor.attempt is not None else ()
-    own = supervisor.ownership.problem
-    every = found if own is None else (*found, own)
+    carried = supervisor.carried.problem if supervisor.carried is not None else None
+    own = (carried, supervisor.ownership.problem)
+    every = (*found, *(problem for problem in own if problem is not None))
     return tuple(replace(problem, message=masked(problem.message)) for problem in every)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from trainrun.agent import background, desired_state
 from trainrun.agent.attempt import Attempt, AttemptContext
 from trainrun.agent.checkpoints.bringing import Bringing
+from trainrun.agent.checkpoints.carried import CarriedPart, carried_part, held_checkpoint
 from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, MetricsQueue, Recording
@@ -40,6 +41,7 @@ from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import CodeFile
 from trainrun.contract.local_files import CallGate
 
@@ -62,6 +64,8 @@ class WorkerSupervisor:
     leave: Callable[[Exit], None]
     """Starts the agent's shutdown."""
     attempt: Attempt | None = None
+    carried: CarriedPart | None = None
+    """Of the attempt's resume point, if it was on the workers' disks."""
     desired: DesiredState = field(default_factory=DesiredState)
     _swept: int = 0
     """The newest attempt whose processes are all gone."""
@@ -171,7 +175,9 @@ class WorkerSupervisor:
         return ActualState(
             alive=attempt.alive,
             stopped=self._swept == attempt.number,
-            uploading=attempt.uploads.unfinished(self.desired.flush),
+            uploading=attempt.uploads.unfinished(
+                self.desired.flush, in_place=self.desired.in_place
+            ),
         )
 
     def _do(self, task: Task) -> None:
@@ -182,7 +188,7 @@ class WorkerSupervisor:
             case desired_state.Stop():
                 self.stop()
             case desired_state.Flush():
-                self._flush(frozenset(task.steps))
+                self._flush(frozenset(task.steps), in_place=task.in_place)
             case desired_state.GiveUp():
                 self._give_up()
             case desired_state.OfferPort():
@@ -195,10 +201,11 @@ class WorkerSupervisor:
             case desired_state.Leave():
                 self.leave(task.order)
 
-    def _flush(self, steps: frozenset[int]) -> None:
+    def _flush(self, steps: frozenset[int], *, in_place: bool) -> None:
         attempt = self.attempt
-        if attempt is not None and attempt.uploads.only != steps:
-            attempt.uploads.only = steps
+        if attempt is not None and attempt.uploads.order(steps, in_place=in_place):
+            if steps and not in_place and self.carried is not None:
+                self.carried.pause()  # what is uploaded now is newer
             background.run(attempt.metrics.write())
             attempt.staged.open(steps, time.monotonic())
             attempt.changed()
@@ -217,6 +224,7 @@ class WorkerSupervisor:
         self.around.news()
 
     def _launch(self, order: Start) -> None:
+        self._carry(order)
         if self.attempt is not None:
             self.keep_lines()
             self.attempt.close()
@@ -229,7 +237,24 @@ class WorkerSupervisor:
         self.attempt.launch()
         self.code.look(started=True)
         self._take_steps()  # the same answer may already list others' checkpoints
-        background.run(asyncio.to_thread(self.around.folders.forget_below, order.attempt))
+        kept = self.carried.directories if self.carried is not None else ()
+        background.run(asyncio.to_thread(self.around.folders.forget_below, order.attempt, kept))
+
+    def _carry(self, order: Start) -> None:
+        """Keep this worker's part of the resume point if no manifest names it yet."""
+        uploads = self.attempt.uploads if self.attempt is not None else None
+        self.carried = carried_part(order, self.carried, uploads, news=self.around.news)
+        if self.carried is not None:
+            self.carried.start()
+        self.around.storage.downloads.held = held_checkpoint(order, self.carried)
+
+    @property
+    def holds(self) -> tuple[CheckpointId, ...]:
+        """Checkpoints from which an attempt can start without the store."""
+        found = set(self.attempt.uploads.holds) if self.attempt is not None else set()
+        if self.carried is not None and not self.carried.lost:
+            found.add(self.carried.checkpoint)
+        return tuple(sorted(found))
 
     def _read_ahead(self) -> None:
         order = self.desired.order

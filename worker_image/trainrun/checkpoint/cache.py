@@ -149,7 +149,12 @@ class FilesOnNode:
                 return path
         return None
 
-    def download(self, source: str, *, needed: Needed = lambda: True) -> Path:
+    def download(
+        self,
+        source: str,
+        *,
+        needed: Needed = lambda: True,
+    ) -> Path:
         """Download a file without a view; otherwise like `directory`. Raises ObjectNotFound."""
         item = self._file(source)
 
@@ -158,6 +163,20 @@ class FilesOnNode:
             return self.folder / "files" / source
 
         return self._run_with_room([item], needed, work)
+
+    def link(self, paths: Mapping[str, Path]) -> None:
+        """Link files into the cache that this node has just summed and still holds elsewhere.
+
+        `paths` as for `keep`. Never raises: processes can be given the files from there.
+        """
+        with contextlib.suppress(OSError), _locked(self.folder):
+            _forget_other_boots(self.folder)
+            for item in self.files:
+                place = self.folder / "files" / item.source
+                if _is_verified(paths[item.source], item) and not place.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    set_mode(paths[item.source], item.mode | 0o400)
+                    os.link(paths[item.source], place)
 
     def keep(self, paths: Mapping[str, Path], *, in_use: str) -> None:
         """Move files that this node has just stored into the cache; others stay in `paths`.

@@ -174,7 +174,7 @@ def evidence(run: RunStore, view: StoreView, known: KnownCommits) -> list[str]:
     witnesses = {
         claim.resume: f"attempt {claim.attempt} was started from it"
         for claim in sorted(claims, key=lambda claim: -claim.attempt)
-        if claim.resume is not None
+        if claim.resume is not None and not claim.staged  # its workers may be lost since
     }
     others = {**known, **dict.fromkeys(view.bad, "it was set aside")}
     witnesses |= {

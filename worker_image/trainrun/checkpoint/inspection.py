@@ -135,11 +135,7 @@ def _judge(
     """The state, and the present or future manifest; None: the checkpoint is bad or incomplete."""
     manifest, problem = _manifest(run, view, folder)
     state, reason = _state(view, folder, manifest, problem=problem)
-    plain = [
-        size
-        for name, size in folder.sizes.items()
-        if name != layout.MANIFEST and layout.read_marker(name) is None
-    ]
+    plain = [size for name, size in folder.sizes.items() if layout.worker_of(name) >= 0]
     info = CheckpointInfo(
         id=folder.id,
         state=state,
@@ -171,8 +167,13 @@ def _state(
     if not folder.has_manifest:
         if manifest is not None:
             return "good", "all parts are stored; the next start commits it"
-        done = ", ".join(str(worker) for worker in sorted(folder.done))
-        return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
+        parts = (("done", folder.done), ("on their disks", folder.described - folder.done))
+        texts = [
+            f"{what}: workers {', '.join(map(str, sorted(workers)))}"
+            for what, workers in parts
+            if workers
+        ]
+        return "incomplete", "; ".join(["no manifest", *texts])
     if (attempt := fenced_by(folder.id, view.resumes)) is not None:
         return "fenced", f"attempt {attempt} started from something older"
     return "good", ""

@@ -197,8 +197,37 @@ def keep_on_node(
     `stored` are the files, `directories` has those of each rank. `in_use` is the checkpoint that
     the processes have opened. Later reads compare with the manifest, as with downloaded files.
     """
-    files = {cached_file(item, worker): item for item in stored}
-    kept = FilesOnNode(
+    kept, paths = _own_files(run, checkpoint, worker, stored, directories, cache_dir=cache_dir)
+    kept.keep(paths, in_use=in_use.name if in_use is not None else "")
+
+
+def link_on_node(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    worker: int,
+    summed: Iterable[PartFile],
+    directories: Mapping[int, Path],
+    *,
+    cache_dir: Path,
+) -> None:
+    """Link what this worker holds of a checkpoint into the node's cache; otherwise like
+    `keep_on_node`."""
+    own, paths = _own_files(run, checkpoint, worker, summed, directories, cache_dir=cache_dir)
+    own.link(paths)
+
+
+def _own_files(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    worker: int,
+    items: Iterable[PartFile],
+    directories: Mapping[int, Path],
+    *,
+    cache_dir: Path,
+) -> tuple[FilesOnNode, dict[str, Path]]:
+    """The files of this worker's part, and where each is now, by source."""
+    files = {cached_file(item, worker): item for item in items}
+    own = FilesOnNode(
         name=checkpoint.name,
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
         files=tuple(files),
@@ -208,7 +237,7 @@ def keep_on_node(
         file.source: directories[item.ranks[0]].resolve() / item.name
         for file, item in files.items()
     }
-    kept.keep(paths, in_use=in_use.name if in_use is not None else "")
+    return own, paths
 
 
 def cached_file(item: PartFile, worker: int) -> CachedFile:

@@ -82,6 +82,9 @@ class AttemptRecord:
     trial_of: CheckpointId | None = None
     """A newer checkpoint with which processes died before: it is fenced only once this attempt has
     committed one of its own. Absent: this attempt is not a trial."""
+    staged: bool = False
+    """The checkpoint had no manifest then: its workers held it on their disks, as their records in
+    its folder describe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from trainrun.checkpoint.choice import (
     look,
     one_before,
 )
+from trainrun.checkpoint.description import merge_descriptions
 from trainrun.checkpoint.ownership import (
     BeatWatch,
     NotOwned,
@@ -32,11 +33,18 @@ from trainrun.checkpoint.ownership import (
 )
 from trainrun.checkpoint.reader import read_manifest
 from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
+from trainrun.checkpoint.selection import fenced_by
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Outcome, Resolution
 from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreError,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.run_store import RunStore
@@ -196,6 +204,8 @@ class _Claimant:
         if choice.suspect is not None:
             return self.answer("Suspect", message=choice.suspect.message, choice=choice)
         resume = choice.resume.id if choice.resume else None
+        staged = self._staged(view, choice)
+        resume = staged or resume
         if resume is None and (problem := self._lost(view, choice, known)):
             return self.answer(
                 "NoGoodCheckpoint", message=problem, highest=view.highest, choice=choice
@@ -209,6 +219,7 @@ class _Claimant:
             ended=self.request.ended,
             set_aside=tuple(choice.set_aside),
             trial_of=tried if before else None,
+            staged=staged is not None and before is None,
         )
         if not self.run.write_once(layout.attempt_key(self.request.attempt), record):
             view = look(self.run)
@@ -218,6 +229,20 @@ class _Claimant:
         if self._claim_late_commit(resume, view, known):
             return self._behind(self.request.attempt + 1)
         return self._resolved(record, owner, highest=self.request.attempt, choice=choice)
+
+    def _staged(self, view: StoreView, choice: Choice) -> CheckpointId | None:
+        """The checkpoint on the workers' disks, if it is the newest."""
+        staged, stored = self.request.staged, choice.resume
+        if staged is None or (stored is not None and stored.id >= staged):
+            return None
+        if fenced_by(staged, view.resumes) is not None or view.sets_aside(self.run, staged):
+            return None
+        try:
+            merged = merge_descriptions(self.run, staged, workers=self.request.workers)
+        except (CheckpointConflict, CheckpointDamaged) as error:
+            choice.skipped.append(f"{staged.name}: {error}")
+            return None
+        return staged if merged is not None else None
 
     def _claim_late_commit(
         self, resume: CheckpointId | None, before: StoreView, known: KnownCommits
@@ -299,6 +324,9 @@ class _Claimant:
         """Whether a claimed choice can still be used."""
         if record.resume is None:
             return True
+        if record.staged and not view.shows_manifest(record.resume):
+            held = record.resume == self.request.staged
+            return held and not view.sets_aside(self.run, record.resume)
         folder = view.folders.get(record.resume)
         if folder is None or view.sets_aside(self.run, record.resume):
             return False
@@ -313,7 +341,9 @@ class _Claimant:
     ) -> Resolution:
         resume = record.resume
         text = f"resume from {resume.name}" if resume else "start from scratch"
+        if record.staged:
+            text += ", which is on the workers' disks"
         if choice.skipped:
             text += f" (newer, but never completed: {'; '.join(choice.skipped)})"
         found = self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)
-        return replace(found, run_id=owner.run_id, trial_of=record.trial_of)
+        return replace(found, run_id=owner.run_id, trial_of=record.trial_of, staged=record.staged)

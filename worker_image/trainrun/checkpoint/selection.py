@@ -94,6 +94,12 @@ class Folder:
         markers = (layout.read_marker(name) for name in self.sizes)
         return frozenset(worker for worker in markers if worker is not None)
 
+    @property
+    def described(self) -> frozenset[int]:
+        """Workers that have described their part."""
+        found = (layout.read_described(name) for name in self.sizes)
+        return frozenset(worker for worker in found if worker is not None)
+
 
 def group(listing: Iterable[ObjectInfo]) -> dict[CheckpointId, Folder]:
     """Group a listing of `checkpoints/` (keys relative to the run) by checkpoint."""

@@ -32,6 +32,7 @@ from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     CheckpointFenced,
+    CheckpointUnfinished,
     StoreError,
     StoreMisconfigured,
     TransferCancelled,
@@ -145,7 +146,7 @@ def write_part(
         return _commit_whole(run, marker)
     name = layout.marker_name(worker)
     key = layout.folder(checkpoint) + name
-    if not run.write_once(key, marker) and not _same(marker, run.read(DoneMarker, key)):
+    if not run.write_once(key, marker) and not same_part(marker, run.read(DoneMarker, key)):
         raise CheckpointConflict(
             f"{checkpoint.name}: {name} already exists with different content: worker {worker} "
             f"reported step {step} twice, or two workers have this number"
@@ -248,6 +249,19 @@ def finish(run: RunStore, *, uid: str) -> None:
     run.write_once(layout.FINISHED, FinishedRecord(uid=uid))
 
 
+def check_described(described: DoneMarker, upload: Upload) -> None:
+    """Raises CheckpointUnfinished unless the files that were stored are those of the description,
+    from which processes may have started."""
+    contents = {item.name: (item.size, item.crc32) for item in described.files}
+    for name, item in upload.arrived.items():
+        if contents.get(name) != (item.size, item.crc32):
+            raise CheckpointUnfinished(
+                f"{name} of step {described.step} has changed on the disk of worker "
+                f"{described.worker} since it was summed, so no attempt resumes from this "
+                "checkpoint again. Check that nothing writes to checkpoints, and the disk"
+            )
+
+
 # ---------------------------------------------------------------------- details
 
 
@@ -263,7 +277,7 @@ def _store_files(
     # read once: its checksum is that of the bytes that went to the store.
     brought = Counter(item.name for item in files)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        described = pool.map(lambda item: _describe(item, read=brought[item.name] > 1), files)
+        described = pool.map(lambda item: describe_file(item, read=brought[item.name] > 1), files)
         parts = merge_ranks(described, step=checkpoint.step)
         first = {(item.name, item.rank): item for item in files}
 
@@ -279,7 +293,7 @@ def _store_files(
                 crc32=part.crc32 if known else None,
                 progress=upload.advance,
             )
-            now = _describe(local, read=False)
+            now = describe_file(local, read=False)
             if (now.size, now.modified) != (part.size, part.modified):
                 raise changed_file(local.path)
             upload.arrived[part.name] = replace(part, crc32=crc32)
@@ -288,7 +302,7 @@ def _store_files(
         return tuple(pool.map(send, parts))
 
 
-def _describe(item: LocalFile, *, read: bool) -> PartFile:
+def describe_file(item: LocalFile, *, read: bool) -> PartFile:
     """What is known of a file; its checksum is UNKNOWN unless it is `read`."""
     crc32 = 0 if read else UNKNOWN
     with item.path.open("rb", buffering=0) as source:
@@ -305,7 +319,7 @@ def _describe(item: LocalFile, *, read: bool) -> PartFile:
     )
 
 
-def _same(one: DoneMarker, other: DoneMarker) -> bool:
+def same_part(one: DoneMarker, other: DoneMarker) -> bool:
     """Whether the markers are equal, except for file modes and times: these change when the same
     content is saved again."""
 

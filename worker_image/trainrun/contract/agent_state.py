@@ -179,6 +179,8 @@ class Resolution:
     """Checkpoints found damaged on the way, with reasons."""
     trial_of: CheckpointId | None = None
     """The newest checkpoint, if `resume` is the one before it (`ResolveRequest.trial_of`)."""
+    staged: bool = False
+    """`resume` is that of `ResolveRequest.staged`: it has no manifest yet."""
     message: str = ""
     suspect: Suspect | None = None
     generation: int = 1
@@ -251,6 +253,7 @@ class Held:
     """0: there is no such order."""
     number: int = 0
     flush: tuple[int, ...] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +295,9 @@ class AgentState:
     dropped: tuple[int, ...] = ()
     """Steps of `attempt` that it dropped on order (the last 64). It never writes a done marker for
     them: a marker without its files would make a checkpoint look complete."""
+    holds: tuple[CheckpointId, ...] = ()
+    """Checkpoints whose part on this worker is described in the store, and still on its disk or
+    uploaded since."""
     committed: Committed | None = None
     save: SaveVote = SaveVote()
     notice: Notice | None = None

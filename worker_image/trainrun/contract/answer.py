@@ -40,6 +40,11 @@ class ResolveRequest:
     trial_of: CheckpointId | None = None
     """If this is the newest checkpoint, claim the one before it as a trial: attempts died while
     they opened this one."""
+    staged: CheckpointId | None = None
+    """A checkpoint that every worker has described and holds on its disk. Claim it if it is newer
+    than all in the store."""
+    workers: int = 0
+    """Number of workers that hold it."""
     proof: bool = False
     """Claim nothing: read the manifest of `committed`, or list attempts if it is absent, and answer
     `Resolved` with it if the store permits that to this worker."""
@@ -65,6 +70,9 @@ class Hold:
     for."""
     flush: tuple[int, ...] = ()
     """Staged steps of the ended attempt that all ranks have: finish their uploads first."""
+    in_place: bool = False
+    """Do not upload `flush`: describe this worker's part of it in the store. The next attempt
+    starts from the disks."""
     grace_seconds: Remaining = 0.0
     """How long processes of the ended attempt may take to exit after SIGTERM; 0: kill them at
     once."""
@@ -101,6 +109,14 @@ class PeerSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartHolder:
+    """A worker that holds its part of a checkpoint, and serves it."""
+
+    slot: int
+    source: PeerSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Run the processes of `attempt`: a copy of the start record. Each attempt starts once."""
 
@@ -117,6 +133,10 @@ class Start:
     """The run's id for trackers; empty: not known."""
     source: PeerSource | None = None
     """The agent that has the files of `resume` on this node; absent: read the store directly."""
+    staged: bool = False
+    """`resume` has no manifest yet: each worker holds its part, and uploads it first."""
+    holders: tuple[PartHolder, ...] = ()
+    """If `staged`: the other agents on this node, from which their parts can be copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,14 @@ TASK_LOG = f"{TASKS}log/"
 TASK_OBJECTS = f"{TASKS}objects/"
 TASK_DAMAGED = f"{TASKS}damaged/"
 MANIFEST = "manifest.json"
+STAGED = "staged.json"
+"""In the folder of a checkpoint that an attempt has started from before it was uploaded: the
+manifest that it will get."""
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _MARKER = re.compile(r"worker-(\d{5,})\.done\.json")
+_DESCRIBED = re.compile(r"worker-(\d{5,})\.staged\.json")
+_PART = re.compile(r"worker-(\d{5,})/")
 _VOTE = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
 _STORY = re.compile(r"(\d{6,})-[0-9a-zA-Z]+\.json")
 _LOG = re.compile(r"(\d{6,})-(\d{5,})\.jsonl\.gz")
@@ -199,6 +204,23 @@ def read_marker(name: str) -> int | None:
     """The worker of the done marker with this name in a checkpoint's folder; None for others."""
     match = _MARKER.fullmatch(name)
     return int(match[1]) if match and marker_name(int(match[1])) == name else None
+
+
+def worker_of(name: str) -> int:
+    """The worker whose part has a file of this name within the checkpoint's folder; -1: none."""
+    match = _PART.match(name)
+    return int(match[1]) if match else -1
+
+
+def described_name(worker: int) -> str:
+    """The record of a part that this worker holds on its disk and has not uploaded yet."""
+    return f"worker-{worker:05d}.staged.json"
+
+
+def read_described(name: str) -> int | None:
+    """The worker of such a record; None for any other name."""
+    match = _DESCRIBED.fullmatch(name)
+    return int(match[1]) if match and described_name(int(match[1])) == name else None
 
 
 def read_metrics(key: str) -> tuple[int, int] | None:

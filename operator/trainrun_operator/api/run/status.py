@@ -91,6 +91,8 @@ class StartRecord(StatusPart):
     """The checkpoint that every rank gets; absent: the attempt starts from scratch."""
     trial_of: HandedCheckpoint | None = None
     """The newest checkpoint, if this attempt tries the one before it; absent: it does not."""
+    staged: Annotated[bool, Field(exclude_if=not_)] = False
+    """The resume point was on the workers' disks and not in the store yet."""
     master_addr: Annotated[str, Field(max_length=253)]
     """MASTER_ADDR, offered by slot 0's agent."""
     master_port: Annotated[int, Field(ge=1, le=65535)]

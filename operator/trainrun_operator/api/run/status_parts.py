@@ -211,6 +211,8 @@ class Ending(StatusPart):
     """Its processes get SIGTERM, and are killed at this time; absent: they are killed at once."""
     flush: Annotated[tuple[int, ...], Field(max_length=64)] = ()
     """Staged steps whose uploads finish first."""
+    in_place: Annotated[bool, Field(exclude_if=not_)] = False
+    """They are not uploaded first: the next attempt starts from the workers' disks."""
     flush_until: datetime | None = None
     """When their uploads are given up; absent: after checkpoint.flushTimeout."""
     not_before: datetime | None = None

@@ -18,6 +18,7 @@ from trainrun.contract.answer import (
     Hold,
     LostRank,
     Order,
+    PartHolder,
     PeerSource,
     ResolveRequest,
     SaveOrder,
@@ -56,6 +57,7 @@ def start_order(record: StartRecord) -> Start:
         master_port=record.master_port,
         resume=record.resume_point,
         run_id=record.run_id,
+        staged=record.staged,
     )
 
 
@@ -100,8 +102,8 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         evidence=evidence.request(view),
         lost=_lost(view, record),
     )
-    sources = _sources(view)
-    of_source: dict[PeerSource | None, Answer] = {None: answer}
+    sources, holders = _sources(view), _holders(view, record)
+    of_source: dict[tuple[PeerSource | None, str], Answer] = {}
     looks = looker(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
     by_name = {}
@@ -112,11 +114,12 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         if place is None or worker.created_for <= place:
             by_name[worker.name] = leave
         if worker.created_for == place:
-            source = sources.get(worker.slot)
+            source, node = sources.get(worker.slot), _node(worker) if holders else ""
             # Made once for all workers of a node: most workers of a large gang get the same.
-            if source not in of_source:
-                of_source[source] = replace(answer, order=replace(start, source=source))
-            by_name[worker.name] = of_source[source]
+            if (source, node) not in of_source:
+                order = replace(start, source=source, holders=holders.get(node, ()))
+                of_source[source, node] = replace(answer, order=order)
+            by_name[worker.name] = of_source[source, node]
             if worker.slot == speaker:  # the others report progress with their next heartbeat
                 by_name[worker.name] = replace(by_name[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
@@ -157,11 +160,32 @@ def _sources(view: View) -> dict[int, PeerSource]:
     for worker in view.roster:
         if worker is None or worker.agent is None:
             continue
-        node, agent = worker.node or worker.agent.node, worker.agent
+        node, agent = _node(worker), worker.agent
         lead = leads.setdefault(node, agent)
         if node and lead is not agent and lead.serves:
             found[worker.slot] = PeerSource(address=lead.serves, secret=lead.agent)
     return found
+
+
+MOST_HOLDERS = 64
+"""How many agents of a node an answer names."""
+
+
+def _holders(view: View, record: StartRecord) -> dict[str, tuple[PartHolder, ...]]:
+    """By node, the agents with a part of a resume point that is on the disks."""
+    found: dict[str, tuple[PartHolder, ...]] = {}
+    for worker in view.roster if record.staged else ():
+        if worker is not None and worker.agent is not None and worker.agent.serves:
+            source = PeerSource(address=worker.agent.serves, secret=worker.agent.agent)
+            before = found.get(_node(worker), ())
+            holder = PartHolder(slot=worker.slot, source=source)
+            found[_node(worker)] = (*before, holder)[:MOST_HOLDERS]
+    found.pop("", None)
+    return found
+
+
+def _node(worker: WorkerFact) -> str:
+    return worker.node or (worker.agent.node if worker.agent is not None else "")
 
 
 def gathering(
@@ -170,19 +194,21 @@ def gathering(
     *,
     resolve: bool,
     claimed: Resolution | None,
+    held: CheckpointId | None,
     prefetch: Mapping[str, CheckpointId],
 ) -> dict[str, Answer]:
     """Answers while the next attempt is prepared: stop, finish uploads, wait.
 
     `lead`, the worker that will take slot 0, offers a port and resolves. The others prove that they
     can read the checkpoint that it has `claimed` or most likely will. `prefetch`: by worker name,
-    the checkpoint to read ahead.
+    the checkpoint to read ahead; `held`: the newest one on the disks of all.
     """
-    flush = to_flush(view)
+    flush, ending = to_flush(view), view.status.ending
     hold = Hold(
         attempt=view.next_attempt,
         number=view.status.resumptions,
         flush=flush,
+        in_place=ending is not None and ending.in_place,
         grace_seconds=grace_left(view).total_seconds(),
         linger_seconds=linger(view),
         flush_seconds=flush_left(view).total_seconds(),
@@ -197,13 +223,13 @@ def gathering(
         order = hold if by_name[name] is answer else proves
         by_name[name] = replace(answer, order=replace(order, prefetch=checkpoint))
     if lead is not None:
-        request = _resolve_request(view) if resolve else None
+        request = _resolve_request(view, held) if resolve else None
         asked = replace(hold, prefetch=prefetch.get(lead.name), offer=True, resolve=request)
         by_name[lead.name] = replace(answer, order=asked)
     return _with_story(view, by_name)
 
 
-def _resolve_request(view: View) -> ResolveRequest:
+def _resolve_request(view: View, held: CheckpointId | None) -> ResolveRequest:
     incident = view.status.incident
     ended = f"{incident.cause}: {incident.message}"[:500] if incident is not None else ""
     return ResolveRequest(
@@ -212,6 +238,8 @@ def _resolve_request(view: View) -> ResolveRequest:
         ended=ended,
         committed=steps.newest_known(view),
         trial_of=repeats.to_try(view),
+        staged=held,
+        workers=view.config.replicas if held is not None else 0,
     )
 
 

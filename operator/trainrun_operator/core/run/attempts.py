@@ -18,6 +18,7 @@ from trainrun_operator.core.run.display import folder
 from trainrun_operator.core.run.drain import given_up, why_given_up
 from trainrun_operator.core.run.gang.roster import Ready
 from trainrun_operator.core.run.incidents.attempt_progress import furthest, reports
+from trainrun_operator.core.run.steps import on_disks
 from trainrun_operator.core.run.view import View, counted
 
 
@@ -32,6 +33,7 @@ def record_of(view: View, ready: Ready, resolution: Resolution, offer: Offer) ->
         world_size=view.config.world_size,
         resume_point=resolution.resume,
         trial_of=resolution.trial_of,
+        staged=resolution.staged,
         master_addr=offer.address,
         master_port=offer.port,
         template_hash=view.config.template_hash,
@@ -69,7 +71,7 @@ def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
     """Steps that every rank had staged did not reach the store, although the run waited."""
     steps_lost = given_up(view, point)
     if not steps_lost:
-        return None
+        return _part_lost(view, point)
     listed = ", ".join(map(str, steps_lost[-10:]))
     what = f"step {listed} was" if len(steps_lost) == 1 else f"steps {listed} were"
     return Event(
@@ -78,6 +80,21 @@ def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
         message=(
             f"{what} staged on all ranks when the last attempt ended, but not stored before this "
             f"one started: {why_given_up(view)}"
+        ),
+    )
+
+
+def _part_lost(view: View, point: CheckpointId | None) -> Event | None:
+    """The last attempt started from the workers' disks, and a part was lost before its upload."""
+    lost = on_disks(view)
+    if lost is None or (point is not None and point >= lost):
+        return None
+    return Event(
+        type="Warning",
+        reason="FlushGivenUp",
+        message=(
+            f"step {lost.step} of attempt {lost.attempt} was only on the workers' disks, from "
+            f"which the last attempt started, and is lost: {why_given_up(view)}"
         ),
     )
 
@@ -133,6 +150,7 @@ def started(view: View, record: StartRecord) -> str:
     begin = "after the tasks that are done" if view.status.runs_tasks else begin
     if point is not None:
         begin = f"from step {point.step} of attempt {point.attempt}"
+        begin += ", on the workers' disks," if record.staged else ""
     return f"attempt {record.attempt} starts {begin} with {counted(len(record.roster), 'worker')}"
 
 

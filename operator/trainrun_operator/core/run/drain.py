@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status_parts import Ending, EndingKind
+from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.steps import committed_step, flushable
 from trainrun_operator.core.run.view import STORE_AWAY, View, done, notice_of, once
@@ -149,7 +150,7 @@ def to_flush(view: View) -> tuple[int, ...]:
     named, survivors = ending.flush, flushable(view, gone_slots(view))
     if survivors and view.config.upload_every is not None:
         named = tuple(step for step in named if step > survivors[-1])
-    return tuple(sorted({*named, *survivors}))[-MAX_FLUSH:]
+    return tuple(sorted({*named, *survivors}))[-1 if ending.in_place else -MAX_FLUSH :]
 
 
 def gone_slots(view: View) -> frozenset[int]:
@@ -215,15 +216,28 @@ def new_ending(
 ) -> Ending:
     """The ending of the attempt that is given up now; the next one starts after `wait` at the
     earliest. `lost` and `grace`: see `transitions.open_incident`."""
-    now = view.observation.now
+    now, flush = view.observation.now, flushable(view, lost)[-MAX_FLUSH:]
+    stays = kind == "Incident" and not lost and not grace and _all_stay(view)
+    in_place = stays and steps.in_place(view, flush)
     return Ending(
         attempt=view.status.attempt,
         kind=kind,
         time=now,
         grace_until=now + grace if grace else None,
-        flush=flushable(view, lost)[-MAX_FLUSH:],
+        flush=flush[-1:] if in_place else flush,
+        in_place=in_place,
         flush_until=_longer_flush(view, grace),
         not_before=now + wait if wait else None,
+    )
+
+
+def _all_stay(view: View) -> bool:
+    """Every worker can keep what it has staged for the next attempt. Not twice in a row without an
+    upload between: else a run that crashes often would never store anything."""
+    if view.config.upload_every is None or steps.on_disks(view) is not None:
+        return False
+    return all(
+        w is not None and answers_still(view, w) and notice_of(w) is None for w in view.roster
     )
 
 
@@ -305,10 +319,20 @@ def _took_part(view: View, worker: WorkerFact) -> bool:
 
 
 def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
-    agent = worker.agent
+    agent, ending = worker.agent, view.status.ending
     return (
         agent is not None
         and agent.phase == "Idle"
         and acknowledged(view, agent)
         and flush <= set(agent.held.flush)
+        and agent.held.in_place == (ending is not None and ending.in_place)
+        and not _owes_resume_point(view, agent)
     )
+
+
+def _owes_resume_point(view: View, agent: AgentState) -> bool:
+    """No attempt follows soon, and what this one started from is not in the store yet."""
+    ending, point = view.status.ending, steps.carried(view)
+    if ending is None or ending.kind == "Incident" or point is None or to_flush(view):
+        return False
+    return point in agent.holds

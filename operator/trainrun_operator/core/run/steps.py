@@ -133,7 +133,7 @@ def newest_known(view: View) -> CheckpointId | None:
     found = (
         shown.id if shown is not None else None,
         committed_id(view),
-        record.resume_point if record is not None else None,
+        record.resume_point if record is not None and not record.staged else None,
     )
     return max((checkpoint for checkpoint in found if checkpoint is not None), default=None)
 
@@ -233,7 +233,32 @@ def _complete(view: View) -> tuple[GangStep, ...]:
 
 def newest_staged(view: View) -> int | None:
     """The newest step that every slot has staged and that is not committed; None: there is none."""
-    return max((step.step for step in _complete(view)), default=None)
+    carried = on_disks(view)
+    default = carried.step if carried is not None else None
+    return max((step.step for step in _complete(view)), default=default)
+
+
+def on_disks(view: View) -> CheckpointId | None:
+    """The resume point of the newest attempt while it is on the workers' disks only; None: it is in
+    the store, or there is none."""
+    record = view.record
+    if record is None or not record.staged or committed_id(view) is not None:
+        return None
+    return record.resume_point
+
+
+def carried(view: View) -> CheckpointId | None:
+    """That resume point, while every worker of the attempt holds its part and uploads it."""
+    point = on_disks(view)
+    held = all(agent is not None and point in agent.holds for agent in view.agents)
+    return point if held else None
+
+
+def in_place(view: View, steps: tuple[int, ...]) -> bool:
+    """Whether the workers can start from what they have staged of the newest of these steps. With
+    `whole` only one of several workers has it."""
+    newest = [step for step in gang_steps(view) if step.step in steps[-1:]]
+    return not any(step.whole for step in newest) or len(view.roster) == 1
 
 
 def last_brought(view: View) -> int:

@@ -58,13 +58,15 @@ class OrdersGiven:
         record = case.records.get(order.attempt)
         if record is None:
             case.wrong(f"attempt {order.attempt} was ordered without a start record")
-        elif start_order(record) != replace(order, source=None):
+        elif start_order(record) != replace(order, source=None, holders=()):
             case.wrong(f"an order of attempt {order.attempt} differs from its start record")
         elif (record.roster[agent.slot], record.identity(agent.slot)) != (
             agent.created_for,
             agent.id[:IDENTITY_LENGTH],
         ):
             case.wrong(f"{agent.name} started attempt {order.attempt} and is not in its roster")
+        if order.staged and order.resume not in agent.carrying.holds(agent):
+            case.wrong(f"{agent.name} starts from {order.resume} and has no part of it")
         if agent.wrong_keys and order.resume is not None:
             case.wrong(
                 f"{agent.name} started attempt {order.attempt} and cannot read {order.resume}"

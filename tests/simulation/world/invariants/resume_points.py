@@ -76,7 +76,9 @@ class ResumePoints:
         store = case.world.store
         entry = store.checkpoints.get(resume) if resume is not None else None
         if resume is not None and (
-            entry is None or resume in store.bad or len(entry.parts) < entry.workers
+            entry is None
+            or resume in store.bad
+            or len(entry.parts | self._described(attempt, resume)) < entry.workers
         ):
             case.wrong(f"attempt {attempt} resumes from {resume}, which is incomplete or damaged")
         if resume is not None and self._was_left_behind(resume, attempt):
@@ -87,6 +89,17 @@ class ResumePoints:
             case.wrong(f"attempt {attempt} tries {resume} in vain: {newest} was not died of twice")
         if newest is not None and (resume is None or resume < newest) and not tried:
             case.wrong(f"attempt {attempt} resumes from {resume} although {newest} was committed")
+
+    def _described(self, attempt: int, point: CheckpointId) -> set[int]:
+        """Slots that have said that they hold their part, where that is enough: nobody may know yet
+        that one of them is lost. Who starts from it is judged with its order."""
+        store = self._case.world.store
+        return store.described.get(point, set()) if attempt in store.staged_claims else set()
+
+    def _on_disks(self, point: CheckpointId) -> set[int]:
+        """Slots whose workers live and hold their part of it."""
+        gang = self._case.world.gang(point.attempt)
+        return {a.slot for a in gang if a.alive and point in a.carrying.holds(a)}
 
     def _may_be_tried(self, newest: CheckpointId | None) -> bool:
         """Attempts that started from it have died of one root without a step, and not yet one that
@@ -108,6 +121,12 @@ class ResumePoints:
             return
         if ending.attempt != before:  # the status was set back: no flush was ordered
             return
+        point = self.claims[before][1] if before in self.claims else None
+        if before in case.world.store.staged_claims and point is not None:
+            holders = [a for a in gang if a.slot in self._on_disks(point) and not a.unheard]
+            whole = len(holders) == len(case.records[before].roster)
+            if whole and (resume is None or resume < point) and point not in case.world.store.bad:
+                case.wrong(f"attempt {attempt} resumes from {resume} while all hold {point}")
         step = thrown_away(case.world, ending=ending, gang=gang, resume=resume)
         if step is not None and len(gang) == len(case.records[before].roster):
             case.wrong(f"attempt {attempt} resumes from {resume} while step {step} is being stored")
@@ -126,8 +145,8 @@ class ResumePoints:
                 for c, at in self._commits.items()
                 if c not in world.store.bad | unseen
                 and not any(
-                    c.attempt < later < attempt and claimed <= at
-                    for later, (claimed, _) in self.claims.items()
+                    c.attempt < later < attempt and claimed <= at and point != c
+                    for later, (claimed, point) in self.claims.items()
                 )
                 and not self._was_left_behind(c, attempt)
             ),

@@ -16,20 +16,24 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from trainrun._common.tree import NO_ROOM
 from trainrun.agent.checkpoints.opened_store import OpenedStore
-from trainrun.checkpoint import reader
-from trainrun.checkpoint.cache import CachedFile, FilesOnNode
+from trainrun.checkpoint import choice, reader
+from trainrun.checkpoint.cache import CachedFile, Copy, FilesOnNode
+from trainrun.checkpoint.description import read_described
 from trainrun.checkpoint.records import Manifest
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.contract import layout
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
-from trainrun.errors import ObjectNotFound, StoreUnavailable
+from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreUnavailable
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -42,6 +46,8 @@ class Downloads:
 
     def __init__(self, store: OpenedStore) -> None:
         self._store = store
+        self.held: HeldCheckpoint | None = None
+        """The resume point, if it is on the workers' disks."""
         self._manifest: Manifest | None = None
         """The one that was read last."""
         self._asked: CheckpointId | None = None
@@ -58,7 +64,7 @@ class Downloads:
         """Read a checkpoint's manifest, once: it never changes."""
         if self._manifest is None or self._manifest.id != checkpoint:
             self._manifest = await self._store.call(
-                lambda: reader.read_manifest(self._store.run(), checkpoint)
+                lambda: self._read_manifest(self._store.run(), checkpoint)
             )
         return self._manifest
 
@@ -75,13 +81,19 @@ class Downloads:
         `rank`, `include`: see `FetchCheckpoint`.
         """
 
+        def needed() -> bool:
+            # A thread left over from an ended attempt must not take room from the next one.
+            return self._asked == checkpoint
+
         def work() -> Path:
-            run = self._store.run()
-            manifest = reader.read_manifest(run, checkpoint)
+            run, held = self._store.run(), self._held(checkpoint)
+            manifest = self._read_manifest(run, checkpoint)
             files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
             files = reader.only(files, include)
-            # A thread left over from an ended attempt must not take room from the next one.
-            return _directory(files, source, needed=lambda: self._asked == checkpoint)
+            if held is not None:
+                with contextlib.closing(HeldCopying(held, run)) as copying:
+                    return files.directory(copy=copying.copy, needed=needed)
+            return _directory(files, source, needed=needed)
 
         if self._asked != checkpoint:
             self._included = {*include}
@@ -149,10 +161,23 @@ class Downloads:
                 return path
             if not self._downloading.locked():
                 async with self._downloading:
-                    return await self._store.call(
-                        lambda: files.download(source, needed=lambda: self._asked == checkpoint)
-                    )
+                    return await self._store.call(lambda: self._obtain(files, source, checkpoint))
             await asyncio.sleep(LOOK)  # the current download may include this file
+
+    def _obtain(self, files: FilesOnNode, source: str, checkpoint: CheckpointId | None) -> Path:
+        if self._held(checkpoint) is not None:
+            # It would wait for the worker that asks, if both use one cache.
+            raise ObjectNotFound(f"this worker does not have {source} in its cache")
+        return files.download(source, needed=lambda: self._asked == checkpoint)
+
+    def _held(self, checkpoint: CheckpointId | None) -> HeldCheckpoint | None:
+        held = self.held
+        return held if held is not None and held.checkpoint == checkpoint else None
+
+    def _read_manifest(self, run: RunStore, checkpoint: CheckpointId) -> Manifest:
+        if self._held(checkpoint) is not None:
+            return read_described(run, checkpoint)
+        return reader.read_manifest(run, checkpoint)
 
     def received(self, name: str) -> int:
         """Bytes of the requested checkpoint that are on this node."""
@@ -182,6 +207,50 @@ class Downloads:
             raise ObjectNotFound(f"this worker does not have {name}")
         self._served[checkpoint is None] = found
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldCheckpoint:
+    """A checkpoint that has no manifest yet, on the disks of the workers."""
+
+    checkpoint: CheckpointId
+    link: Copy
+    """Takes a file from this worker's disk."""
+    others: Mapping[int, PeerSource]
+    """The agents on this node that hold another part, by slot."""
+
+
+class HeldCopying:
+    """Takes its files from this disk, from other agents of this node, or once they are uploaded,
+    from the store."""
+
+    def __init__(self, held: HeldCheckpoint, run: RunStore) -> None:
+        """`run` is where its parts are uploaded to."""
+        self._held = held
+        self._run = run
+        self._peers = {
+            slot: Copying(source, held.checkpoint.name) for slot, source in held.others.items()
+        }
+
+    def copy(self, file: CachedFile, path: Path) -> bool:
+        """As `Copying.copy`. Raises StoreUnavailable while the file is on another node only, and
+        CheckpointDamaged if the checkpoint was set aside meanwhile."""
+        if self._held.link(file, path):
+            return True
+        peer = self._peers.get(layout.worker_of(file.source))
+        if peer is not None and peer.copy(file, path):
+            return True
+        checkpoint = self._held.checkpoint
+        if self._run.store.size(self._run.key(layout.folder(checkpoint) + file.source)) is not None:
+            return False
+        if self._run.is_bad(checkpoint):
+            raise CheckpointDamaged(choice.recorded_reason(self._run, checkpoint))
+        raise StoreUnavailable(f"{file.source} of {checkpoint.name} is not uploaded yet")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for peer in self._peers.values():
+            peer.close()
 
 
 def _directory(

@@ -248,6 +248,10 @@ class StagedSteps:
         """Steps with files on this worker's disk that are not in the store."""
         return [entry for entry in self._steps.values() if entry.files and not entry.uploaded]
 
+    def find(self, step: int) -> Step | None:
+        """What is staged of a step."""
+        return self._steps.get(step)
+
     def incomplete(self) -> list[Step]:
         """Steps that a rank of this worker has not passed, oldest first."""
         return [entry for step, entry in sorted(self._steps.items()) if not self.complete(step)]

@@ -20,6 +20,7 @@ from trainrun.agent.processes.environment import remove_folder
 from trainrun.checkpoint import (
     agent_records,
     choice,
+    description,
     logs,
     ownership,
     reader,
@@ -29,10 +30,16 @@ from trainrun.checkpoint import (
 )
 from trainrun.checkpoint.logs import WorkerLog
 from trainrun.checkpoint.ownership import BeatWatch
-from trainrun.checkpoint.records import HangRecord, Manifest, StoryRecord, VoteRecord
+from trainrun.checkpoint.records import (
+    DoneMarker,
+    HangRecord,
+    Manifest,
+    StoryRecord,
+    VoteRecord,
+)
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
-from trainrun.checkpoint.writer import Upload
+from trainrun.checkpoint.writer import LocalFile, Upload
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, Recheck, ResolveRequest, SaveOrder
@@ -81,20 +88,27 @@ class AsyncRunStore(OpenedStore):
         return await self.call(self._resolve, request)
 
     async def write_part(
-        self, checkpoint: CheckpointId, part: Step, *, workers: int, upload: Upload
+        self,
+        checkpoint: CheckpointId,
+        part: Step,
+        *,
+        workers: int,
+        upload: Upload,
+        described: DoneMarker | None = None,
     ) -> Manifest | None:
         """Upload this worker's `part` of a checkpoint, its done marker (or manifest) last.
 
-        Raises CheckpointUnfinished if the files of a rank have changed digests by then.
+        Raises CheckpointUnfinished if the files of a rank have changed digests by then, or are not
+        those that were `described`.
         """
 
+        def unchanged() -> None:
+            _check_unchanged(part, upload)
+            if described is not None:
+                writer.check_described(described, upload)
+
         def write() -> Manifest | None:
-            scanned = [
-                file
-                for rank, directory in sorted(part.files.items())
-                for file in writer.scan(directory, rank=rank)
-            ]
-            run = self.run()
+            scanned, run = _scanned(part), self.run()
             manifest = writer.write_part(
                 run,
                 attempt=checkpoint.attempt,
@@ -105,7 +119,7 @@ class AsyncRunStore(OpenedStore):
                 metrics=part.metrics,
                 metadata=part.metadata,
                 whole=part.whole,
-                unchanged=lambda: _check_unchanged(part, upload),
+                unchanged=unchanged,
                 upload=upload,
             )
             if manifest is not None:
@@ -113,6 +127,32 @@ class AsyncRunStore(OpenedStore):
             return manifest
 
         return await self.call(write)
+
+    async def describe_part(
+        self, checkpoint: CheckpointId, part: Step, *, workers: int, upload: Upload
+    ) -> DoneMarker:
+        """Sum the files of this worker's `part` and describe it; raises as `write_part`."""
+
+        def describe() -> DoneMarker:
+            run = self.run()
+            marker = description.describe_part(
+                run,
+                checkpoint,
+                worker=self.config.slot,
+                workers=workers,
+                files=_scanned(part),
+                metrics=part.metrics,
+                metadata=part.metadata,
+                unchanged=lambda: _check_unchanged(part, upload),
+                upload=upload,
+            )
+            slot, directories = self.config.slot, part.files
+            reader.link_on_node(
+                run, checkpoint, slot, marker.files, directories, cache_dir=self.cache
+            )
+            return marker
+
+        return await self.call(describe)
 
     async def commit(self, checkpoint: CheckpointId) -> Manifest | None:
         """Write the manifest if every worker's part is stored. Raises CheckpointFenced."""
@@ -269,6 +309,14 @@ class AsyncRunStore(OpenedStore):
         if manifest is not None:
             writer.check_fence(run, checkpoint)
         return manifest
+
+
+def _scanned(part: Step) -> list[LocalFile]:
+    return [
+        file
+        for rank, directory in sorted(part.files.items())
+        for file in writer.scan(directory, rank=rank)
+    ]
 
 
 def _check_unchanged(part: Step, upload: Upload) -> None:

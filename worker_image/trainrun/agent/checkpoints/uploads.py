@@ -18,36 +18,28 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
+from trainrun.agent.checkpoints.lanes import run_lane
 from trainrun.agent.checkpoints.retaining import Retaining
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.torn_saves import AlternatingSaves, TornSteps
-from trainrun.checkpoint.records import Manifest
+from trainrun.agent.checkpoints.waiting_uploads import waiting_problem
+from trainrun.checkpoint.records import DoneMarker, Manifest
 from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Committed, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
-    CheckpointFenced,
     CheckpointUnfinished,
     StoreError,
     StoreFull,
     StoreUnavailable,
     TrainRunError,
-    TransferCancelled,
 )
 
 LOG = logging.getLogger("trainrun.agent")
-
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 15.0
-"""Seconds between retries after store errors."""
-
-FATAL = {CheckpointConflict: "CheckpointConflict", CheckpointFenced: "StorageLost"}
-"""Errors that end the run, with their problem types."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +69,9 @@ class Uploads:
     """Upload only these steps, while an order says so; None: see `keep`."""
     keep: int = 0
     """Upload only what is due until this many complete steps are on the disk; 0: upload all."""
+    describes: frozenset[int] = frozenset()
+    """Describe these steps, and upload none: the next attempt starts from the disks."""
+    _described: dict[int, DoneMarker] = field(default_factory=dict)
     _newest_first: bool = False
     _committed_at: float = 0.0
     _stored: dict[int, set[int]] = field(default_factory=dict)
@@ -105,8 +100,10 @@ class Uploads:
             self.retaining.due = True
         self._wakes = [asyncio.Event() for _ in work]
         self._hurries = [asyncio.Event() for _ in work]
-        lanes = map(self._lane, work, self._wakes, self._hurries)
-        self._tasks = [background.run(lane) for lane in lanes]
+        self._tasks = [
+            background.run(run_lane(steps, trouble, wake, hurry, self._fail))
+            for (steps, trouble), wake, hurry in zip(work, self._wakes, self._hurries, strict=True)
+        ]
 
     def wake(self) -> None:
         """A step was staged or passed: check again."""
@@ -128,9 +125,36 @@ class Uploads:
             task.cancel()
         self.torn.close()
 
+    def order(self, steps: frozenset[int], *, in_place: bool) -> bool:
+        """Upload only these steps, or describe them; returns whether that is new."""
+        only, describes = (frozenset[int](), steps) if in_place else (steps, frozenset[int]())
+        if (self.only, self.describes) == (only, describes):
+            return False
+        if in_place:
+            self.abandon()
+        self.only, self.describes = only, describes
+        return True
+
+    @property
+    def holds(self) -> tuple[CheckpointId, ...]:
+        """Checkpoints whose part is described or stored."""
+        steps = (step for step in {*self._described, *self.describes} if self._has(step))
+        return tuple(CheckpointId(attempt=self.attempt, step=step) for step in steps)
+
+    def _has(self, step: int) -> bool:
+        entry = self.staged.find(step)
+        return entry is not None and (entry.uploaded or step in self._described)
+
+    def take(self, step: int) -> tuple[Step | None, DoneMarker | None] | None:
+        """The part of a step, unless it is stored, and its description; None: it is not here."""
+        entry = self.staged.find(step)
+        if entry is None or not self._has(step):
+            return None
+        return (None, None) if entry.uploaded else (entry, self._described[step])
+
     def finish(self) -> None:
         """The agent ends: upload what is left, the newest first."""
-        self.only, self.keep = None, 0
+        self.only, self.keep, self.describes = None, 0, frozenset()
         self.wake()
         self.hurry()
 
@@ -153,6 +177,7 @@ class Uploads:
         handle = self._handles.pop(step, None)
         if handle is not None:
             handle.cancel()
+        self._described.pop(step, None)
         self.remove(self.staged.drop(step, torn=torn))
 
     def give_up(self, step: int, message: str) -> None:
@@ -189,46 +214,22 @@ class Uploads:
             return None
         return replace(self.committed, age=max(0.0, now - self._committed_at))
 
-    def unfinished(self, steps: Iterable[int] | None = None) -> bool:
+    def unfinished(self, steps: Iterable[int] | None = None, *, in_place: bool = False) -> bool:
         """Whether a complete step must still be uploaded, or committed by slot 0: one of `steps`,
-        or one that the current order allows."""
+        or one that the current order allows. `in_place`: must still be described."""
         if self.fatal is not None:
             return False
         wanted = self.only if steps is None else set(steps)
         left = [entry.step for entry in self.staged.uploadable()]
-        if self.slot == 0:
+        if in_place:
+            left = [step for step in left if step not in self._described]
+        elif self.slot == 0:
             left += self._committable()
         return any(wanted is None or step in wanted for step in left)
 
-    async def _lane(
-        self,
-        lane: tuple[Callable[[], Awaitable[bool]], Callable[[Exception], None]],
-        wake: asyncio.Event,
-        hurry: asyncio.Event,
-    ) -> None:
-        work, report = lane
-        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        while True:
-            wake.clear()
-            try:
-                busy = await work()
-            except TransferCancelled:
-                busy = True  # its step was dropped: take the next one
-            except (CheckpointConflict, CheckpointFenced) as error:
-                LOG.error("%s", error)
-                kind = FATAL[type(error)]
-                self.fatal = Problem(type=kind, reason=kind, message=str(error))
-                self.news()
-                return  # the user must act; later steps would fail in the same way
-            except (TrainRunError, OSError) as error:
-                report(error)
-                if await ends_early(hurry, backoff.next()):
-                    backoff.reset()
-                busy = True
-            else:
-                backoff.reset()
-            if not busy:
-                await wake.wait()
+    def _fail(self, problem: Problem) -> None:
+        self.fatal = problem
+        self.news()
 
     async def _upload_next(self) -> bool:
         self.look()
@@ -238,7 +239,7 @@ class Uploads:
         while (entry := next(iter(self._allowed(tried)), None)) is not None:
             tried.add(entry.step)
             try:
-                await self._upload(entry)
+                await (self._describe(entry) if self.describes else self._upload(entry))
             except StoreUnavailable:
                 raise
             except CheckpointUnfinished as error:
@@ -273,6 +274,18 @@ class Uploads:
         if manifest is not None:
             self._committed(manifest)
         self.wake()
+        self.news()
+
+    async def _describe(self, entry: Step) -> None:
+        if self.before_commit is not None:
+            await self.before_commit()
+        handle = self._handles.setdefault(entry.step, Upload())
+        checkpoint = CheckpointId(attempt=self.attempt, step=entry.step)
+        self._described[entry.step] = await self.storage.describe_part(
+            checkpoint, entry, workers=self.workers, upload=handle
+        )
+        self._handles.pop(entry.step, None)
+        self._over_trouble()
         self.news()
 
     def _conflict(self, step: int, error: CheckpointConflict) -> None:
@@ -331,6 +344,8 @@ class Uploads:
         ]
 
     def _is_wanted(self, entry: Step, oldest: int) -> bool:
+        if self.describes:
+            return entry.step in self.describes and entry.step not in self._described
         if self.only is not None or not self.keep:
             return self.only is None or entry.step in self.only
         return entry.due or bool(self._stored.get(entry.step)) or entry.step == oldest
@@ -353,14 +368,7 @@ class Uploads:
         if isinstance(error, StoreFull):
             self.retaining.due = True  # there may be more to delete now than at the last commit
             self.wake()
-        if isinstance(error, CheckpointDamaged):
-            kind = "CheckpointDamaged"
-        elif isinstance(error, StoreError):
-            kind = "StorageUnavailable"
-        else:
-            kind = "StagingUnreadable"
-        message = f"checkpoints of attempt {self.attempt} wait to be stored: {error}"
-        problem = Problem(type=kind, reason=type(error).__name__, message=message)
+        problem = waiting_problem(self.attempt, error)
         if problem != self.problem:
             self.problem = problem
             self.news()

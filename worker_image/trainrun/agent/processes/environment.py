@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -272,13 +272,26 @@ class Folders:
         """The socket on which the processes of `attempt` reach the agent."""
         return self._root / f"{attempt}.sock"
 
-    def forget_below(self, attempt: int) -> None:
-        """Delete everything of lower attempts. May take long: call it in a thread."""
+    def forget_below(self, attempt: int, but_for: Collection[Path] = ()) -> None:
+        """Delete everything of lower attempts, except these directories of staged files.
+
+        May take long: call it in a thread.
+        """
+        above = {folder for kept in but_for for folder in kept.parents}
         for kind in ("staging", "ranks"):
             for folder in (self._root / kind).glob("attempt-*"):
                 number = folder.name.partition("-")[2]
                 if number.isdigit() and int(number) < attempt:
-                    remove_folder(folder)
+                    _remove_but(folder, {*but_for}, above)
+
+
+def _remove_but(folder: Path, kept: Collection[Path], above: Collection[Path]) -> None:
+    """Remove a folder, except those `kept`, which are below the folders `above`."""
+    if folder in above:
+        for child in folder.iterdir():
+            _remove_but(child, kept, above)
+    elif folder not in kept:
+        remove_folder(folder)
 
 
 def _write_rendezvous(folder: Path) -> None:

@@ -17,10 +17,17 @@ from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.boundary import Action, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
-from trainrun_operator.core.run.drain import away_from, outlasting, still_ending, still_flushing
+from trainrun_operator.core.run.drain import (
+    away_from,
+    flush_left,
+    outlasting,
+    still_ending,
+    still_flushing,
+)
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import unusable
 from trainrun_operator.core.run.gang.avoiding import may_be_another
+from trainrun_operator.core.run.gang.holding import held_by, must_upload
 from trainrun_operator.core.run.gang.unusable import outdated
 from trainrun_operator.core.run.incidents import ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import (
@@ -35,7 +42,7 @@ from trainrun_operator.core.run.stages.inactive import suspend, suspended
 from trainrun_operator.core.run.stages.placement import PLACED, missing
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
-from trainrun_operator.core.run.steps import newest_known
+from trainrun_operator.core.run.steps import carried, newest_known
 from trainrun_operator.core.run.storage import (
     AWAY,
     REFUSES,
@@ -71,6 +78,8 @@ def decide(view: View, state: Gathering | Suspended) -> Plan:
         return transitions.refine(view, refined(view, status.incident))
     if isinstance(state, Suspended):
         return suspended(view, state.since) if suspends else transitions.resumed(view)
+    if must_upload(view):
+        return _upload_instead(view)
     if suspends:
         return suspend(view)
     plan = past_deadline(view) or _unlaunchable(view) or _failed_start(view)
@@ -207,6 +216,16 @@ def _store_away(
     return store_wait(view, AWAY, message, grace=None, actions=actions, marks=marks, resolve=False)
 
 
+def _upload_instead(view: View) -> Plan:
+    """A worker cannot go on with what is on its disk: bring it into the store first."""
+    ending, message = view.status.ending, "the staged checkpoint is uploaded first"
+    assert ending is not None
+    until = view.observation.now + view.config.flush_timeout
+    ending = replace(ending, in_place=False, flush_until=until)
+    plan = wait(view, "Flushing", message, actions=())
+    return replace(plan, status=replace(plan.status, ending=ending), transition=True, answers={})
+
+
 def _flush_longer(view: View, ending: Ending) -> Plan:
     """Give uploads more time, since the store is unavailable."""
     plan = _store_away(view, f"waiting for the store: {away_from(view)}", actions=(), marks=())
@@ -246,7 +265,8 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
     # Also of leaving workers: resolving now would fence what they saved on their notice.
     if uploading := sorted({worker.slot for worker in still_flushing(view)}):
         noun = "slot" if len(uploading) == 1 else "slots"
-        message = f"waiting for the uploads of {noun} {', '.join(map(str, uploading[:10]))}"
+        what = "descriptions of staged files" if _in_place(view) else "uploads"
+        message = f"waiting for the {what} of {noun} {', '.join(map(str, uploading[:10]))}"
         if away := away_from(view):
             return _store_away(view, f"{message}: {away}", actions=dismiss, marks=marks)
         return wait(view, "Flushing", message, actions=dismiss, marks=marks)
@@ -262,11 +282,18 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
     if until is not None and timedelta(0) < left <= ledger.longest_backoff(view.config):
         message = f"restarting at {until:%H:%M:%S} UTC (backoff)"
         return wait(view, "BackingOff", message, actions=dismiss, marks=marks, after=left)
+    if (point := carried(view)) is not None and point == repeats.to_try(view) and flush_left(view):
+        message = f"waiting for the upload of step {point.step}, which attempts died of"
+        return wait(view, "Flushing", message, actions=dismiss, marks=marks)
     resolution = _resolution(view, ready)
     if resolution is None:
         message = "asking the store for the newest good checkpoint"
         return wait(view, "Resolving", message, actions=dismiss, marks=marks, resolve=True)
     return _resolved(view, ready, resolution)
+
+
+def _in_place(view: View) -> bool:
+    return view.status.ending is not None and view.status.ending.in_place
 
 
 def _awaited_slot(view: View) -> int | None:
@@ -295,6 +322,10 @@ def _resolved(view: View, ready: gang.Ready, found: Resolution) -> Plan:
                 "version of operator and worker image"
             )
             return store_wait(view, "StorageMisconfigured", message, grace=None)
+        case "Resolved" if found.staged and not held_by((a for _, a in ready), found.resume):
+            why = "a worker that had a part of its resume point is lost"
+            plan = transitions.skip_to(view, view.next_attempt, why)
+            return _once_sender_is_known(view, plan)
         case "Resolved":
             return _barrier(view, ready, found)
         case "Finished":

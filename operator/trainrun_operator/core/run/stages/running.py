@@ -82,13 +82,14 @@ def _finished(view: View, record: StartRecord) -> Plan | None:
     yielded = any(end.yielded for agent in view.heard for end in agent.exits)
     if yielded and not any(agent.finished for agent in view.heard):
         return preempting.end_attempt(view, record, "the script ended after saving")
-    uncommitted = steps.last_brought(view) > steps.committed_step(view)
-    if not uncommitted:
+    point, last = steps.carried(view), steps.last_brought(view)
+    if last <= steps.committed_step(view) and point is None:
         return _all_ended(view, record)
     age = timedelta(seconds=min(end.age for agent in view.heard for end in agent.exits))
     if age > FINISH_TIMEOUT:
         message = (
-            f"the last checkpoint (step {steps.last_brought(view)}) could not be committed within "
+            f"the last checkpoint (step {max(last, point.step if point is not None else last)}) "
+            "could not be committed within "
             f"{FINISH_TIMEOUT.total_seconds():.0f} s after training ended: {_store_problem(view)}"
         )
         return transitions.fail(view, Cause.STORAGE_ERROR, message)

@@ -21,6 +21,7 @@ from trainrun_operator.core.run.boundary import Action, Plan
 from trainrun_operator.core.run.display import condition, gathering_phase, refreshed, whole
 from trainrun_operator.core.run.drain import away_from, to_flush
 from trainrun_operator.core.run.gang import roster as gang
+from trainrun_operator.core.run.gang.holding import held
 from trainrun_operator.core.run.incidents.attribution import sender_awaited
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.steps import newest_known
@@ -71,7 +72,12 @@ def wait(
         status=status,
         actions=actions,
         answers=answers.gathering(
-            view, gang.lead(view), resolve=resolve, claimed=claimed, prefetch=prefetched(view)
+            view,
+            gang.lead(view),
+            resolve=resolve,
+            claimed=claimed,
+            held=held(view),
+            prefetch=prefetched(view),
         ),
         requeue_after=min(after, IDLE_CHECK, view.next_silence),
     )

@@ -1,0 +1,215 @@
+"""An attempt that starts from a checkpoint on the workers' disks, as the store knows it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id, contents, materialize
+from trainrun.checkpoint.description import describe_part, merge_descriptions, read_described
+from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.writer import Upload, check_fence, scan, set_aside
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointFenced,
+    TransferCancelled,
+)
+
+POINT = checkpoint_id(1, 10)
+
+
+@pytest.fixture
+def begun(any_bench: Bench) -> Bench:
+    """Step 5 of attempt 1 is stored, step 10 is described by both workers."""
+    any_bench.resolve(1)
+    any_bench.commit(step=5)
+    any_bench.described(10)
+    return any_bench
+
+
+def test_a_described_checkpoint_is_claimed_if_it_is_newer(begun: Bench) -> None:
+    answer = begun.resolve(2, staged=POINT)
+    assert (answer.outcome, answer.resume, answer.staged) == ("Resolved", POINT, True)
+    assert answer.message == (
+        "resume from step-000000010-attempt-1, which is on the workers' disks"
+    )
+    record = begun.run.read(AttemptRecord, "attempts/000002.json")
+    assert (record.resume, record.staged) == (POINT, True)
+    again = begun.resolve(2, staged=POINT)
+    assert (again.outcome, again.resume, again.staged) == ("Resolved", POINT, True)
+
+
+def test_what_no_request_names_does_not_exist(begun: Bench) -> None:
+    assert begun.resolve(2).resume == checkpoint_id(1, 5)
+    assert next_resolution(begun.run).resume == checkpoint_id(1, 5)
+
+
+def test_a_stored_checkpoint_that_is_newer_wins(begun: Bench) -> None:
+    begun.commit(step=20)
+    answer = begun.resolve(2, staged=POINT)
+    assert (answer.resume, answer.staged) == (checkpoint_id(1, 20), False)
+
+
+def test_its_manifest_is_the_one_that_was_promised(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    promised = read_described(begun.run, POINT)
+    stored = begun.commit(step=10)
+
+    def timeless(files: object) -> object:
+        return [replace(item, modified=0) for item in files]  # type: ignore[attr-defined]
+
+    assert timeless(stored.files) == timeless(promised.files)
+    assert stored.metrics == promised.metrics
+    check_fence(begun.run, POINT)
+    answer = begun.resolve(3)
+    assert (answer.resume, answer.staged) == (POINT, False)
+    materialize(begun.run, POINT, cache_dir=begun.scratch / "cache")
+
+
+def test_a_part_that_is_stored_needs_no_description(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.described(10, only=(1,))
+    files = {0: contents(1, 10, 0)}
+    any_bench.part(step=10, worker=0, workers=2, files=files)
+    assert any_bench.resolve(2, staged=POINT).staged
+
+
+def test_a_part_that_nobody_has_described_keeps_it_from_being_claimed(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=5)
+    any_bench.described(10, only=(0,))
+    answer = any_bench.resolve(2, staged=POINT)
+    assert (answer.resume, answer.staged) == (checkpoint_id(1, 5), False)
+    with pytest.raises(CheckpointDamaged, match=r"staged\.json: missing"):
+        read_described(any_bench.run, POINT)
+
+
+def test_a_claim_whose_holder_is_lost_is_left_for_the_next_number(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    lost = begun.resolve(2)
+    assert (lost.outcome, lost.highest_attempt) == ("Behind", 2)
+    answer = begun.resolve(3)
+    assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 5))
+    assert not begun.run.bad(), "nothing is set aside for it"
+
+
+def test_what_is_uploaded_after_that_is_fenced(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    begun.resolve(3)
+    begun.commit(step=10)
+    with pytest.raises(CheckpointFenced, match="attempt 3"):
+        check_fence(begun.run, POINT)
+    assert begun.resolve(4, staged=POINT).resume == checkpoint_id(1, 5)
+
+
+def test_a_run_that_has_lost_its_only_checkpoint_before_the_upload_starts_from_scratch(
+    any_bench: Bench,
+) -> None:
+    any_bench.resolve(1)
+    any_bench.described(10)
+    any_bench.resolve(2, staged=POINT)
+    answer = any_bench.resolve(3)
+    assert (answer.outcome, answer.resume) == ("Resolved", None)
+
+
+def test_one_that_was_set_aside_is_not_claimed(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    set_aside(begun.run, POINT, "its files have changed")
+    assert begun.resolve(2, staged=POINT).outcome == "Behind"
+    answer = begun.resolve(3, staged=POINT)
+    assert (answer.resume, answer.staged) == (checkpoint_id(1, 5), False)
+
+
+def test_workers_that_saved_one_name_with_two_contents_describe_nothing(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    for worker in (0, 1):
+        describe_part(
+            any_bench.run,
+            POINT,
+            worker=worker,
+            workers=2,
+            files=any_bench.save(worker, {"model.pt": bytes([worker])}),
+            metrics={},
+            metadata={},
+            unchanged=lambda: None,
+            upload=Upload(),
+        )
+    answer = any_bench.resolve(2, staged=POINT)
+    assert answer.resume is None
+    assert "both saved 'model.pt' with different content" in answer.message
+
+
+def test_a_trial_does_without_it(begun: Bench) -> None:
+    answer = begun.resolve(2, staged=POINT, trial_of=POINT)
+    assert (answer.resume, answer.trial_of, answer.staged) == (checkpoint_id(1, 5), POINT, False)
+
+
+def test_retention_leaves_it_alone(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    begun.commit(attempt=2, step=20)
+    begun.commit(attempt=2, step=30)
+    assert POINT not in retain(begun.run, attempt=2, keep=2)
+    begun.commit(step=10)  # its parts still come
+    check_fence(begun.run, POINT)
+
+
+def test_people_see_where_it_is(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    found = {info.id: info for info in list_checkpoints(begun.run)}[POINT]
+    assert (found.state, found.files) == ("incomplete", 0)
+    assert found.reason == "no manifest; on their disks: workers 0, 1"
+
+
+def test_a_description_is_written_once(begun: Bench) -> None:
+    begun.described(10)
+    with pytest.raises(CheckpointConflict, match="has described this step before"):
+        describe_part(
+            begun.run,
+            POINT,
+            worker=0,
+            workers=2,
+            files=begun.save(0, {"model.pt": b"other"}),
+            metrics={},
+            metadata={},
+            unchanged=lambda: None,
+            upload=Upload(),
+        )
+
+
+def test_large_files_are_summed_in_pieces(
+    any_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainrun.checkpoint.description.PIECE", 1000)
+    monkeypatch.setattr("trainrun.checkpoint.description.BUFFER", 300)
+    any_bench.resolve(1)
+    any_bench.described(10)
+    promised = merge_descriptions(any_bench.run, POINT, workers=2)
+    assert promised is not None
+    stored = any_bench.commit(step=10)
+    assert [item.crc32 for item in promised.files] == [item.crc32 for item in stored.files]
+
+
+def test_a_description_that_was_given_up_is_not_written(any_bench: Bench) -> None:
+    upload = Upload()
+    upload.cancel()
+    folder = any_bench.scratch / "saved"
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(os.urandom(100))
+    with pytest.raises(TransferCancelled):
+        describe_part(
+            any_bench.run,
+            POINT,
+            worker=0,
+            workers=1,
+            files=scan(folder, rank=0),
+            metrics={},
+            metadata={},
+            unchanged=lambda: None,
+            upload=upload,
+        )
+    assert any_bench.run.folder(POINT).described == frozenset()

@@ -1,0 +1,145 @@
+"""Describes checkpoints that are on the workers' disks: the next attempt may start from them.
+
+Layer: rules over `RunStore`, used by the agent. Each worker describes its part as it would after
+its upload: names, sizes, checksums. Slot 0's agent merges these records. Invariants: a description
+is written once; a merged one exists before an attempt's record names the checkpoint; the files may
+be uploaded later, in any order, and their manifest is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.merge import merge_others, merge_ranks, merge_workers
+from trainrun.checkpoint.records import DoneMarker, Manifest
+from trainrun.checkpoint.selection import all_parts_done
+from trainrun.checkpoint.stores.crc32 import combine
+from trainrun.checkpoint.writer import describe_file, same_part
+from trainrun.contract import layout
+from trainrun.errors import CheckpointConflict, CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from trainrun.checkpoint.records import PartFile
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.writer import LocalFile, Upload
+    from trainrun.contract.checkpoint_id import CheckpointId
+
+PIECE = 32 << 20
+"""Bytes of a file that one thread sums."""
+BUFFER = 1 << 20
+
+
+def describe_part(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    *,
+    worker: int,
+    workers: int,
+    files: Sequence[LocalFile],
+    metrics: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    unchanged: Callable[[], None],
+    upload: Upload,
+) -> DoneMarker:
+    """Sum the files of a worker's part and write its description; returns it.
+
+    Parameters as of `write_part`. May be repeated after any error. Raises CheckpointConflict,
+    StoreError, TransferCancelled, and OSError for errors of a local file.
+    """
+    plain = [item for item in files if item.other is None]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        parts = merge_ranks(_summed(plain, pool, upload), step=checkpoint.step)
+    marker = DoneMarker(
+        attempt=checkpoint.attempt,
+        step=checkpoint.step,
+        worker=worker,
+        workers=workers,
+        files=parts,
+        others=merge_others(
+            (item.other for item in files if item.other is not None), step=checkpoint.step
+        ),
+        metrics=dict(metrics),
+        metadata=dict(metadata),
+    )
+    unchanged()
+    upload.advance(0)
+    key = layout.folder(checkpoint) + layout.described_name(worker)
+    if not run.write_once(key, marker) and not same_part(marker, run.read(DoneMarker, key)):
+        raise CheckpointConflict(
+            f"{checkpoint.name}: worker {worker} has described this step before, with other files"
+        )
+    return marker
+
+
+def merge_descriptions(run: RunStore, checkpoint: CheckpointId, *, workers: int) -> Manifest | None:
+    """Write and return the manifest that the checkpoint will get, once all workers have described
+    their parts; None: some have not. Raises CheckpointConflict, CheckpointDamaged, StoreError."""
+    names = {slot: layout.described_name(slot) for slot in range(workers)}
+    records = _found(run, checkpoint, names.values())
+    # A worker that had stored its part has not described it.
+    stored = {*names} - {record.worker for record in records}
+    records += _found(run, checkpoint, map(layout.marker_name, sorted(stored)))
+    if len(records) != workers or not all_parts_done(records):
+        return None
+    manifest = merge_workers(records).manifest
+    key = layout.folder(checkpoint) + layout.STAGED
+    if not run.write_once(key, manifest) and run.read(Manifest, key) != manifest:
+        raise CheckpointConflict(f"{checkpoint.name}: {layout.STAGED} has other content")
+    return manifest
+
+
+def read_described(run: RunStore, checkpoint: CheckpointId) -> Manifest:
+    """The manifest that a checkpoint on the disks will get.
+
+    Raises CheckpointDamaged (also when it is missing), StoreError.
+    """
+    try:
+        return run.read(Manifest, layout.folder(checkpoint) + layout.STAGED)
+    except ObjectNotFound as error:
+        raise CheckpointDamaged(f"{checkpoint.name}/{layout.STAGED}: missing") from error
+
+
+def _found(run: RunStore, checkpoint: CheckpointId, names: Iterable[str]) -> list[DoneMarker]:
+    keys = [layout.folder(checkpoint) + name for name in names]
+    return [*run.find_all(DoneMarker, keys).values()] if keys else []
+
+
+def _summed(files: Sequence[LocalFile], pool: ThreadPoolExecutor, upload: Upload) -> list[PartFile]:
+    facts = [describe_file(item, read=False) for item in files]
+    pieces = [
+        [
+            pool.submit(_sum, item, start, min(PIECE, fact.size - start), upload)
+            for start in range(0, fact.size, PIECE)
+        ]
+        for item, fact in zip(files, facts, strict=True)
+    ]
+    found = []
+    for fact, sums in zip(facts, pieces, strict=True):
+        crc32 = 0
+        for number, piece in enumerate(sums):
+            size = min(PIECE, fact.size - number * PIECE)
+            crc32 = combine(crc32, piece.result(), size)
+        found.append(replace(fact, crc32=crc32))
+    return found
+
+
+def _sum(item: LocalFile, start: int, size: int, upload: Upload) -> int:
+    buffer, crc32 = memoryview(bytearray(min(BUFFER, size))), 0
+    descriptor = os.open(item.path, os.O_RDONLY)
+    with contextlib.closing(os.fdopen(descriptor, "rb", buffering=0)):
+        while size > 0:
+            upload.advance(0)
+            count = os.preadv(descriptor, [buffer[:size]], start)
+            if count == 0:
+                raise OSError(f"{item.path} became shorter while it was read")
+            crc32 = zlib.crc32(buffer[:count], crc32)
+            start, size = start + count, size - count
+    return crc32
