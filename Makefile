@@ -229,7 +229,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-install test-frameworks test-kind test-alerts lives kills soak-tasks mutants sim
+NIGHTLY := test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)
@@ -253,6 +253,11 @@ sim: install ## 100,000 random lives of runs and of sweeps in the simulated worl
 	@# asked for by operator/trainrun_operator/core/ operator/trainrun_operator/runtime/
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.simulation.nightly --lives $(or $(LIVES),100000) --first $(or $(FIRST),0) \
 	    $(if $(JOBS),--jobs $(JOBS))
+
+.PHONY: saves
+saves: install ## 1,000 saves on notice on whose call real ranks agree (ROUNDS=1000)
+	@# asked for by worker_image/trainrun/agent/training/ worker_image/trainrun/_process/ operator/trainrun_operator/core/run/stages/
+	@ROUNDS=$(or $(ROUNDS),1000) $(PYTHON) -m pytest -q tests/agent/training/test_save_agreement.py $(PYTEST_ARGS)
 
 .PHONY: kills
 kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=170 without torch, TORCH=30 with it, or WARM=100; SEED=0)

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.holding import mistake_in
+from tests.simulation.partitioned import drawn, nothing_happened
 from tests.simulation.useful_time import mistake_in_goodput
 from tests.simulation.world.sweep.faults import live, live_large
 from tests.support.first_life import live_again
@@ -31,7 +32,7 @@ TOO_LONG = 300
 one. Not of the clock: on a busy machine a large life may wait for minutes."""
 ONE_IN = 10
 """One number in so many also has a life of a script that never asks, another one a life whose
-goodput is judged, a third one a life with rare causes."""
+goodput is judged, a third one a life with rare causes, a fourth one a life in a cut network."""
 LARGE = 1000
 """One in so many sweeps is large, and takes a minute."""
 SHOWN = 1500
@@ -110,7 +111,7 @@ def lived(number: int) -> tuple[int, str]:
     signal.setitimer(signal.ITIMER_PROF, TOO_LONG)
     try:
         mistake = mistake_in(drawn_life(number)) or special_mistake(number)
-        return number, mistake or sweep_mistake(number)
+        return number, mistake or cut_mistake(number) or sweep_mistake(number)
     except Exception:  # noqa: BLE001 - a pass that raises is a mistake as well
         return number, traceback.format_exc()
     finally:
@@ -127,6 +128,17 @@ def special_mistake(number: int) -> str:
         return f"in its goodput: {mistake}"
     if turn == 9 and (mistake := mistake_in(rare_life(own))):
         return f"in that with rare causes: {mistake}"
+    return ""
+
+
+def cut_mistake(number: int) -> str:
+    """What was wrong in the life of this number in a network that is cut, if it has one."""
+    own, turn = divmod(number, ONE_IN)
+    try:
+        if turn == 1:
+            nothing_happened(drawn(own))
+    except AssertionError as error:
+        return f"in that in a cut network: {error}"
     return ""
 
 

@@ -31,7 +31,7 @@ def reported(agent: SimAgent, step: int) -> bool:
 @pytest.mark.case(
     "storage", "A process dies right after every rank reported a checkpoint", counted="its cause"
 )
-@pytest.mark.parametrize("seed", some(range(30), quick=3))
+@pytest.mark.parametrize("seed", some(range(10), quick=3))
 def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     world = killed_after_a_report(seed)
     until(world, lambda: 2 in world.judge.records)
@@ -44,7 +44,7 @@ def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
 @pytest.mark.case(
     "storage", "A process dies after such a report while the store is away", counted="its cause"
 )
-@pytest.mark.parametrize("seed", some(range(30), quick=3))
+@pytest.mark.parametrize("seed", some(range(10), quick=3))
 def test_a_step_that_all_ranks_had_reported_outlasts_an_outage_of_the_store(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)
     until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 9) for a in world.gang(1)))
@@ -61,7 +61,7 @@ def test_a_step_that_all_ranks_had_reported_outlasts_an_outage_of_the_store(seed
 @pytest.mark.case(
     "nodes", "A worker's pod vanishes, or another pod takes its name", counted="maxPreemptions"
 )
-@pytest.mark.parametrize("seed", some(range(10), quick=2))
+@pytest.mark.parametrize("seed", some(range(5), quick=2))
 def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)
     world.grace = 0.0  # its object is gone at once, and the world tells nothing of it any more
@@ -89,7 +89,7 @@ def seldom(seed: int, *, every: float = 600.0) -> Simulation:
 @pytest.mark.case(
     "storage", "A process dies between two uploads (checkpoint.uploadEvery)", counted="its cause"
 )
-@pytest.mark.parametrize("seed", some(range(10), quick=2))
+@pytest.mark.parametrize("seed", some(range(5), quick=2))
 def test_a_crash_between_two_uploads_costs_the_steps_since_the_newest_save(seed: int) -> None:
     world = seldom(seed)
     until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 10) for a in world.gang(1)))

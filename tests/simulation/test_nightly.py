@@ -52,6 +52,7 @@ def test_special_lives_that_break_a_promise_count_as_well(
     monkeypatch.setattr(
         nightly, "mistake_in_goodput", lambda life: "9.00 s" if life == counted else ""
     )
+    monkeypatch.setattr(nightly, "cut_mistake", lambda _number: "")
     monkeypatch.setattr(nightly, "live", lambda _number: None)
     assert nightly.main(["--lives", "40", "--jobs", "2"]) == 1
     told = capsys.readouterr().out
@@ -59,6 +60,21 @@ def test_special_lives_that_break_a_promise_count_as_well(
     assert "life 26: in its goodput: 9.00 s\nlive it again: make sim FIRST=26 LIVES=1\n" in told
     assert "life 39: in that with rare causes: not told\nlive it again: make sim FIRST=39" in told
     assert told.endswith("broke a promise: 13, 26, 39\n")
+
+
+def test_a_life_in_a_cut_network_that_loses_a_worker_counts_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(number: int) -> None:
+        assert number != 1, "a healthy worker was replaced"
+
+    monkeypatch.setattr(nightly, "mistake_in", lambda _life: "")
+    monkeypatch.setattr(nightly, "drawn", lambda number: number)
+    monkeypatch.setattr(nightly, "nothing_happened", lost)
+    monkeypatch.setattr(nightly, "live", lambda _number: None)
+    told = {number: told for number in range(40) if (told := nightly.lived(number)[1])}
+    assert list(told) == [11]
+    assert told[11].startswith("in that in a cut network: a healthy worker was replaced")
 
 
 def test_one_in_ten_lives_has_each_of_the_special_ones(

@@ -20,7 +20,7 @@ FAULTS = ("exception", "kill", "oom", "node-loss", "preempt", "vanish", "rendezv
 @pytest.mark.case(
     "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
 )
-@pytest.mark.parametrize("number", some(range(60), quick=4))
+@pytest.mark.parametrize("number", some(range(20), quick=4))
 def test_a_life_with_rules_keeps_the_promises(number: int) -> None:
     holds(drawn_life(number * 7 + 1, kinds=FAULTS))
 
@@ -46,7 +46,7 @@ def noticed() -> bool:
     return any("decides" in mistake for mistakes in lives for mistake in mistakes)
 
 
-@pytest.mark.parametrize("seed", some(range(10), quick=2))
+@pytest.mark.parametrize("seed", some(range(5), quick=2))
 def test_workers_that_are_well_are_not_replaced_while_a_dead_node_is_not_known_yet(
     seed: int,
 ) -> None:

@@ -16,7 +16,7 @@ def test_the_story_of_nearly_every_life_is_whole() -> None:
 
     That what is told is right is asked of every life (tests/simulation/holding.py).
     """
-    lives, gaps = examples(100), []
+    lives, gaps = examples(30), []
     for number in range(lives):
         world = living(drawn_life(number))
         assert judged(world) == []

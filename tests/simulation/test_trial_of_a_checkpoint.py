@@ -24,7 +24,7 @@ def tried(world: Simulation) -> list[int]:
     return sorted(n for n, record in world.judge.records.items() if record.trial_of is not None)
 
 
-@pytest.mark.parametrize("seed", some(range(20), quick=1))
+@pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_night_is_not_burnt(seed: int) -> None:
     world = spoiled(seed)
     world.live(HOUR)
@@ -34,7 +34,7 @@ def test_a_night_is_not_burnt(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
-@pytest.mark.parametrize("seed", some(range(20), quick=1))
+@pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_script_that_can_load_nothing_is_back_at_its_newest_checkpoint(seed: int) -> None:
     world = spoiled(seed)
     world.store.unloadable |= set(world.store.checkpoints)
@@ -49,7 +49,7 @@ def test_a_script_that_can_load_nothing_is_back_at_its_newest_checkpoint(seed: i
     assert world.judge.mistakes == []
 
 
-@pytest.mark.parametrize("seed", some(range(20), quick=1))
+@pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_trial_that_is_preempted_is_tried_again(seed: int) -> None:
     world = spoiled(seed)
     until(world, lambda: 4 in world.judge.records and runs(world, 4))
@@ -65,7 +65,7 @@ def test_a_trial_that_is_preempted_is_tried_again(seed: int) -> None:
     "Two attempts in a row die while they open the same good checkpoint",
     counted="its cause",
 )
-@pytest.mark.parametrize("seed", some(range(40), quick=1))
+@pytest.mark.parametrize("seed", some(range(15), quick=1))
 def test_operators_that_die_at_any_action_try_it_once(seed: int) -> None:
     world = spoiled(seed)
     for after in range(6):
@@ -78,7 +78,7 @@ def test_operators_that_die_at_any_action_try_it_once(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
-@pytest.mark.parametrize("seed", some(range(20), quick=1))
+@pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_deaths_of_two_roots_move_nothing(seed: int) -> None:
     world = a_life(seed=seed, config=MANY, save_every=5)
     until(world, lambda: len([c for c in world.store.checkpoints.values() if c.manifest]) > 1)

@@ -40,6 +40,7 @@ TOGETHER = {
     "tests/kube/": CLUSTER_ITSELF,
     "tests/worlds/kubernetes/": CLUSTER_ITSELF,
     "tests/agent/test_injected.py": "the archive",
+    "tests/core/run/incidents/test_false_alarms.py": "days of training",
     "tests/cli/test_commands.py": "a finished run",
     "tests/cli/test_drill.py": "an undisturbed run for drills",
     "tests/cli/test_drill_habits.py": "undisturbed runs of each habit",

@@ -131,7 +131,7 @@ def test_every_text_field_of_the_protocol_is_tried() -> None:
 
 
 @pytest.mark.case("script", "Output or exceptions contain half characters or escapes")
-@settings(max_examples=examples(700), deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(path=st.sampled_from(PLACES), text=ANY_TEXT)
 def test_no_text_of_an_agent_makes_a_pass_raise(path: Path, text: str) -> None:
     state = AgentState.from_json(json.dumps(with_text(STATE, path, text)))
@@ -139,14 +139,14 @@ def test_no_text_of_an_agent_makes_a_pass_raise(path: Path, text: str) -> None:
         passes(scene)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(name=ANY_TEXT, value=ANY_TEXT)
 def test_no_name_of_a_metric_makes_a_pass_raise(name: str, value: str) -> None:
     text = json.dumps({**STATE, "metrics": {name: value}})
     passes(a_run().running().with_worker(0, agent=AgentState.from_json(text)))
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(text=st.text(max_size=600))
 def test_no_text_of_the_world_makes_a_pass_raise(text: str) -> None:
     """As the API server quotes kubelets, schedulers and webhooks: in UTF-8."""

@@ -267,7 +267,7 @@ configs = built(
     ttl_after_finished=st.none() | spans,
 )
 thorough = settings(
-    max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
