@@ -97,8 +97,8 @@ def test_ranks_that_have_prepared_save_together_though_the_operator_died_before_
 def test_a_worker_that_the_operator_had_not_asked_yet_saves_with_the_others(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
-    gang = Gang(operator, workers, steps=(STEADY, 2 * STEADY))
-    gang.call += 5 * CALLS  # so that it has not passed that when it looks
+    gang = Gang(operator, workers, steps=(STEADY, 1.25 * STEADY))
+    gang.call += 4 * CALLS  # so that it has not passed that when it looks
     gang.prepare(0)
     operator.status = 503
     gang.all_save()

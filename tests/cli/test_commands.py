@@ -171,7 +171,7 @@ def test_on_a_terminal_it_is_told_how_much_is_read(
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     monkeypatch.setattr("trainrun_operator.cli.checkpoint_files.LARGE", 1)
     said = call("checkpoints", where, "--verify").stderr
-    assert re.search(r"^reading step-\d+-attempt-1, 1 of \d, \d+ B$", said, re.MULTILINE)
+    assert re.search(r"^reading step-\d+-attempt-\d, 1 of \d, \d+ B$", said, re.MULTILINE)
     said = call("checkpoints", "get", where, str(tmp_path / "model")).stderr
     assert re.search(r"^reading rank-0\.json, \d+ B$", said, re.MULTILINE)
 

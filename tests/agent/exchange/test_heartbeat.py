@@ -79,10 +79,12 @@ def test_a_poll_ends_before_the_time_that_the_operator_gives_it(
 ) -> None:
     """At a third of the heartbeat timeout the operator begins to look at the agent's node."""
     workers.start("pass")
-    eventually(lambda: len(operator.waits) > 2, what="it polls")
+    eventually(lambda: len(operator.waits) > 4, what="it polls")
     assert 8.0 <= operator.waits[0] <= 9.5
-    assert all(1.6 <= wait <= 1.9 for wait in operator.waits[1:])
-    assert len(set(operator.waits)) == len(operator.waits), "else a hand-over brings all together"
+    told = [wait for wait in operator.waits if wait < 8.0]
+    assert len(told) > 2
+    assert all(1.6 <= wait <= 1.9 for wait in told)
+    assert len(set(told)) > 1, "else a hand-over brings all together"
 
 
 @pytest.mark.slow

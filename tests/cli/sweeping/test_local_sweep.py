@@ -13,7 +13,7 @@ import pytest
 from tests.cli.sweeping.local_sweeps import Ended, Sweeps
 from trainrun.sweep.records import Ask, SweepSession, Tell
 
-KILLS = 5
+KILLS = 3
 
 
 def refusal(ended: Ended) -> str:

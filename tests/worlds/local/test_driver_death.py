@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
@@ -13,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.stopping import stop
+from tests.support.stopping import stop, stop_unlocked
 from tests.worlds.local.local_runs import LocalRuns
 
-ROUNDS = 20
+ROUNDS = 8
 
 
 def test_agents_end_within_ten_seconds_of_their_driver(runs: LocalRuns) -> None:
@@ -126,15 +125,7 @@ def wait_until_asked(runs: LocalRuns, *, rank: int) -> None:
 
 def stop_between_calls(runs: LocalRuns, process: int) -> None:
     """Stop rank 1, but not inside a call, where it has locked the file that asks it to save."""
-    with gate(runs, rank=1).open() as file:
-        while True:
-            stop(process)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.kill(process, signal.SIGCONT)
-            else:
-                return  # closing the file unlocks it
+    stop_unlocked(process, gate(runs, rank=1))
 
 
 @pytest.mark.case("operator", "`trainrun run` is stopped (Ctrl-Z, SIGSTOP)")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.stopping import stop_unlocked
 from tests.worlds.local.local_runs import LocalRuns
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, Leader, _read, acquire
 from trainrun_operator.worlds.local.worker import kill_all
@@ -92,7 +93,7 @@ def test_whoever_was_taken_for_dead_ends_when_it_goes_on(runs: LocalRuns) -> Non
     driver = runs.start()
     driver.wait_for_step(7)
     path = runs.state / "status.json"
-    driver.process.send_signal(signal.SIGSTOP)
+    stop_unlocked(driver.process.pid, path.with_suffix(".guard"))  # it does not write now
     stored = json.loads(path.read_text())
     text = json.dumps({**stored, "resourceVersion": stored["resourceVersion"] + 1})
     path.write_text(text)
