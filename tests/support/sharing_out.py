@@ -48,6 +48,7 @@ TOGETHER = {
     "tests/tasks/test_ends.py": "all ends of a task",
     "tests/torch/test_exact_resume.py": "an undisturbed training",
     "tests/torch/test_sharded.py": "an undisturbed training in shards",
+    "tests/worlds/local/test_generations.py": "a run of which there are generations",
     "tests/frameworks/test_accelerate.py": "an undisturbed loop of Accelerate",
     "tests/frameworks/test_fsdp2.py": "an undisturbed loop with shards",
     "tests/frameworks/test_lightning.py": "an undisturbed Lightning Trainer",

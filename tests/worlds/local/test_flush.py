@@ -21,4 +21,4 @@ if TYPE_CHECKING:
 @pytest.mark.whole_runs
 def test_a_step_that_all_ranks_had_reported_is_resumed(tmp_path: Path) -> None:
     folder = xattr_directory(tmp_path)
-    assert kill_and_look(folder, rounds=2, runs=2, put_seconds=1.0) == [[], []]
+    assert kill_and_look(folder, rounds=2, runs=1, put_seconds=1.0) == [[]]

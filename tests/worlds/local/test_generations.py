@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.worlds.local.local_runs import LocalRuns
+from tests.worlds.local.local_runs import Ended, LocalRuns
 from trainrun_operator.cli.commands import trainrun
 
 FRESH = {"storage": {"onExisting": "StartFresh"}, "failurePolicy": {"maxFailures": 1}}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalRuns, Ended, Path]:
+    """A run that has succeeded, what it said, and a copy of all that it left."""
+    runs = LocalRuns(folder=tmp_path_factory.mktemp("first") / "run", spec=FRESH)
+    runs.folder.mkdir()
+    ended = runs.run()
+    assert ended.code == 0, ended.out[-3000:]
+    copy = runs.folder.with_name("copy")
+    shutil.copytree(runs.folder, copy, symlinks=True)
+    return runs, ended, copy
+
+
+@pytest.fixture
+def runs(first: tuple[LocalRuns, Ended, Path]) -> Iterator[LocalRuns]:
+    """A run that has succeeded, as its end has left it: the tests begin with the next one."""
+    once, _, copy = first
+    shutil.rmtree(once.folder)
+    shutil.copytree(copy, once.folder, symlinks=True)
+    again = LocalRuns(folder=once.folder, spec=FRESH)
+    yield again
+    again.close()
 
 
 def saved(folder: Path) -> dict[str, bytes]:
@@ -34,11 +58,9 @@ def checkpoints(runs: LocalRuns, *options: str) -> list[dict[str, object]]:
 
 @pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
-    runs: LocalRuns,
+    runs: LocalRuns, first: tuple[LocalRuns, Ended, Path]
 ) -> None:
-    runs.spec = FRESH
-    first = runs.run()
-    assert first.code == 0, first.out[-3000:]
+    before_it = first[1].status["runId"]
     assert checkpoints(runs)[0]["generations"] == 1
     before = saved(runs.storage / "tiny")
     assert "finished.json" in before
@@ -50,7 +72,7 @@ def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
     assert "the run succeeded before" in second.err
     assert runs.begins() == [0, 0, 10]  # the second one is killed, and resumes its own
     assert saved(runs.storage / "tiny") == before
-    assert second.status["runId"] not in ("", first.status["runId"])
+    assert second.status["runId"] not in ("", before_it)
     assert second.status["checkpoint"]["uri"].startswith(f"{beside.as_uri()}/checkpoints/")
     (told,) = [event for event in second.history if event["reason"] == "StartedFresh"]
     assert told["message"].startswith(f"generation 2 begins from scratch in {beside.as_uri()};")
@@ -61,12 +83,10 @@ def test_a_finished_run_that_starts_fresh_trains_anew_beside_what_it_has_saved(
     assert newest["uri"] == beside.as_uri()
     assert [shown["generation"] for shown in checkpoints(runs, "--all-generations")] == [1, 2]
     (first_one,) = checkpoints(runs, "--generation", "1")
-    assert first_one["runId"] == first.status["runId"]
+    assert first_one["runId"] == before_it
 
 
 def test_a_run_that_was_stopped_goes_on_in_its_generation(runs: LocalRuns) -> None:
-    runs.spec = FRESH
-    assert runs.run().code == 0
     runs.env = {"STEPS": "1000", "PAUSE": "0.05"}
     driver = runs.start()
     driver.wait_for_step(12)
@@ -79,8 +99,6 @@ def test_a_run_that_was_stopped_goes_on_in_its_generation(runs: LocalRuns) -> No
 
 
 def test_a_run_whose_driver_was_killed_goes_on_in_its_generation(runs: LocalRuns) -> None:
-    runs.spec = FRESH
-    assert runs.run().code == 0
     runs.env = {"STAY_AT": "12"}
     driver = runs.start()
     driver.wait_for_event("StartedFresh")
@@ -94,7 +112,6 @@ def test_a_run_whose_driver_was_killed_goes_on_in_its_generation(runs: LocalRuns
 
 def test_a_failed_run_goes_on_in_its_generation(runs: LocalRuns) -> None:
     runs.spec = {**FRESH, "failurePolicy": {"maxFailures": 0}}
-    assert runs.run().code == 0
     runs.env = {**runs.commit_before(8, of=5, generation=2), "FAIL_AT": "8"}
     assert runs.run().code == 1
     runs.env = {}
@@ -106,8 +123,6 @@ def test_a_failed_run_goes_on_in_its_generation(runs: LocalRuns) -> None:
 def test_whoever_resumes_from_another_machine_resumes_the_newest_generation(
     runs: LocalRuns,
 ) -> None:
-    runs.spec = FRESH
-    assert runs.run().code == 0
     shutil.rmtree(runs.state)  # as from another machine: another TrainRun of the same file
     runs.env = {**runs.commit_before(8, of=5, generation=2), "FAIL_AT": "8"}
     runs.spec = {**FRESH, "failurePolicy": {"maxFailures": 0}}
@@ -119,8 +134,6 @@ def test_whoever_resumes_from_another_machine_resumes_the_newest_generation(
 
 
 def test_one_checkpoint_of_each_generation_can_be_fetched(runs: LocalRuns) -> None:
-    runs.spec = FRESH
-    assert runs.run().code == 0
     runs.env = {"STEPS": "10"}
     assert runs.run().code == 0
     run = f"{runs.storage}/tiny"

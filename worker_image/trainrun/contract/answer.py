@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from trainrun.contract import wire
@@ -315,7 +315,8 @@ class Answer:
     def digest(self) -> str:
         """The value that `AgentState.seen` repeats: differs when more than a remaining time or
         `progress` differs. It is sent in clear and reveals nothing about the key."""
-        plain = wire.encode(essence(replace(self, key="")))
+        plain = wire.encode(essence(self))
+        plain.pop("key", None)
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
