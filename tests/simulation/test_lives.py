@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.drawn import deaf_life, drawn_life
 from tests.simulation.holding import holds
 from tests.simulation.lives import Life
-from tests.simulation.nightly import special_mistake
+from tests.simulation.nightly import ONE_IN, special_mistake
 from tests.simulation.striking import Fault
 from tests.support.first_life import first_life, told_on_failure
 from tests.support.levels import examples
@@ -162,14 +162,14 @@ ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF = Life(
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
     """Counted once, one start record, never a bad resume, finished stays finished, and it ends.
 
-    For each ten also one of a script that never asks, one whose goodput is judged, and one with
-    rare causes.
+    For each twenty also one of a script that never asks, one whose goodput is judged, and one with
+    rare causes; `make sim` lives twice as many of them.
     """
     lives = range(first_life(), first_life() + LIVES)
     for number in lives[part * LIVES // PARTS : (part + 1) * LIVES // PARTS]:
         with told_on_failure(number):
             holds(drawn_life(number))
-            mistake = special_mistake(number)
+            mistake = special_mistake(number) if number // ONE_IN % 2 else ""
             assert not mistake, mistake
 
 
