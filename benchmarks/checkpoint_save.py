@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import statistics
 import sys
 import time
@@ -21,6 +22,8 @@ from trainrun._process import session
 from trainrun.torch import State
 
 WIDTH = 1024
+EVERY = 2.0
+"""Seconds between two saves."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=400)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    figures = [stall_of_a_save(given.rounds, given.megabytes)]
+    figures = [
+        stall_of_a_save(given.rounds, given.megabytes),
+        loop_with_saves(given.rounds, given.megabytes),
+    ]
     print("| what | must | aim | measured | medians | |\n|---|---|---|---|---|---|")
     for each in figures:
         verdict = "good" if each.good else "MISSED"
@@ -56,10 +62,7 @@ def main() -> int:
 def stall_of_a_save(rounds: int, megabytes: int) -> Figure:
     """How long `save(wait=False)` holds up the loop, against copying as many bytes once, warm."""
     size = megabytes * 1_000_000
-    layers = max(1, size // (3 * 4 * (WIDTH * WIDTH + WIDTH)))  # weights and two moments of Adam
-    net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
-    optimizer = torch.optim.Adam(net.parameters())
-    state = State(model=net, optimizer=optimizer, rng=True)
+    net, optimizer, state = training(size)
     source, target = torch.ones(size, dtype=torch.uint8), torch.ones(size, dtype=torch.uint8)
     stalls, copies, waits = [], [], []
     for step in range(1, rounds + 2):
@@ -87,6 +90,49 @@ def stall_of_a_save(rounds: int, megabytes: int) -> Figure:
         f"then {statistics.median(waits):.2f} s of writing",
         good=ratio <= 2.0 or stall <= 0.1,
     )
+
+
+def loop_with_saves(rounds: int, megabytes: int) -> Figure:
+    """A step of a loop that saves without waiting every EVERY seconds, against one without."""
+    net, optimizer, state = training(megabytes * 1_000_000)
+    inputs, saves = torch.ones(64, WIDTH), itertools.count(1_000)  # a later step each time
+
+    def seconds_of_a_step(*, saving: bool) -> float:
+        begun, saved, steps = time.perf_counter(), time.perf_counter(), 0
+        while (now := time.perf_counter()) - begun < 5 * EVERY:
+            net(inputs).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            steps += 1
+            if saving and now - saved >= EVERY:
+                state.save(next(saves), wait=False)
+                saved = now
+        took = (time.perf_counter() - begun) / steps
+        session.current().await_background()
+        return took
+
+    seconds_of_a_step(saving=True)  # allocates
+    pairs = [
+        (seconds_of_a_step(saving=True), seconds_of_a_step(saving=False)) for _ in range(rounds)
+    ]
+    ratios = [saving / without for saving, without in pairs]
+    return Figure(
+        what=f"a step of a loop that saves {megabytes} MB every {EVERY:g} s / without saves",
+        measured=statistics.median(ratios),
+        must=1.10,
+        aim=1.03,
+        seconds=f"{min(ratios):.2f} to {max(ratios):.2f}, "
+        f"steps of {statistics.median(without for _, without in pairs) * 1000:.0f} ms",
+        good=statistics.median(ratios) <= 1.10,
+    )
+
+
+def training(size: int) -> tuple[nn.Module, torch.optim.Optimizer, State]:
+    """A model whose weights and optimizer have about `size` bytes."""
+    layers = max(1, size // (3 * 4 * (WIDTH * WIDTH + WIDTH)))  # weights and two moments of Adam
+    net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+    optimizer = torch.optim.Adam(net.parameters())
+    return net, optimizer, State(model=net, optimizer=optimizer, rng=True)
 
 
 if __name__ == "__main__":
