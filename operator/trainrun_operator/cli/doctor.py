@@ -39,6 +39,8 @@ SKEW = 60.0
 """Seconds between two clocks that are worth a warning; S3 refuses requests from 15 minutes on."""
 TIMEOUT = 60
 """Seconds for a program that is asked about GPUs."""
+NO_ANSWER = 124
+"""Exit code that stands for a program without an answer, as of `timeout`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,9 @@ def _gpus() -> Iterator[Check]:
         return
     told = _answer(sys.executable, "-c", "import torch; print(torch.cuda.device_count())")
     count = told.stdout.strip()
-    if told.returncode or not count.isdigit():
+    if told.returncode == NO_ANSWER:
+        yield Check("torch", "WARN", _last_line(told), "try again while the machine is less busy")
+    elif told.returncode or not count.isdigit():
         yield Check("torch", "FAIL", _last_line(told), "install torch again")
     elif int(count) < len(gpus):
         remedy = "install a build of torch that fits the driver: https://pytorch.org/get-started"
@@ -155,7 +159,7 @@ def _answer(*command: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {TIMEOUT} s")
+        return subprocess.CompletedProcess(command, NO_ANSWER, "", f"no answer within {TIMEOUT} s")
 
 
 def _last_line(told: subprocess.CompletedProcess[str]) -> str:
