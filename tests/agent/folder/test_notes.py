@@ -31,6 +31,7 @@ def test_a_note_comes_back_from_the_metadata_of_its_checkpoint() -> None:
     note = FolderNote(names=("step-1",), number=1, printed=3, began=0)
     assert FolderNote.read(note.metadata) == note
     assert FolderNote.read({"mine": 1}) is None
+    assert FolderNote.read({"folder": {"names": 7}}) is None
 
 
 def test_saves_newer_than_the_restored_one_are_outdated_and_older_ones_are_not() -> None:

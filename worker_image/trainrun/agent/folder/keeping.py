@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.folder import looking, taking
 from trainrun.agent.folder.arguments import NoSuchFile, newest_path, resume_args, resumed
-from trainrun.agent.folder.entries import FolderEntry, Look, Quiet, entries_of, is_log, loose, unfit
+from trainrun.agent.folder.entries import FolderEntry, Look, Quiet, entries_of, is_log, loose
 from trainrun.agent.folder.notes import (
     FolderMemory,
     FolderNote,
@@ -40,6 +41,8 @@ from trainrun.contract.messages import Report
 from trainrun.contract.questions import Described, Failed, Fetched
 
 LOG = logging.getLogger("trainrun.agent")
+
+T = TypeVar("T")
 
 NO_FOLDER = FolderRule(path="")
 """The script's folders are its own business."""
@@ -105,8 +108,7 @@ class FolderCheckpoints:
         return self.restoring or (self._ending is not None and not self.over)
 
     def begin(self, launches: list[Launch], clock: StepClock) -> None:
-        """Put the folder back; then start the processes, or record why not. No step is owed
-        meanwhile."""
+        """Put the folder back; then start the processes, or record why not. No step is owed."""
 
         async def work() -> None:
             try:
@@ -177,14 +179,14 @@ class FolderCheckpoints:
         memory, resume, attempt = self.memory, self.start.resume, self.start.attempt
         if self.top.resolve() in (Path("/"), Path.home()):
             raise RestoreFailed(f"{self.top.resolve()} is not a folder for saves alone")
-        look = await asyncio.to_thread(looking.look_at, self.top)
+        look = await self._alone(lambda: looking.look_at(self.top))
         if memory.before is None and attempt == 1:
             memory.before = look
         if resume is not None:
             self._restored = await self._put_back(resume, look)
         elif memory.before is not None and attempt > 1 and not self.rule.from_second_attempt:
             old = outdated(look, self.rule.newest, -1, before=memory.before)
-            await asyncio.to_thread(taking.move_aside, self.top, old, self._aside)
+            await self._alone(lambda: taking.move_aside(self.top, old, self._aside))
         known = await asyncio.to_thread(looking.look_at, self.top)
         note, path = self._restored, ""
         entry: FolderEntry | None = None
@@ -212,9 +214,10 @@ class FolderCheckpoints:
         if entry is not None and entry.same(look):
             at, files = entry.modified, entry.files
             old = outdated(look, newest, note.number, stored=files, at=at, before=before)
-            await asyncio.to_thread(taking.move_aside, self.top, old, self._aside)
-            LOG.info("%s is there already: nothing was read", resume.name)
-            return note
+            if not old or not any(facts.target for facts in look.values()):
+                await self._alone(lambda: taking.move_aside(self.top, old, self._aside))
+                LOG.info("%s is there already: nothing was read", resume.name)
+                return note  # otherwise a link may lead to what is moved
         fetched = await self.fetching.checkpoint(None)
         if not isinstance(fetched, Fetched):
             raise RestoreFailed(fetched.error if isinstance(fetched, Failed) else "no answer")
@@ -228,9 +231,18 @@ class FolderCheckpoints:
             taking.move_aside(self.top, old, self._aside)
             taking.put_back(source, self.top)
 
-        await asyncio.to_thread(work)
+        await self._alone(work)
         LOG.info("%s is back in %s", resume.name, self.rule.path)
         return note
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        """Run it in a thread, after any that an ended attempt has left running."""
+
+        async def alone() -> T:
+            async with self.memory.lock:
+                return await asyncio.to_thread(work)
+
+        return await asyncio.shield(asyncio.ensure_future(alone()))
 
     @property
     def _aside(self) -> Path:
@@ -248,11 +260,11 @@ class FolderCheckpoints:
             look = await asyncio.to_thread(looking.look_at, self.top)
             new = self._new(look, known)
             quiet = self._quiet.look(new, time.monotonic())
-            why = ""
+            why, complete = "", self.rule.complete
             for entry in reversed(quiet):
                 if entry == self._taken or self._is_over(entry):
                     break
-                found = await asyncio.to_thread(self._unfinished, entry)
+                found = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
                 if not found and await asyncio.to_thread(looking.live, self.processes.living_pids):
                     self._seen = entry
                     await self._take_seen(entry, look)
@@ -272,17 +284,6 @@ class FolderCheckpoints:
         if taken is None or taken.number is None or entry.number is None:
             return False
         return entry.number <= taken.number
-
-    def _unfinished(self, entry: FolderEntry) -> str:
-        """Why the entry is not a whole save; empty: it is one. Raises OSError."""
-        try:
-            return (
-                unfit(entry, self.rule.complete)
-                or looking.writer_of(self.top, entry)
-                or looking.broken(self.top, entry)
-            )
-        except FileNotFoundError as error:
-            return f"{error.filename} disappeared"
 
     def _resumed(self, entry: FolderEntry) -> bool:
         """Whether entries may be taken: the script did not start over."""
@@ -359,11 +360,12 @@ class FolderCheckpoints:
     async def _take_last(self, known: Look) -> None:
         look = await asyncio.to_thread(looking.look_at, self.top)
         chosen = self._seen if self._seen is not None and self._seen.same(look) else None
+        complete = self.rule.complete
         if self._ended_by_themselves:  # nobody writes any more
             for entry in reversed(self._new(look, known)):
                 why = ""
                 if entry != self._taken and not self._is_over(entry):
-                    why = await asyncio.to_thread(self._unfinished, entry)
+                    why = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
                 if not why:
                     chosen = entry
                     break

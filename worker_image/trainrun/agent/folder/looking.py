@@ -11,12 +11,12 @@ import os
 import stat
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainrun._common import writer_processes
 from trainrun._common.tree import OURS
-from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look
+from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, unfit
 
 MOST_FILES = 20_000
 """Maximum files of a folder."""
@@ -52,6 +52,14 @@ def look_at(top: Path) -> Look:
     except FileNotFoundError:
         return {} if not top.exists() else found
     return found
+
+
+def unfinished(top: Path, entry: FolderEntry, complete: Iterable[str]) -> str:
+    """Why the entry is not a whole save; empty: it is one. Raises OSError."""
+    try:
+        return unfit(entry, complete) or writer_of(top, entry) or broken(top, entry)
+    except FileNotFoundError as error:
+        return f"{error.filename} disappeared"
 
 
 def writer_of(top: Path, entry: FolderEntry) -> str:

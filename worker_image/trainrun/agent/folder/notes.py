@@ -1,10 +1,11 @@
 """What a checkpoint says about the save in it, and what a worker remembers of a folder.
 
-Layer: agent, pure.
+Layer: agent, without I/O.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -41,8 +42,10 @@ class FolderNote:
     @staticmethod
     def read(metadata: Mapping[str, Any]) -> FolderNote | None:
         """None: the checkpoint is of the other kind, reported by a script."""
-        found = metadata.get(KEY)
-        return wire.decode(FolderNote, found) if isinstance(found, dict) else None
+        try:
+            return wire.decode(FolderNote, metadata.get(KEY))
+        except ValueError:
+            return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class FolderMemory:
     """Before attempt 1; None: this worker did not see that."""
     stored: dict[CheckpointId, FolderEntry] = field(default_factory=dict)
     """How the last stored or restored entries look here."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever changes the folder."""
 
     def remember(self, checkpoint: CheckpointId, entry: FolderEntry) -> None:
         """The entry is this checkpoint."""

@@ -1,0 +1,170 @@
+"""A script's folder under a real agent: what is taken, what is not, and what ends the run."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from tests.agent.workers import Workers, start
+from trainrun.contract.answer import FolderRule, Hold, ResolveRequest, RunSettings
+from trainrun.contract.checkpoint_id import CheckpointId
+
+if TYPE_CHECKING:
+    from tests.agent.workers import Worker
+    from tests.support.operator_stand_in import OperatorStandIn
+    from trainrun.contract.agent_state import AgentState
+
+LONG = 60.0
+RULE = FolderRule(
+    path="out", newest="step-*", settle=1.0, resume_args=("--resume", "{newest}/model.bin")
+)
+PRELUDE = """
+import os, signal, sys, time
+from pathlib import Path
+ATTEMPT = os.environ["TRAINRUN_ATTEMPT"]
+def file(step):
+    folder = Path("out", f"step-{step}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "model.bin"
+def save(step):
+    file(step).write_text(str(step) * 100)
+def stored(step, attempt=1):
+    path = Path(f"storage/run/checkpoints/step-{step:09d}-attempt-{attempt}/manifest.json")
+    while not path.exists(): time.sleep(.02)
+"""
+
+
+def begin(operator: OperatorStandIn, workers: Workers, script: str) -> Worker:
+    worker = workers.start(PRELUDE + script, settings=RunSettings(folder=RULE))
+    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution, timeout=LONG)
+    operator.order(start())
+    return worker
+
+
+def over(operator: OperatorStandIn) -> AgentState:
+    """The state once the attempt has ended and all that it left is known."""
+    operator.order(Hold(attempt=2))
+    return operator.until(lambda s: s.held.attempt == 2 and s.phase == "Idle", timeout=LONG)
+
+
+def resume(operator: OperatorStandIn, step: int) -> None:
+    point = CheckpointId(attempt=1, step=step)
+    request = ResolveRequest(attempt=2)
+    operator.order(Hold(attempt=2, offer=True, resolve=request))
+    operator.until(lambda s: s.resolution and s.resolution.attempt == 2, timeout=LONG)
+    operator.order(start(2, resume=point))
+
+
+def test_a_save_that_hangs_with_its_file_open_is_not_taken_when_it_is_killed(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    begin(
+        operator,
+        workers,
+        """
+save(1); stored(1)
+with file(2).open("w") as half:
+    half.write("2" * 50); half.flush(); time.sleep(4); Path("hangs").touch(); time.sleep(600)
+""",
+    )
+    operator.until(lambda _: (workers.folder / "hangs").exists(), timeout=LONG)
+    state = over(operator)
+    assert max((staged.step for staged in state.staged), default=1) == 1
+    assert [p.name for p in (workers.storage / "run" / "checkpoints").iterdir()] == [
+        "step-000000001-attempt-1"
+    ]
+
+
+def test_a_save_younger_than_settle_is_not_taken_after_a_kill(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    begin(operator, workers, "save(1); stored(1); save(2); os.kill(os.getpid(), signal.SIGKILL)")
+    operator.until(lambda s: s.exits, timeout=LONG)
+    assert max((staged.step for staged in over(operator).staged), default=1) == 1
+
+
+def test_the_last_save_of_a_script_that_succeeds_is_stored_with_the_models_beside_it(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    begin(operator, workers, "save(1); Path('out/best.bin').write_text('best')")
+    state = operator.until(lambda s: s.committed and s.phase == "Idle", timeout=LONG)
+    assert state.committed is not None
+    assert state.committed.id == CheckpointId(attempt=1, step=1)
+    (checkpoint,) = (workers.storage / "run" / "checkpoints").iterdir()
+    assert (checkpoint / "worker-00000" / "best.bin").read_text() == "best"
+
+
+def test_a_lost_folder_is_put_back_and_the_script_is_told_where_its_save_is(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = begin(
+        operator,
+        workers,
+        """
+if ATTEMPT == "1":
+    save(7); stored(7); time.sleep(600)
+path = os.environ["TRAINRUN_RESUME_PATH"]
+print("resumes", sys.argv[1:], path, Path(sys.argv[2]).read_text()[:1])
+""",
+    )
+    operator.until(lambda s: s.committed, timeout=LONG)
+    over(operator)
+    shutil.rmtree(workers.folder / "out")
+    resume(operator, 7)
+    worker.shows("resumes ['--resume', 'out/step-7/model.bin'] out/step-7 7", timeout=LONG)
+
+
+def test_what_is_there_already_is_not_read_again_and_newer_saves_are_moved_aside(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = begin(
+        operator,
+        workers,
+        """
+if ATTEMPT == "1":
+    save(7); stored(7); save(9); os.kill(os.getpid(), signal.SIGKILL)
+print("sees", sorted(path.name for path in Path("out").iterdir()))
+""",
+    )
+    operator.until(lambda s: s.exits, timeout=LONG)
+    over(operator)
+    resume(operator, 7)
+    worker.shows("sees ['step-7']", timeout=LONG)
+    assert "is there already: nothing was read" in worker.output
+    assert (workers.folder / ".trainrun-aside" / "out" / "step-9" / "model.bin").exists()
+
+
+def test_a_script_that_starts_over_ends_the_run_before_its_saves_are_taken(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = "save(7 if ATTEMPT == '1' else 3); time.sleep(600)"
+    begin(operator, workers, script)
+    operator.until(lambda s: s.committed, timeout=LONG)
+    over(operator)
+    resume(operator, 7)
+    state = operator.until(lambda s: s.fatal, timeout=LONG)
+    assert state.fatal is not None
+    assert state.fatal.type == "ResumeIgnored"
+    assert state.fatal.message == (
+        "the script started over, although step-7 was restored: its first save is step-3. Correct "
+        "checkpoint.folder.resumeArgs and apply the run again; the store has kept the restored save"
+    )
+    assert state.staged == ()
+
+
+def test_a_script_that_reports_checkpoints_too_is_refused(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+import trainrun
+directory = trainrun.staging_directory()
+(directory / "model.bin").write_text("x")
+trainrun.report(step=3, checkpoint=directory)
+time.sleep(600)
+"""
+    begin(operator, workers, script)
+    state = operator.until(lambda s: s.fatal, timeout=LONG)
+    assert state.fatal is not None
+    assert (state.fatal.type, state.fatal.reason) == ("FolderRefused", "FolderRefused")
+    assert state.fatal.message.startswith("rank 0 reported a checkpoint of step 3, but checkpoint.")
