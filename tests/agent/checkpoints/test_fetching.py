@@ -71,7 +71,7 @@ async def test_ranges_of_a_file_are_a_file_of_the_process_alone(tmp_path: Path) 
     assert Path(first.path).read_bytes() == b"\0b\0"
     assert Path(other.path).read_bytes() == b"ab\0"
     assert isinstance(missing, Failed)
-    assert missing.error.endswith("step-000000000005-attempt-1 has no file optimizer.pt")
+    assert missing.error.endswith("step-000000005-attempt-1 has no file optimizer.pt")
 
 
 @dataclass

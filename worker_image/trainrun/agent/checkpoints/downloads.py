@@ -112,7 +112,16 @@ class Downloads:
         manifest = await self.manifest(checkpoint)
         run, cache = self._store.run(), self._store.cache
         files = reader.checkpoint_on_node(run, manifest, cache_dir=cache)
-        return await self._store.call(lambda: reader.piece(files, file, ranges))
+
+        def work() -> Path:
+            held = self._held(checkpoint) is not None
+            sources = [item.source for item in files.files if held and item.name == file]
+            for source in sources:
+                if files.find(source) is None:
+                    _check_uploaded(run, checkpoint, source)
+            return reader.piece(files, file, ranges)
+
+        return await self._store.call(work)
 
     async def prefetch(
         self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
@@ -240,17 +249,23 @@ class HeldCopying:
         peer = self._peers.get(layout.worker_of(file.source))
         if peer is not None and peer.copy(file, path):
             return True
-        checkpoint = self._held.checkpoint
-        if self._run.store.size(self._run.key(layout.folder(checkpoint) + file.source)) is not None:
-            return False
-        if self._run.is_bad(checkpoint):
-            raise CheckpointDamaged(choice.recorded_reason(self._run, checkpoint))
-        raise StoreUnavailable(f"{file.source} of {checkpoint.name} is not uploaded yet")
+        _check_uploaded(self._run, self._held.checkpoint, file.source)
+        return False
 
     def close(self) -> None:
         """Close all connections."""
         for peer in self._peers.values():
             peer.close()
+
+
+def _check_uploaded(run: RunStore, checkpoint: CheckpointId, source: str) -> None:
+    """Raises StoreUnavailable if a file is not in the store yet, and CheckpointDamaged if it will
+    not come, since the checkpoint was set aside."""
+    if run.store.size(run.key(layout.folder(checkpoint) + source)) is not None:
+        return
+    if run.is_bad(checkpoint):
+        raise CheckpointDamaged(choice.recorded_reason(run, checkpoint))
+    raise StoreUnavailable(f"{source} of {checkpoint.name} is not uploaded yet")
 
 
 def _directory(
