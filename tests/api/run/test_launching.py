@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from trainrun_operator.api.pod_template import LONGEST_COMMAND, LONGEST_TEXT
-from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.run.folder import FolderSpec
+from trainrun_operator.api.run.launching import folder_problem, launching_of
 from trainrun_operator.api.run.spec import WorkersSpec
 
 
@@ -281,3 +282,34 @@ def test_what_is_empty_in_a_template_is_no_problem() -> None:
     nothing = {"labels": [], "annotations": None}
     spec = with_template(metadata=nothing, volumes={}, affinity="", mounts=(), securityContext={})
     assert launching_of(spec).problem == ""
+
+
+SAVES = FolderSpec(path="out", resume_args=("--resume", "{newest}"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "spec", "problem"),
+    [
+        (None, workers("sh -c t.py"), ""),
+        (SAVES, workers("python t.py", replicas=1), ""),
+        (FolderSpec(path="out"), workers("sh -c t.py", replicas=1), ""),
+        (SAVES, workers("sh t.sh", replicas=1), ""),
+        (SAVES, workers("sh", replicas=1, args=["-ec", "t.py $TRAINRUN_RESUME_ARGS"]), ""),
+        (SAVES, workers("python", replicas=1, args=["-c", "pass"]), ""),
+        (
+            SAVES,
+            workers("/bin/bash", replicas=1, args=["-lc", "python t.py"]),
+            "checkpoint.folder.resumeArgs would become $0 of bash -c. Write the command without a "
+            'shell, or put "$TRAINRUN_RESUME_PATH" or $TRAINRUN_RESUME_ARGS into it',
+        ),
+        (
+            SAVES,
+            workers("python t.py"),
+            "checkpoint.folder needs workers.replicas: 1: each worker has a folder of its own",
+        ),
+    ],
+)
+def test_a_folder_is_refused_where_its_words_would_not_reach_the_script(
+    folder: FolderSpec | None, spec: WorkersSpec, problem: str
+) -> None:
+    assert folder_problem(folder, spec) == problem

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import seconds
+from trainrun.contract.answer import FolderRule
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.core.run.config import config_of, template_hash
 
@@ -90,8 +91,28 @@ def test_the_grace_is_that_of_the_templates_pods(grace: object, seen: int) -> No
     assert config.grace == seconds(seen)
 
 
+def test_the_folder_of_a_script_is_handed_to_its_agents() -> None:
+    folder = {
+        "path": "out",
+        "newest": "checkpoint-*",
+        "complete": ["*/state.json"],
+        "settle": "5s",
+        "resumeArgs": ["--resume", "{newest}"],
+        "resumeArgsFrom": "SecondAttempt",
+    }
+    assert config_of(a_resource(checkpoint={"folder": folder})).settings.folder == FolderRule(
+        path="out",
+        newest="checkpoint-*",
+        complete=("*/state.json",),
+        settle=5.0,
+        resume_args=("--resume", "{newest}"),
+        from_second_attempt=True,
+    )
+
+
 def test_what_is_absent_stays_absent() -> None:
     config = config_of(a_resource())
+    assert config.settings.folder is None
     assert (config.active_deadline, config.ttl_after_finished) == (None, None)
     assert (config.progress_timeout, config.first_step_timeout) == (None, None)
     assert "preemptions" not in config.limits

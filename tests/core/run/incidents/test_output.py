@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import WorkerObservation, a_run, seconds
+from trainrun.contract.answer import FolderRule
 from trainrun.contract.evidence import OutputProgress, Posted
 from trainrun_operator.api.run.status import json_object, status_from
 from trainrun_operator.core.run.incidents.hangs import learned_hang, suspected_hang
@@ -50,6 +51,14 @@ def test_a_script_that_reports_nothing_is_shown_as_its_output_does() -> None:
     assert shown.source == 'form nanoGPT, line "iter 0: loss 4.2, time 9ms" of rank 0'
     assert (status.progress.step, status.reached) == (None, None)
     assert status_from(json_object(status)) == status
+
+
+def test_a_script_whose_folder_is_stored_is_shown_as_its_output_does() -> None:
+    scene = a_run(folder=FolderRule(path="out")).running(2, resume=(1, 100))
+    scene = scene.with_all(steps=(None,), first_step=None).with_agent(0, output=AT_120)
+    assert scene.plan.status.output is not None
+    reporting = scene.with_agent(0, steps=(2,)).plan.status
+    assert (reporting.progress.step, reporting.output) == (2, None)
 
 
 def test_reports_win_over_output_and_output_over_posts() -> None:
