@@ -6,6 +6,7 @@ import copy
 import json
 import secrets
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.kube.api_server import ApiServer
@@ -111,8 +113,9 @@ def _reason(error: subprocess.CalledProcessError) -> str:
     return text.rpartition("denied request: ")[2]
 
 
-def under(server: ApiServer, folder: Path, release: str, policy: Manifest) -> Account:
-    """The account of a release of its own, once its policy is in force."""
+@contextmanager
+def under(server: ApiServer, folder: Path, release: str, policy: Manifest) -> Iterator[Account]:
+    """The account of a release of its own, while its policy is in force."""
     manifests = render({"admissionPolicy": {"enabled": True, **policy}}, release=release)
     path = folder / f"{release}.json"
     items = [each for kind in KINDS for each in of_kind(manifests, kind)]
@@ -120,7 +123,8 @@ def under(server: ApiServer, folder: Path, release: str, policy: Manifest) -> Ac
     server.kubectl("apply", "--server-side", "--filename", str(path))
     account = Account(server=server, folder=folder, release=release)
     eventually(lambda: account.refusal(a_pod()), timeout=SOON, what="the policy is not in force")
-    return account
+    yield account
+    server.kubectl("delete", "--filename", str(path))  # other tests use this server, too
 
 
 @pytest.fixture(scope="module")
@@ -129,15 +133,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wide(apiserver: ApiServer, folder: Path) -> Account:
+def wide(apiserver: ApiServer, folder: Path) -> Iterator[Account]:
     """Templates may ask for everything."""
-    return under(apiserver, folder, "wide", {})
+    with under(apiserver, folder, "wide", {}) as account:
+        yield account
 
 
 @pytest.fixture(scope="module")
-def narrow(apiserver: ApiServer, folder: Path) -> Account:
+def narrow(apiserver: ApiServer, folder: Path) -> Iterator[Account]:
     """Templates may ask for nothing."""
-    return under(apiserver, folder, "narrow", {"allow": NOTHING, "serviceAccounts": ["trainer"]})
+    policy = {"allow": NOTHING, "serviceAccounts": ["trainer"]}
+    with under(apiserver, folder, "narrow", policy) as account:
+        yield account
 
 
 OWNED = (

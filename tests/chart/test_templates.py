@@ -272,7 +272,7 @@ def test_nothing_optional_is_there_by_default() -> None:
 
 
 def test_helm_makes_no_certificate_and_no_secret() -> None:
-    sources = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    sources = "".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 
     assert of_kind(render({}), "Secret") == []
     assert "genCA" not in sources

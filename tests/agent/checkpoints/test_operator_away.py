@@ -147,7 +147,7 @@ async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
         await never.wait()
 
     monkeypatch.setattr(AsyncRunStore, "open_steps", open_steps)
-    monkeypatch.setattr(Uploads, "unfinished", lambda *_: True)
+    monkeypatch.setattr(Uploads, "unfinished", lambda *_, **__: True)
     # Other tests' helpers are none of its own.
     monkeypatch.setattr(worker_supervisor, "children_of", lambda _pid: [])
     made.heartbeat.last_answer = float("-inf")
