@@ -11,7 +11,9 @@ import pytest
 
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import cache, ownership, resolution
+from trainrun.checkpoint import ownership, resolution
+from trainrun.checkpoint.cache import run_folder
+from trainrun.checkpoint.cache_folders import locked
 from trainrun.checkpoint.ownership import BeatWatch
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.writer import LocalFile, write_part
@@ -56,8 +58,8 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
         whole=True,
     )
     name = CheckpointId(attempt=1, step=5)
-    folder = cache.run_folder(tmp_path / "cache", uri=f"file://{tmp_path}/storage/run", name="run")
-    with cache._locked(folder / name.name):  # another worker of this node downloads it just now
+    folder = run_folder(tmp_path / "cache", uri=f"file://{tmp_path}/storage/run", name="run")
+    with locked(folder / name.name):  # another worker of this node downloads it just now
         for _attempt in range(3):  # those that wait in vain die, and the next ones wait
             waiting = [
                 asyncio.create_task(storage.downloads.materialize(name, None)) for _ in range(RANKS)

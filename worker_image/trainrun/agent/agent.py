@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from trainrun._common import kernel
 from trainrun.agent import background, shutdown
-from trainrun.agent.attempt import AttemptContext
+from trainrun.agent.attempt_context import AttemptContext
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording

@@ -9,36 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainrun._common.kernel import OomCounter
+from trainrun.agent.attempt_context import AttemptContext
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.overdue import overdue_checkpoint
 from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps, StagingCapacity
-from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.gathering import Subject
 from trainrun.agent.evidence.rank_connections import RankConnectionMonitor
-from trainrun.agent.faults import Faults
 from trainrun.agent.folder.keeping import FolderCheckpoints
-from trainrun.agent.folder.notes import FolderMemory
 from trainrun.agent.output.reading import OutputReading
-from trainrun.agent.processes.environment import Folders, RankFiles
+from trainrun.agent.processes.environment import RankFiles
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.launches import launches_of
-from trainrun.agent.processes.output import Sink
-from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import IpcServer
 from trainrun.agent.training.posted_progress import ProgressServer
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
-from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start
 from trainrun.contract.environment import placed
@@ -78,24 +71,6 @@ SETTLED = 3.0
 memory, and loading does not slow down the first steps of its peers."""
 SETTLED_UNREPORTED = 60.0
 """The same, counted from the spawn, for a script that reports nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptContext:
-    """The parts of an agent that outlive its attempts."""
-
-    config: AgentConfig
-    folders: Folders
-    storage: AsyncRunStore
-    sink: Sink
-    oom: OomCounter
-    standbys: Standbys
-    faults: Faults
-    news: Callable[[], None]
-    """Called when something changed that the operator waits for."""
-    progress: Callable[[], None]
-    """Called when steps or metrics changed."""
-    memory: FolderMemory = field(default_factory=FolderMemory)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Brings the worker to the state that the operator's last answer orders: hold, start or exit.
 
 Layer: agent. Takes tasks from `desired_state` and carries them out with real processes, uploads and
-files; builds the parts of an attempt. `reconcile` is called after every answer, every process exit
+files. `reconcile` is called after every answer, every process exit
 and every change of an upload; calling it again changes nothing.
 """
 
@@ -11,39 +11,29 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from trainrun.agent import background, desired_state
-from trainrun.agent.attempt import Attempt, AttemptContext
-from trainrun.agent.checkpoints.bringing import Bringing
+from trainrun.agent.attempt import Attempt
+from trainrun.agent.attempt_context import AttemptContext
+from trainrun.agent.attempt_parts import put_together
 from trainrun.agent.checkpoints.carried import CarriedPart, carried_part, held_checkpoint
-from trainrun.agent.checkpoints.fetching import Fetching, Prefetching, Rechecking
+from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
-from trainrun.agent.checkpoints.run_artifacts import LogKeeping, MetricsQueue, Recording
-from trainrun.agent.checkpoints.staged import MORE_ROOM, StagedSteps, StagingCapacity
-from trainrun.agent.checkpoints.tasks import TaskKeeping
-from trainrun.agent.checkpoints.uploads import Uploads
+from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
+from trainrun.agent.checkpoints.staged import MORE_ROOM
 from trainrun.agent.code import Code
 from trainrun.agent.desired_state import ActualState, DesiredState, Task
 from trainrun.agent.evidence.gathering import EvidenceCollector
-from trainrun.agent.folder.keeping import NO_FOLDER, FolderCheckpoints
-from trainrun.agent.output.reading import reading_of
-from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import expected, pick_port, ranks_of
 from trainrun.agent.processes.procfs import children_of
 from trainrun.agent.processes.spawn import kill_group
 from trainrun.agent.termination_message import last_lines
-from trainrun.agent.training.posted_progress import ProgressServer
-from trainrun.agent.training.step_clock import Asking, StepClock, TrainingProgress
-from trainrun.agent.training.tally import Tally
-from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import CodeFile
-from trainrun.contract.local_files import CallGate
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -232,7 +222,7 @@ class WorkerSupervisor:
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
         self.desired = desired_state.started(self.desired, order.attempt)
-        self.attempt = _put_together(order, self.around, self.settings)
+        self.attempt = put_together(order, self.around, self.settings)
         self._take_settings()
         self.attempt.launch()
         self.code.look(started=True)
@@ -296,113 +286,3 @@ class WorkerSupervisor:
             attempt.tasks.apply(answer)
         attempt.changed()
         self.around.news()
-
-
-def _put_together(start: Start, around: AttemptContext, settings: RunSettings) -> Attempt:
-    """Build the parts of an attempt; `launch` starts them."""
-    config = around.config
-    ranks = ranks_of(config)
-    files = {rank: around.folders.make(start.attempt, rank) for rank in ranks}
-    processes = ProcessGroup(
-        sink=around.sink,
-        oom=around.oom,
-        standby=around.standbys.take,
-        standby_ended=around.standbys.reaped,
-        standby_failed=around.standbys.failed,
-    )
-    staged = StagedSteps(ranks)
-    rooms = StagingCapacity(staged=staged, max_pending=config.settings.max_pending)
-
-    gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
-    voter = Voter(
-        files=gates,
-        living=lambda: processes.living_ranks,
-        news=around.news,
-        ended_well=lambda: processes.ended_well,
-    )
-
-    def stored() -> None:
-        rooms.wake()
-        around.news()
-
-    metrics = MetricsQueue(
-        attempt=start.attempt, storage=around.storage, interval=config.metrics_interval
-    )
-    uploads = Uploads(
-        attempt=start.attempt,
-        slot=config.slot,
-        workers=start.workers,
-        staged=staged,
-        storage=around.storage,
-        news=stored,
-        resume=start.resume,
-        before_commit=metrics.write,
-    )
-    bringing = Bringing(
-        staged=staged,
-        rooms=rooms,
-        uploads=uploads,
-        folders={rank: paths.staging for rank, paths in files.items()},
-        asked=voter.saved,
-        news=around.news,
-    )
-    fetching = Fetching(
-        storage=around.storage,
-        resume=start.resume,
-        initial=config.initial_from,
-        news=around.news,
-        source=start.source,
-    )
-    tasks = TaskKeeping(store=around.storage.tasks, attempt=start.attempt, news=around.news)
-
-    report = TrainingProgress(ranks=ranks, resume=start.resume)
-
-    def record(step: int, found: Mapping[str, object]) -> None:
-        if config.slot == 0 and report.first_report is None:
-            metrics.add(0, step, found)  # for curves, whichever rank printed it
-
-    output = reading_of(settings, ranks, start.world_size, record=record, news=around.progress)
-    processes.tap = output.tap
-
-    folder = FolderCheckpoints(
-        rule=settings.folder or NO_FOLDER,
-        base=Path(config.working_dir).absolute(),
-        memory=around.memory,
-        start=start,
-        bringing=bringing,
-        fetching=fetching,
-        processes=processes,
-        output=output.progress,
-        news=around.news,
-    )
-    return Attempt(
-        start=start,
-        ranks=ranks,
-        around=around,
-        processes=processes,
-        staged=staged,
-        rooms=rooms,
-        voter=voter,
-        tally=Tally(
-            attempt=start.attempt,
-            slot=config.slot,
-            workers=start.workers,
-            votes=voter,
-            box=around.storage,
-        ),
-        uploads=uploads,
-        bringing=bringing,
-        fetching=fetching,
-        tasks=tasks,
-        clock=StepClock(
-            excused=lambda: rooms.wait_for_store,
-            away=lambda: any(part.problem is not None for part in (uploads, fetching, tasks)),
-        ),
-        report=report,
-        metrics=metrics,
-        asking=Asking(files=gates),
-        posts=ProgressServer(files[ranks[0]].token_file, news=around.progress),
-        output=output,
-        folder=folder,
-        _files=files,
-    )

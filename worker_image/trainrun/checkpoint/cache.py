@@ -35,19 +35,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun._common.tree import NO_ROOM, TreeEntry, remove_directory, set_mode, stamp
+from trainrun.checkpoint.cache_folders import (
+    PARTIAL,
+    Needed,
+    boot_id,
+    forget,
+    forget_older,
+    forget_other_boots,
+    locked,
+    oldest_first,
+)
 from trainrun.checkpoint.stores.parts import in_order
 from trainrun.checkpoint.stores.ranges import CONNECTIONS
-from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import ObjectStore, Range
-
-PARTIAL = "partial"
-"""Folder of files in transit."""
-
-NEWEST = 2
-"""Checkpoints of a run kept on a node: the resume point and the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +83,6 @@ class CachedFile:
 
 Fetch = Callable[[CachedFile, Path], None]
 """Downloads a file to a path that does not exist yet, and verifies it; several threads call it."""
-
-Needed = Callable[[], bool]
-"""Whether the checkpoint is still needed, so that others may be deleted for it."""
 
 Copy = Callable[[CachedFile, Path], bool]
 """Fetches a file from another source than the store, and verifies it; False: it failed."""
@@ -145,7 +145,7 @@ class FilesOnNode:
         """The path of a file if it is cached and verified; never waits. Raises ObjectNotFound."""
         item, path = self._file(source), self.folder / "files" / source
         with contextlib.suppress(OSError):
-            if (self.folder / "boot").read_text() == _boot_id() and _is_verified(path, item):
+            if (self.folder / "boot").read_text() == boot_id() and _is_verified(path, item):
                 return path
         return None
 
@@ -169,8 +169,8 @@ class FilesOnNode:
 
         `paths` as for `keep`. Never raises: processes can be given the files from there.
         """
-        with contextlib.suppress(OSError), _locked(self.folder):
-            _forget_other_boots(self.folder)
+        with contextlib.suppress(OSError), locked(self.folder):
+            forget_other_boots(self.folder)
             for item in self.files:
                 place = self.folder / "files" / item.source
                 if _is_verified(paths[item.source], item) and not place.exists():
@@ -186,13 +186,13 @@ class FilesOnNode:
         have opened: it stays, and one other. Never raises: the store has the files.
         """
         with contextlib.suppress(OSError):
-            with _locked(self.folder):
-                _forget_other_boots(self.folder)
+            with locked(self.folder):
+                forget_other_boots(self.folder)
                 free = shutil.disk_usage(self.folder).free
                 if free > sum(item.size for item in self.files):  # the next one needs that room
                     for item in self.files:
                         _keep(paths[item.source], self.folder / "files" / item.source, item)
-            _forget_older(self.folder.parent, in_use)
+            forget_older(self.folder.parent, in_use)
 
     def received(self) -> int:
         """Bytes of the files on this node: grows during a download."""
@@ -220,7 +220,7 @@ class FilesOnNode:
             raise CacheUnusable(
                 f"cannot keep a checkpoint in {self.folder}: {error.strerror or error}{remedy}"
             ) from error
-        _forget_older(self.folder.parent, self.name)
+        forget_older(self.folder.parent, self.name)
         return path
 
     def read(self, item: CachedFile, path: Path, **some: Sequence[Range]) -> None:
@@ -247,18 +247,6 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     return cache / f"{name[:48]}-{digest}"
 
 
-def _forget_older(run: Path, used: str) -> None:
-    """Delete all but NEWEST checkpoints of a run: the one `used`, however old, and the newest.
-
-    Newer ones may exist if they turned out to be damaged. A checkpoint that another process is
-    downloading stays as well.
-    """
-    found = _oldest_first(run)
-    others = [path for path in found if path.name != used]
-    for path in others[: len(found) - len(others) - NEWEST]:
-        _forget(path)
-
-
 def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
     """Run `work` under the lock of the folder and return its result.
 
@@ -268,68 +256,16 @@ def _run_locked(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
     others: Iterator[Path] | None = None
     while True:
         try:
-            with _locked(folder):
-                _forget_other_boots(folder)
+            with locked(folder):
+                forget_other_boots(folder)
                 return work()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             if others is None:
-                others = (path for path in _oldest_first(folder.parent) if path != folder)
-            if not any(_forget(path, needed) for path in others):
+                others = (path for path in oldest_first(folder.parent) if path != folder)
+            if not any(forget(path, needed) for path in others):
                 raise
-
-
-def _oldest_first(run: Path) -> list[Path]:
-    """The folders of a run's checkpoints, oldest first."""
-    found = {}
-    with contextlib.suppress(OSError):
-        found = {CheckpointId.named(path.name): path for path in run.iterdir()}
-    return [found[key] for key in sorted(key for key in found if key is not None)]
-
-
-def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
-    """Delete a checkpoint unless a process is downloading it; False: it stays.
-
-    `allowed` is called under the lock: a process that needs this checkpoint waits for the lock
-    before it looks at the files.
-    """
-    with contextlib.suppress(OSError), _locked(path, wait=False):
-        if allowed():
-            return not remove_directory(path)
-    return False
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the checkpoint's lock; without `wait`, raises BlockingIOError if it is taken."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        # The kernel releases the lock when its holder dies, however it dies.
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(lock)
-
-
-def _forget_other_boots(folder: Path) -> None:
-    """Delete files downloaded before the last boot: they were never synced to disk."""
-    boot = _boot_id()
-    note = folder / "boot"
-    if not note.is_file() or note.read_text() != boot:
-        remove_directory(folder)
-        folder.mkdir()
-        # Only once: on a full disk a second write could leave it empty, and the files unusable.
-        note.write_text(boot)
-    shutil.rmtree(folder / PARTIAL, ignore_errors=True)  # of a download that was killed
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 def _shows(view: Path, files: list[CachedFile], others: Iterable[TreeEntry]) -> bool:

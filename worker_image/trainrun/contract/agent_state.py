@@ -290,14 +290,13 @@ class AgentState:
     """Progress that the output of one of its ranks shows in `attempt`."""
     staged: tuple[StagedStep, ...] = ()
     """Steps of `attempt` not yet known to be committed, ascending; those with `after_save` stay
-    listed until the attempt ends, so that the operator sees the save however fast it was committed.
-    A worker without files for an open step (Answer.steps) lists it with empty `ranks`."""
+    listed until the attempt ends. A worker without files for an open step (Answer.steps) lists it
+    with empty `ranks`."""
     dropped: tuple[int, ...] = ()
     """Steps of `attempt` that it dropped on order (the last 64). It never writes a done marker for
     them: a marker without its files would make a checkpoint look complete."""
     holds: tuple[CheckpointId, ...] = ()
-    """Checkpoints whose part on this worker is described in the store, and still on its disk or
-    uploaded since."""
+    """Checkpoints of which this worker has its part: described and on its disk, or stored."""
     committed: Committed | None = None
     save: SaveVote = SaveVote()
     notice: Notice | None = None
@@ -313,8 +312,7 @@ class AgentState:
     owns the storage."""
     damaged: Damaged | None = None
     suspect: Suspect | None = None
-    """This node cannot read the resume point of `attempt`: its processes wait for a second
-    reader."""
+    """This node misreads the resume point of `attempt`: processes wait for a second reader."""
     rechecked: Rechecked | None = None
     """The result of the last `Answer.recheck`."""
     evidence: Evidence | None = None
@@ -352,8 +350,7 @@ class AgentState:
     """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank that
     waited longest."""
     rendezvous: Changing[float] = 0.0
-    """Seconds from the spawn of the processes of `attempt` until one of them requested a
-    checkpoint; 0: none has."""
+    """Seconds from the spawn of the processes of `attempt` to `get_checkpoint()`; 0: no call."""
     imports: Changing[float] = 0.0
     """Seconds from the spawn of the processes of `attempt` until the last of those that contacted
     the agent had imported trainrun; 0: none has."""
@@ -369,8 +366,8 @@ class AgentState:
     load: Changing[float] = 0.0
     """Seconds from the first request for a checkpoint until the last process had it."""
     ask_gap: Changing[float] = 0.0
-    """Maximum seconds between two calls of `should_save()` by one rank in this attempt, including
-    the time since its last one. 0: a second or less, or no calls."""
+    """Maximum seconds from a call of `should_save()` by one rank to its next, or until now. 0: a
+    second or less, or no calls."""
     fewest_calls: Changing[int] = 0
     """Calls of `should_save()` in this attempt by the live rank with the fewest calls."""
     ask_pause: Changing[float] = 0.0

@@ -35,7 +35,13 @@ from trainrun.checkpoint.stores.parts import (
     required_field,
 )
 from trainrun.checkpoint.stores.ranges import DripDetector, fetch_file
-from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain, proxy_note
+from trainrun.checkpoint.stores.s3_errors import (
+    MISPLACED,
+    AlreadyThere,
+    Raced,
+    explain_answer,
+    proxy_note,
+)
 from trainrun.checkpoint.stores.sending import Blocks, PartBuffers, send_large, without_expect
 from trainrun.checkpoint.stores.signed_reads import SignedReads
 from trainrun.checkpoint.stores.store import (
@@ -51,7 +57,6 @@ from trainrun.checkpoint.stores.store import (
 from trainrun.errors import (
     ObjectNotFound,
     StoreDenied,
-    StoreError,
     StoreMisconfigured,
     StoreUnavailable,
 )
@@ -264,13 +269,8 @@ class S3Store:
             with self._explained("delete from", ""):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete=batch)
             for error in answer.get("Errors", ())[:1]:
-                raise explain(
-                    f"cannot delete s3://{self.bucket}/{error.get('Key', '?')}",
-                    code=error.get("Code", ""),
-                    status=0,
-                    text=error.get("Message", ""),
-                    bucket=self.bucket,
-                )
+                what = f"cannot delete s3://{self.bucket}/{error.get('Key', '?')}"
+                raise explain_answer(what, {"Error": error}, bucket=self.bucket)
 
     def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
         """See ObjectStore.abort_uploads."""
@@ -379,7 +379,7 @@ class S3Store:
         try:
             yield
         except sdk.ClientError as error:
-            raise self._refusal(what, error) from error
+            raise explain_answer(what, error.response, bucket=self.bucket) from error
         except _NO_CREDENTIALS as error:
             raise StoreDenied(
                 f"{what}: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this "
@@ -397,10 +397,3 @@ class S3Store:
             ) from error
         except sdk.BotoCoreError as error:
             raise StoreMisconfigured(f"{what}: {error}") from error
-
-    def _refusal(self, what: str, error: sdk.ClientError) -> StoreError:
-        details = error.response.get("Error", {})
-        code = str(details.get("Code", ""))
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        text = str(details.get("Message", ""))
-        return explain(what, code=code, status=status, text=text, bucket=self.bucket)

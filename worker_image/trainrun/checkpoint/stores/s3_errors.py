@@ -6,6 +6,7 @@ The codes are those of AWS, and of versitygw and MinIO where they differ.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -17,6 +18,9 @@ from trainrun.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class AlreadyThere(StoreError):
@@ -63,6 +67,18 @@ def proxy_note(endpoint: str) -> str:
         return ""
     address = urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
     return f" through the proxy {address} (NO_PROXY lists hosts to reach directly)"
+
+
+def explain_answer(what: str, answer: Mapping[str, Any], *, bucket: str) -> StoreError:
+    """The error for an answer, as the SDK has parsed it; see `explain`."""
+    details = answer.get("Error", {})
+    return explain(
+        what,
+        code=str(details.get("Code", "")),
+        status=int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
+        text=str(details.get("Message", "")),
+        bucket=bucket,
+    )
 
 
 def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> StoreError:
