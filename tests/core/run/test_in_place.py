@@ -215,3 +215,34 @@ def test_a_trial_waits_for_the_upload_of_what_attempts_died_of() -> None:
     request = stored.hold(0).resolve
     assert request is not None
     assert (request.trial_of, request.staged) == (POINT, None)
+
+
+def test_if_the_newest_step_turns_out_to_be_torn_the_one_before_is_described() -> None:
+    scene = on_disks()
+    for slot in (0, 1):
+        [first, _] = scene.worker(slot).agent.staged  # type: ignore[union-attr]
+        scene = scene.with_agent(slot, staged=(first,), dropped=(20,))
+    assert (scene.hold(0).flush, scene.hold(0).in_place) == ((10,), True)
+
+
+def test_a_restart_that_waits_anyway_uploads_meanwhile() -> None:
+    scene = a_run(**KEEPS).running().staged_by_all(20)
+    scene = scene.with_all(steps=(None,)).with_status(fruitless=5).with_exit(1)
+    ending = scene.plan.status.ending
+    assert ending is not None
+    assert ending.not_before is not None
+    assert (ending.flush, ending.in_place) == ((20,), False)
+
+
+def test_steps_below_the_resume_point_are_stored_although_it_was_committed_since() -> None:
+    scene = started(on_disks()).with_agent(0, committed=Committed(id=POINT))
+    scene = scene.staged_by_all(7, due=True)
+    assert [step.step for step in scene.answer(0).steps] == [7]
+    assert scene.answer(0).upload == (7,)
+
+
+def test_a_lost_resume_point_is_told_beside_lost_newer_steps() -> None:
+    scene = crashed(started(on_disks()).staged_by_all(30)).with_all(phase="Idle", holds=())
+    scene = scene.after(scene.plan, passed=700.0).resolved((1, 5))
+    told_of = [e.message[:30] for e in scene.plan.events if e.reason == "FlushGivenUp"]
+    assert told_of == ["step 30 was staged on all rank", "step 20 of attempt 1 was only "]

@@ -44,7 +44,8 @@ def record_of(view: View, ready: Ready, resolution: Resolution, offer: Offer) ->
 
 def beginnings(view: View, resolution: Resolution) -> tuple[Event, ...]:
     """The events of an attempt that starts from this answer of the store."""
-    found = (_beginning(view, resolution), _flush_given_up(view, resolution.resume))
+    point = resolution.resume
+    found = (_beginning(view, resolution), _flush_given_up(view, point), _part_lost(view, point))
     return tuple(filter(None, found))
 
 
@@ -71,7 +72,7 @@ def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
     """Steps that every rank had staged did not reach the store, although the run waited."""
     steps_lost = given_up(view, point)
     if not steps_lost:
-        return _part_lost(view, point)
+        return None
     listed = ", ".join(map(str, steps_lost[-10:]))
     what = f"step {listed} was" if len(steps_lost) == 1 else f"steps {listed} were"
     return Event(

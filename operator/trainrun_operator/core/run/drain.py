@@ -150,7 +150,9 @@ def to_flush(view: View) -> tuple[int, ...]:
     named, survivors = ending.flush, flushable(view, gone_slots(view))
     if survivors and view.config.upload_every is not None:
         named = tuple(step for step in named if step > survivors[-1])
-    return tuple(sorted({*named, *survivors}))[-1 if ending.in_place else -MAX_FLUSH :]
+    if ending.in_place:
+        return (survivors or named)[-1:]  # if the newest is torn, the one before it
+    return tuple(sorted({*named, *survivors}))[-MAX_FLUSH:]
 
 
 def gone_slots(view: View) -> frozenset[int]:
@@ -217,7 +219,8 @@ def new_ending(
     """The ending of the attempt that is given up now; the next one starts after `wait` at the
     earliest. `lost` and `grace`: see `transitions.open_incident`."""
     now, flush = view.observation.now, flushable(view, lost)[-MAX_FLUSH:]
-    stays = kind == "Incident" and not lost and not grace and _all_stay(view)
+    # An attempt that waits anyway loses nothing by the upload, which makes the checkpoint safe.
+    stays = kind == "Incident" and not lost and not grace and not wait and _all_stay(view)
     in_place = stays and steps.in_place(view, flush)
     return Ending(
         attempt=view.status.attempt,

@@ -99,7 +99,8 @@ def passed(agent: AgentState | None, step: int) -> bool:
 
 
 def newest_commit(view: View) -> Committed | None:
-    """The newest commit of the newest attempt that any agent knows."""
+    """The newest commit that any agent of the newest attempt knows: its own, or that of a resume
+    point that was on the workers' disks."""
     commits = [agent.committed for agent in view.heard if agent.committed]
     return max(commits, key=lambda c: (c.id, c.size_bytes, -c.age), default=None)
 
@@ -115,13 +116,14 @@ def open_steps(view: View) -> tuple[OpenStep, ...]:
 
 
 def committed_step(view: View) -> int:
-    """The newest committed step of the newest attempt, -1 if there is none."""
+    """The newest committed step that the newest attempt has saved, -1 if there is none."""
     commit = newest_commit(view)
-    return commit.id.step if commit is not None else -1
+    own = commit is not None and commit.id.attempt == view.status.attempt
+    return commit.id.step if commit is not None and own else -1
 
 
 def committed_id(view: View) -> CheckpointId | None:
-    """The newest commit of the newest attempt, for agents; None: there is none."""
+    """The id of `newest_commit`; None: there is none."""
     commit = newest_commit(view)
     return commit.id if commit is not None else None
 
