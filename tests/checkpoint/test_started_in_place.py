@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,15 +13,21 @@ from trainrun.checkpoint.description import describe_part, merge_descriptions, r
 from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
 from trainrun.checkpoint.records import AttemptRecord
 from trainrun.checkpoint.retention import retain
-from trainrun.checkpoint.writer import Upload, check_fence, scan, set_aside
+from trainrun.checkpoint.writer import Upload, check_fence, scan, set_aside, write_part
+from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     CheckpointFenced,
+    CheckpointUnfinished,
     TransferCancelled,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 POINT = checkpoint_id(1, 10)
+OLD = checkpoint_id(1, 9)
 
 
 @pytest.fixture
@@ -156,6 +163,54 @@ def test_retention_leaves_it_alone(begun: Bench) -> None:
     assert POINT not in retain(begun.run, attempt=2, keep=2)
     begun.commit(step=10)  # its parts still come
     check_fence(begun.run, POINT)
+
+
+def test_retention_leaves_its_uploads_alone(begun: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun.resolve(2, staged=POINT)
+    asked: list[Callable[[str], bool]] = []
+    monkeypatch.setattr(
+        type(begun.run.store), "abort_uploads", lambda _store, _prefix, *, of: asked.append(of)
+    )
+    retain(begun.run, attempt=2, keep=2)
+    [is_left_over] = asked
+    running, old = begun.run.key(layout.folder(POINT)), begun.run.key(layout.folder(OLD))
+    assert (is_left_over(f"{running}x"), is_left_over(f"{old}x")) == (False, True)
+
+
+@pytest.mark.parametrize("change", ["a file is gone", "a link was added", "another content"])
+def test_what_was_not_described_like_that_is_not_stored(any_bench: Bench, change: str) -> None:
+    any_bench.resolve(1)
+    files = any_bench.save(0, {"model.pt": b"one", "optimizer.pt": b"two"})
+    folder, brings = files[0].path.parent, {"worker": 0, "workers": 1, "metrics": {"loss": 1.0}}
+    described = describe_part(
+        any_bench.run,
+        POINT,
+        files=files,
+        metadata={},
+        unchanged=lambda: None,
+        upload=Upload(),
+        **brings,  # type: ignore[arg-type]
+    )
+    if change == "a link was added":
+        (folder / "last.pt").symlink_to("model.pt")
+    elif change == "another content":
+        (folder / "optimizer.pt").write_bytes(b"too")
+    else:
+        (folder / "optimizer.pt").unlink()
+    now = scan(folder, rank=0)
+    with pytest.raises(CheckpointUnfinished, match="has changed on the disk of worker 0 since"):
+        write_part(any_bench.run, attempt=1, step=10, files=now, described=described, **brings)  # type: ignore[arg-type]
+    assert not any_bench.run.folder(POINT).done
+
+
+def test_a_trial_fences_nothing_before_what_it_has_saved_is_stored(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=5)
+    any_bench.commit(step=10)
+    assert any_bench.resolve(2, trial_of=POINT).trial_of == POINT
+    own = any_bench.described(7, attempt=2)
+    assert any_bench.resolve(3, staged=own).resume == own
+    assert any_bench.resolve(4).resume == POINT, "its workers are lost"
 
 
 def test_people_see_where_it_is(begun: Bench) -> None:

@@ -142,7 +142,8 @@ class SimStore:
     def left_behind(self) -> dict[int, CheckpointId | None]:
         """Than which each attempt leaves everything newer: a trial only once it has committed."""
         committed = {c.attempt for c, entry in self.checkpoints.items() if entry.manifest}
-        committed |= {resume.attempt for resume in self.claims.values() if resume is not None}
+        stored = {n: claim for n, claim in self.claims.items() if n not in self.staged_claims}
+        committed |= {resume.attempt for resume in stored.values() if resume is not None}
         return self.claims | {n: it for n, it in self.trials.items() if n not in committed}
 
     def newest(self) -> CheckpointId | None:

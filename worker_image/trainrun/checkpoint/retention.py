@@ -19,7 +19,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.checkpoint.selection import Score
@@ -42,7 +42,8 @@ def retain(
         return ()
     if any(number not in view.resumes for number in view.attempts[-PROTECTED:]):
         return ()  # a resume point that cannot be read cannot be protected
-    _abort_uploads(run, attempt=attempt)
+    started = {claim.resume for claim in view.claims if claim.attempt in view.attempts[-PROTECTED:]}
+    _abort_uploads(run, attempt=attempt, started=started)
     _delete_votes(run, view.attempts)
     judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
     deletable = superfluous(
@@ -51,9 +52,7 @@ def retain(
         keep=keep,
         bad=view.bad | judged.damaged,
         resumes=view.resumes,
-        started=[
-            claim.resume for claim in view.claims if claim.attempt in view.attempts[-PROTECTED:]
-        ],
+        started=started,
         unread=judged.unread,
         score=score,
         values=judged.values,
@@ -69,12 +68,15 @@ def retain(
     return tuple(deleted)
 
 
-def _abort_uploads(run: RunStore, *, attempt: int) -> None:
-    """Abort unfinished uploads of lower attempts: their agents were killed."""
+def _abort_uploads(
+    run: RunStore, *, attempt: int, started: Collection[CheckpointId | None]
+) -> None:
+    """Abort unfinished uploads of lower attempts: their agents were killed. Not those of resume
+    points, which may have been `started` from the workers' disks."""
 
     def is_lower(key: str) -> bool:
         checkpoint = CheckpointId.named(key.removeprefix(prefix).partition("/")[0])
-        return checkpoint is not None and checkpoint.attempt < attempt
+        return checkpoint is not None and checkpoint.attempt < attempt and checkpoint not in started
 
     prefix = run.key(layout.CHECKPOINTS)
     # Some servers and accounts cannot list uploads; what is left only takes up space.

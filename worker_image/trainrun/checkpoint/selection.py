@@ -131,7 +131,11 @@ def left_behind(
     records = tuple(records)
     started = {record.attempt: record.resume for record in records}
     committed = {folder.id.attempt for folder in folders.values() if folder.has_manifest}
-    committed |= {resume.attempt for resume in started.values() if resume is not None}
+    committed |= {
+        record.resume.attempt
+        for record in records
+        if record.resume is not None and not record.staged
+    }
     trials = {record.attempt: record.trial_of for record in records if record.trial_of is not None}
     return started | {
         number: trial_of for number, trial_of in trials.items() if number not in committed

@@ -114,15 +114,16 @@ def write_part(
     whole: bool = False,
     unchanged: Callable[[], None] = lambda: None,
     upload: Upload | None = None,
+    described: DoneMarker | None = None,
 ) -> Manifest | None:
     """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
 
     `workers` is the number of workers of the attempt; `metrics` and `metadata` are JSON-safe;
     `unchanged` is called once all files are stored, and raises if they are not those that were
-    reported. Returns the manifest when this call committed the checkpoint (`whole`). May be
-    repeated after any error.
-    Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for errors of a local
-    file.
+    reported. `described` is what processes may have started from. Returns the manifest when this
+    call committed the checkpoint (`whole`). May be repeated after any error.
+    Raises CheckpointConflict, CheckpointUnfinished if the part is not as it was `described`,
+    StoreError, TransferCancelled, and OSError for errors of a local file.
     """
     checkpoint, upload = CheckpointId(attempt=attempt, step=step), upload or Upload()
     parts = _store_files(
@@ -142,6 +143,8 @@ def write_part(
     # Check again: a cancelled upload's directory is being removed. If no file was left to notice
     # that with, an empty part would make the rest look complete.
     upload.advance(0)
+    if described is not None and not same_part(marker, described):
+        raise _changed_since(described, marker)
     if whole:
         return _commit_whole(run, marker)
     name = layout.marker_name(worker)
@@ -249,19 +252,6 @@ def finish(run: RunStore, *, uid: str) -> None:
     run.write_once(layout.FINISHED, FinishedRecord(uid=uid))
 
 
-def check_described(described: DoneMarker, upload: Upload) -> None:
-    """Raises CheckpointUnfinished unless the files that were stored are those of the description,
-    from which processes may have started."""
-    contents = {item.name: (item.size, item.crc32) for item in described.files}
-    for name, item in upload.arrived.items():
-        if contents.get(name) != (item.size, item.crc32):
-            raise CheckpointUnfinished(
-                f"{name} of step {described.step} has changed on the disk of worker "
-                f"{described.worker} since it was summed, so no attempt resumes from this "
-                "checkpoint again. Check that nothing writes to checkpoints, and the disk"
-            )
-
-
 # ---------------------------------------------------------------------- details
 
 
@@ -316,6 +306,20 @@ def describe_file(item: LocalFile, *, read: bool) -> PartFile:
         ranks=(item.rank,),
         mode=mode_of(facts),
         modified=time_of(facts),
+    )
+
+
+def _changed_since(described: DoneMarker, now: DoneMarker) -> CheckpointUnfinished:
+    before, after = (
+        {(item.name, item.size, item.crc32) for item in marker.files}
+        | {(item.name, item.target, item.ranks) for item in marker.others}
+        for marker in (described, now)
+    )
+    name = min((str(item[0]) for item in before ^ after), default="what was reported")
+    return CheckpointUnfinished(
+        f"{name} of step {now.step} has changed on the disk of worker {now.worker} since it was "
+        "summed, so no attempt resumes from this checkpoint again. Check that nothing writes to "
+        "checkpoints, and the disk"
     )
 
 

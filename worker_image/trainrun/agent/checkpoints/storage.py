@@ -102,11 +102,6 @@ class AsyncRunStore(OpenedStore):
         those that were `described`.
         """
 
-        def unchanged() -> None:
-            _check_unchanged(part, upload)
-            if described is not None:
-                writer.check_described(described, upload)
-
         def write() -> Manifest | None:
             scanned, run = _scanned(part), self.run()
             manifest = writer.write_part(
@@ -119,8 +114,9 @@ class AsyncRunStore(OpenedStore):
                 metrics=part.metrics,
                 metadata=part.metadata,
                 whole=part.whole,
-                unchanged=unchanged,
+                unchanged=lambda: _check_unchanged(part, upload),
                 upload=upload,
+                described=described,
             )
             if manifest is not None:
                 writer.check_fence(run, checkpoint)
