@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.agent.on_disk import a_config
+from trainrun.agent.checkpoints.downloads import HeldCheckpoint
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint.description import describe_part, merge_descriptions
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
-from trainrun.checkpoint.writer import LocalFile, set_aside, write_part
+from trainrun.checkpoint.writer import LocalFile, Upload, set_aside, write_part
+from trainrun.contract import layout
 from trainrun.contract.agent_state import Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.questions import Failed, Fetched
-from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError
+from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError, StoreUnavailable
 
 STEP_5 = CheckpointId(attempt=1, step=5)
 
@@ -72,6 +75,37 @@ async def test_ranges_of_a_file_are_a_file_of_the_process_alone(tmp_path: Path) 
     assert Path(other.path).read_bytes() == b"ab\0"
     assert isinstance(missing, Failed)
     assert missing.error.endswith("step-000000005-attempt-1 has no file optimizer.pt")
+
+
+async def test_ranges_of_a_staged_file_wait_until_its_content_was_compared(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
+    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    describe_part(
+        run,
+        STEP_5,
+        worker=0,
+        workers=1,
+        files=files,
+        metrics={},
+        metadata={},
+        unchanged=lambda: None,
+        upload=Upload(),
+    )
+    merge_descriptions(run, STEP_5, workers=1)
+    storage = AsyncRunStore(a_config(tmp_path))
+    storage.downloads.held = HeldCheckpoint(
+        checkpoint=STEP_5, link=lambda _file, _path: False, others={}
+    )
+    run.store.put(run.key(layout.folder(STEP_5) + layout.file_name(0, "model.pt")), b"xyz")
+    with pytest.raises(StoreUnavailable, match=r"model\.pt of .* is not uploaded yet"):
+        await storage.downloads.piece(STEP_5, "model.pt", [(0, 1)])
+    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={})
+    path = await storage.downloads.piece(STEP_5, "model.pt", [(0, 1)])
+    storage.close()
+    assert path.read_bytes() == b"a\0\0"
 
 
 @dataclass

@@ -12,8 +12,10 @@ from tests.agent.checkpoints.test_upload_every import KEEPS, in_store
 from tests.agent.workers import start
 from tests.support.eventually import eventually
 from trainrun.checkpoint.description import merge_descriptions
+from trainrun.checkpoint.records import Beat
 from trainrun.checkpoint.run_store import RunStore, open_store
-from trainrun.contract.answer import Hold, PartHolder, PeerSource
+from trainrun.contract import layout
+from trainrun.contract.answer import Hold, PartHolder, PeerSource, ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support.operator_stand_in import OperatorStandIn
 
 POINT = CheckpointId(attempt=1, step=2)
+CLAIM = ResolveRequest(attempt=2, staged=POINT, workers=1)
 SAVE_OR_READ = (
     PRELUDE
     + """
@@ -103,8 +106,14 @@ def test_files_of_a_resume_point_stay_on_the_disk_until_they_are_stored(
     merge_descriptions(run_store(workers), POINT, workers=1)
     part = folder(workers, 2) / "worker-00000"
     part.write_text("uploads fail")
+    operator.order(Hold(attempt=2, in_place=True, flush=(2,), resolve=CLAIM), settings=KEEPS)
+    operator.until(lambda s: s.resolution)
     go_on(operator)
     worker.shows("read 2 {'rank0.bin': b'two'}")
+    run, beat = run_store(workers), layout.beat_key(1)
+    first = run.read(Beat, beat)
+    eventually(lambda: run.read(Beat, beat) != first, what="a beat of the attempt")
+    assert run.read(Beat, beat).committed is None, "it is not in the store yet"
     state = operator.until(lambda s: s.problems and s.attempt == 2)
     assert state.problems[0].type == "StorageUnavailable"
     staging = workers.folder / "run-0-1/staging"

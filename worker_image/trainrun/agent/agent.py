@@ -240,11 +240,14 @@ class Agent:
         return (now if self._noticed is None else self._noticed) + self.config.grace_seconds - now
 
     def _committed(self) -> CheckpointId | None:
-        attempt = self.supervisor.attempt
+        attempt, carried = self.supervisor.attempt, self.supervisor.carried
         if attempt is None:
             return None
         newest = attempt.uploads.committed
-        return newest.id if newest is not None else attempt.start.resume
+        if newest is None and carried is not None:
+            newest = carried.committed(time.monotonic())
+        given = None if attempt.start.staged else attempt.start.resume
+        return newest.id if newest is not None else given
 
     def _leave_on_order(self, order: Exit) -> None:
         self.shutdown.begin(

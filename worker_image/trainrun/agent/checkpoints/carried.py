@@ -41,7 +41,7 @@ from trainrun.errors import (
 LOG = logging.getLogger("trainrun.agent")
 
 LOOK = 0.5
-"""Seconds between two looks of slot 0's agent whether all parts are stored."""
+"""Seconds until slot 0's agent first looks again whether all parts are stored."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,10 +131,8 @@ class CarriedPart:
                 return
             except (TrainRunError, OSError) as error:
                 self._tell(waiting_problem(self.checkpoint.attempt, error))
-                await asyncio.sleep(backoff.next())
-            else:
-                backoff.reset()
-                await asyncio.sleep(LOOK)
+            # Grows also while the parts of others are awaited: each look is a listing.
+            await asyncio.sleep(backoff.next())
 
     async def _store(self) -> bool:
         """One try; True: nothing is left to do."""

@@ -118,7 +118,9 @@ class Downloads:
             sources = [item.source for item in files.files if held and item.name == file]
             for source in sources:
                 if files.find(source) is None:
-                    _check_uploaded(run, checkpoint, source)
+                    # Only then its checksum was compared: a range is not.
+                    done = layout.marker_name(layout.worker_of(source))
+                    _check_uploaded(run, checkpoint, source, by=(done, layout.MANIFEST))
             return reader.piece(files, file, ranges)
 
         return await self._store.call(work)
@@ -249,7 +251,7 @@ class HeldCopying:
         peer = self._peers.get(layout.worker_of(file.source))
         if peer is not None and peer.copy(file, path):
             return True
-        _check_uploaded(self._run, self._held.checkpoint, file.source)
+        _check_uploaded(self._run, self._held.checkpoint, file.source, by=(file.source,))
         return False
 
     def close(self) -> None:
@@ -258,10 +260,13 @@ class HeldCopying:
             peer.close()
 
 
-def _check_uploaded(run: RunStore, checkpoint: CheckpointId, source: str) -> None:
-    """Raises StoreUnavailable if a file is not in the store yet, and CheckpointDamaged if it will
-    not come, since the checkpoint was set aside."""
-    if run.store.size(run.key(layout.folder(checkpoint) + source)) is not None:
+def _check_uploaded(
+    run: RunStore, checkpoint: CheckpointId, source: str, *, by: Sequence[str]
+) -> None:
+    """Raises StoreUnavailable if a file is not in the store yet, as one of the objects `by` would
+    show, and CheckpointDamaged if it will not come, since the checkpoint was set aside."""
+    folder = run.key(layout.folder(checkpoint))
+    if any(run.store.size(folder + name) is not None for name in by):
         return
     if run.is_bad(checkpoint):
         raise CheckpointDamaged(choice.recorded_reason(run, checkpoint))
