@@ -46,3 +46,14 @@ def test_of_many_pieces_some_are_read_the_first_and_the_last_among_them(bench: B
         log.write(bench.run, [{"step": step}])
     assert [record["step"] for record in read_metrics(bench.run, most=5)] == [1, 11, 21, 31, 41]
     assert len(list(read_metrics(bench.run))) == 41
+
+
+def test_a_piece_that_was_not_reached_is_read_the_next_time(bench: Bench) -> None:
+    for attempt in (1, 2):
+        MetricsLog(attempt).write(bench.run, [{"step": attempt}])
+    known: set[str] = set()
+    reading = read_metrics(bench.run, known=known)
+    assert next(reading)["step"] == 1
+    reading.close()  # as where the store fails
+    assert [record["step"] for record in read_metrics(bench.run, known=known)] == [2]
+    assert list(read_metrics(bench.run, known=known)) == []

@@ -58,8 +58,7 @@ def read_metrics(
         for item in run.objects(layout.METRICS)
         if (place := layout.read_metrics(item.key)) is not None and item.key not in (known or ())
     )
-    if known is not None:
-        known.update(key for _, key in pieces)
+    everything = [key for _, key in pieces]
     if most is not None and len(pieces) > most:
         last = len(pieces) - 1
         pieces = [pieces[round(n * last / (most - 1))] for n in range(most)]
@@ -67,8 +66,12 @@ def read_metrics(
         for begin in range(0, len(pieces), READERS):
             some = pieces[begin : begin + READERS]
             contents = pool.map(lambda piece: run.store.get(run.key(piece[1])), some)
-            for ((attempt, _), _), data in zip(some, contents, strict=True):
+            for ((attempt, _), key), data in zip(some, contents, strict=True):
+                if known is not None:
+                    known.add(key)  # not before it was read: a store may fail on the way
                 yield from ({"attempt": attempt, **record} for record in records_of(data))
+    if known is not None:
+        known.update(everything)  # also those that `most` left out
 
 
 def records_of(data: bytes) -> Iterator[dict[str, Any]]:

@@ -42,11 +42,12 @@ class MetricCurves:
     def blocks(self, newer: Iterable[Mapping[str, object]] = ()) -> tuple[Block, ...]:
         """The pictures, and the names of metrics without one; empty if there are no numbers.
         `newer`: records that the storage does not have yet, drawn as far as they go on."""
-        attempts = [*self._attempts]
+        # Another thread may add meanwhile: copy first, and the attempts last.
         pictures = {
-            name: {at: curve.points for at, curve in curves.items()}
-            for name, curves in self._found.items()
+            name: {at: curve.points for at, curve in [*curves.items()]}
+            for name, curves in [*self._found.items()]
         }
+        attempts = [*self._attempts]
         for attempt, step, name, value in reported_numbers(newer):
             if attempt not in attempts and len(attempts) < MOST_CURVES:
                 attempts.append(attempt)
