@@ -12,6 +12,7 @@ import pytest
 from tests.support.certificates import TestAuthority
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
 from trainrun.checkpoint.run_store import open_store
+from trainrun.checkpoint.stores.signed_reads import REFUSALS
 from trainrun.errors import ObjectNotFound, StoreDenied
 
 if TYPE_CHECKING:
@@ -99,6 +100,21 @@ def test_a_server_that_is_busy_is_asked_again_by_the_sdk(
     proxy.after = busy
     assert fetch(proxied, "file", tmp_path / "back") == b"whole"
     assert (len(reads.requests), reads.by_the_sdk()) == (2, 1)
+
+
+def test_a_server_that_never_gives_the_range_is_left_to_the_sdk(
+    opened: ObjectStore, proxied: ObjectStore, proxy: ForeignAnswers, reads: Reads, tmp_path: Path
+) -> None:
+    opened.put("file", b"whole")
+
+    def elsewhere(exchange: Exchange) -> None:
+        if "Boto3" not in exchange.headers.get("User-Agent", ""):
+            exchange.status, exchange.body = 301, b""  # the bucket is in another region
+
+    proxy.after = elsewhere
+    for _ in range(REFUSALS + 2):
+        assert fetch(proxied, "file", tmp_path / "back") == b"whole"
+    assert len(reads.requests) - reads.by_the_sdk() == REFUSALS
 
 
 def test_a_missing_file_and_a_wrong_key_are_told_as_the_sdk_tells_them(

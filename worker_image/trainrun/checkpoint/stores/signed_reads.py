@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 
+REFUSALS = 8
+"""Answers in a row without the range after which only the SDK is asked: it follows a bucket into
+another region, which costs a connection for each request that asks in vain."""
+
+
 class SignedReads:
     """Connections to one bucket. Thread-safe."""
 
@@ -39,6 +44,8 @@ class SignedReads:
         self._ca_bundle = True if ca_bundle is None else ca_bundle
         self._context: ssl.SSLContext | None = None
         self._idle: list[HTTPConnection] = []
+        self._refused = 0
+        """Answers in a row that brought no range."""
 
     def begin(
         self, key: str, start: int, count: int, *, size: int, tag: str, name: str
@@ -47,6 +54,8 @@ class SignedReads:
 
         `tag`: the version (empty: any); `name`: for messages.
         """
+        if self._refused >= REFUSALS:
+            return None
         bounds = f"{start}-{start + count - 1}"
         headers = {"Range": f"bytes={bounds}"} | ({"If-Match": tag} if tag else {})
         with contextlib.suppress(Exception):  # the SDK runs into the same, and explains it
@@ -65,8 +74,10 @@ class SignedReads:
                     and answer.getheader("Content-Range") == f"bytes {bounds}/{size}"
                     and (not tag or answer.getheader("ETag", tag) == tag)
                 ):
+                    self._refused = 0
                     return SignedBody(answer, connection, self._idle, name)
                 connection.close()
+                self._refused += answer.status < 402  # not what the SDK would be told, too
             except BaseException:
                 connection.close()
                 raise
