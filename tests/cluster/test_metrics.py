@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.builders import a_config, a_run
-from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status import PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import (
     CheckpointStatus,
     Ending,
@@ -109,39 +109,55 @@ def test_the_budget_of_a_run_stands_beside_what_is_left_of_it() -> None:
 
 
 def test_a_step_is_as_old_as_the_newest_sign_of_one_and_its_limit_is_that_of_the_spec() -> None:
-    stepped = TrainRunStatus(progress=Progress(step=7, time=NOW))
-    suspended = replace(
-        stepped,
-        conditions=(
-            Condition(
-                type="Suspended", status="True", reason="Suspended", last_transition_time=NOW
-            ),
-        ),
+    record = a_run().running(1).status.start_record
+    assert record is not None
+    begun = replace(record, time=NOW - timedelta(hours=1))
+    stepped = TrainRunStatus(
+        phase="Running", start_record=begun, progress=Progress(step=7, time=NOW)
     )
-    resumed = replace(stepped, start_time=NOW + timedelta(hours=1))
+    again = replace(stepped, start_record=replace(record, time=NOW + timedelta(hours=1)))
     slow = replace(stepped, learned=Learned(slowest=600))
-    given = replace(a_config(), progress_timeout=timedelta(minutes=2))
+    given = replace(
+        a_config(),
+        progress_timeout=timedelta(minutes=2),
+        first_step_timeout=timedelta(minutes=40),
+    )
     metrics = metrics_of(
         ("team/given", stepped, given),
         ("team/usual", stepped, a_config()),
         ("team/slow", slow, a_config()),
-        ("team/resumed", resumed, a_config()),
-        ("team/suspended", suspended, a_config()),
-        ("team/waits", TrainRunStatus(), a_config()),
+        ("team/again", again, given),
+        ("team/first", replace(stepped, progress=None), a_config()),
     )
     since = NOW.timestamp()
     assert values_of(metrics, "trainrun_step_time_seconds") == {
         "team/given": since,
         "team/usual": since,
         "team/slow": since,
-        "team/resumed": since + 3600,
+        "team/again": since + 3600,
     }
     assert values_of(metrics, "trainrun_step_timeout_seconds") == {
         "team/given": 120,
         "team/usual": 900,
         "team/slow": 1800,
-        "team/resumed": 900,
+        "team/again": 2400,
     }
+
+
+def test_a_run_that_waits_for_its_next_attempt_owes_no_step_and_no_checkpoint() -> None:
+    running = replace(
+        a_run().running(1).status,
+        phase="Running",
+        progress=Progress(step=7, time=NOW),
+        checkpoint=CheckpointStatus(uri="file:///c", step=1, attempt=1, time=NOW),
+    )
+    phases: tuple[PhaseName, ...] = ("Pending", "Restarting", "Starting", "Suspended", "Failed")
+    metrics = metrics_of(
+        ("team/runs", running, a_config()),
+        *((f"team/{phase}", replace(running, phase=phase), a_config()) for phase in phases),
+    )
+    assert [*values_of(metrics, "trainrun_step_time_seconds")] == ["team/runs"]
+    assert [*values_of(metrics, "trainrun_checkpoint_time_seconds")] == ["team/runs"]
 
 
 def test_a_checkpoint_is_no_older_than_the_attempt_that_runs() -> None:

@@ -234,14 +234,19 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
     """Facts that alerts compare with limits, of the runs that are nearest to their limit."""
     steps, checkpoints, failures = [], [], []
     for run, status, config in alive:
-        at = _stepped(status)
-        if at is not None and not status.runs_tasks and not status.is_true("Suspended"):
+        # Between attempts, while it is queued or suspended, a run owes neither.
+        record = status.start_record if status.phase in RUNS else None
+        stepped = _stepped(status)
+        if record is not None and stepped is not None and not status.runs_tasks:
             slowest = status.learned.slowest if status.learned is not None else 0.0
             usual = timedelta(seconds=max(LONGEST_BUSY, FACTOR * slowest))
-            timeout = (config.progress_timeout or usual).total_seconds()
+            given = config.progress_timeout
+            if stepped <= record.time:  # the first step of an attempt takes longer
+                given = config.first_step_timeout
+            at, timeout = max(stepped, record.time).timestamp(), (given or usual).total_seconds()
             steps.append(_Limited(run, at, timeout, (now.timestamp() - at) / timeout))
-        if status.phase in RUNS and status.checkpoint and status.start_record:
-            at = max(status.checkpoint.time, status.start_record.time).timestamp()
+        if record is not None and status.checkpoint is not None:
+            at = max(status.checkpoint.time, record.time).timestamp()
             every = config.upload_every.total_seconds() if config.upload_every else USUAL_UPLOAD
             checkpoints.append(_Limited(run, at, every, (now.timestamp() - at) / every))
         limit = config.limits["failures"]
@@ -250,11 +255,16 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
             failures.append(_Limited(run, limit - used, limit, used / limit))
     yield from _worst(
         steps,
-        _of_runs("trainrun_step_time_seconds", "Unix time of the newest step of a run."),
+        _of_runs(
+            "trainrun_step_time_seconds",
+            "Unix time of the newest step of a run, or of the start of its attempt if that is "
+            "later; none between attempts.",
+        ),
         _of_runs(
             "trainrun_step_timeout_seconds",
-            "Seconds without a step that are too long: spec.health.progressTimeout, else 900 or "
-            "three times the slowest step, whichever is more.",
+            "Seconds without a step that are too long: spec.health.progressTimeout (before the "
+            "first step of an attempt: firstStepTimeout), else 900 or three times the slowest "
+            "step, whichever is more.",
         ),
     )
     yield from _worst(
@@ -279,11 +289,10 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
     )
 
 
-def _stepped(status: TrainRunStatus) -> float | None:
-    """Unix time of the newest step, or since when the run may make one; None: it made none yet."""
+def _stepped(status: TrainRunStatus) -> datetime | None:
+    """When the run made its newest step; None: it made none yet."""
     shown = (status.progress, status.output, status.posted)
-    times = [part.time for part in shown if part is not None and part.time is not None]
-    return max(*times, status.start_time or times[0]).timestamp() if times else None
+    return max((part.time for part in shown if part and part.time), default=None)
 
 
 @dataclass(frozen=True, slots=True)
