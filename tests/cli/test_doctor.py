@@ -194,7 +194,7 @@ async def test_missing_rights_name_the_role(
         "you may not get, list, create, patch, delete trainsweeps in team | ask the cluster's "
         "administrator for the role edit in namespace team",
     )
-    assert found["operator"] == ("OK", "not looked at: you may not list Deployments")
+    assert found["operator"] == ("SKIP", "not looked at: you may not list Deployments")
 
 
 def test_a_cluster_that_does_not_answer_fails(

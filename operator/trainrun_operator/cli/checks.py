@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Level = Literal["OK", "WARN", "FAIL"]
+Level = Literal["OK", "WARN", "FAIL", "SKIP"]
+"""SKIP: it could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def cluster_checks(namespace: str | None) -> Iterator[Check]:
     else:
         yield Check("CRDs", "OK", f"{', '.join(PLURALS)} in {VERSION}")
     if versions.operators is None:
-        yield Check("operator", "OK", "not looked at: you may not list Deployments")
+        yield Check("operator", "SKIP", "not looked at: you may not list Deployments")
     elif not versions.operators:
         yield Check("operator", "FAIL", "none is installed", INSTALL)
     for operator in versions.operators or ():
@@ -58,12 +58,12 @@ def _operator(operator: OperatorFound, found: ClusterReadiness) -> Check:
     holder = found.leaders[operator.namespace]
     if holder == "":
         return Check("operator", "FAIL", f"{where}: none of its pods leads", logs)
-    leads = "you may not read who leads" if holder is None else f"{holder} leads"
+    leads = f"{holder} leads" if holder is not None else "ready; you may not read who leads"
     if operator.version not in ("", __version__):
         message = f"{where}: {leads}; this command is {__version__}"
         remedy = f"install {operator.version} here, or upgrade the chart"
         return Check("operator", "WARN", message, remedy)
-    return Check("operator", "OK", f"{where}: {leads}")
+    return Check("operator", "SKIP" if holder is None else "OK", f"{where}: {leads}")
 
 
 def _rights(plural: str, found: ClusterReadiness) -> Check:
@@ -77,7 +77,7 @@ def _rights(plural: str, found: ClusterReadiness) -> Check:
 
 def _policy(found: ClusterReadiness) -> Check:
     if found.policies is None:
-        return Check("policy", "OK", "not looked at: you may not list admission policies")
+        return Check("policy", "SKIP", "not looked at: you may not list admission policies")
     if found.policies:
         return Check("policy", "OK", "an admission policy bounds the pods that TrainRuns ask for")
     remedy = "upgrade the chart with --set admissionPolicy.enabled=true"
@@ -86,7 +86,7 @@ def _policy(found: ClusterReadiness) -> Check:
 
 def _kueue(found: ClusterReadiness) -> Check:
     if found.roles is None:
-        return Check("Kueue", "OK", "is there; not looked at: you may not list ClusterRoles")
+        return Check("Kueue", "SKIP", "is there; not looked at: you may not list ClusterRoles")
     if any(name.endswith("-kueue") for name in found.roles):
         return Check("Kueue", "OK", "is there, and may read TrainRuns")
     remedy = "upgrade the chart with --set kueue.enabled=true (docs/clusters.md, Beside Kueue)"

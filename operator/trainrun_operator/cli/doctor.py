@@ -207,7 +207,7 @@ def _probe(store: ObjectStore) -> float | None:
         store.put(key, data)
         same = store.get(key) == data
         listed = [item.modified for item in store.list(f"{folder}/") if item.key == key]
-    except StoreError:
+    except BaseException:  # Ctrl-C, too, leaves nothing behind
         with contextlib.suppress(StoreError):
             store.delete([key])
         raise

@@ -50,7 +50,8 @@ def doctor(where: str | None, **options: Any) -> None:
 
     The storage is that of the TrainRun or TrainSweep in FILE, or a URI such as s3://bucket/prefix:
     a probe object is written, read, listed and deleted there, with your own credentials. Each line
-    is OK, WARN or FAIL and says what to do. Exits with 1 if one of them is FAIL.
+    is OK, WARN, FAIL, or SKIP for what could not be looked at, and says what to do. Exits with 1 if
+    one of them is FAIL.
     """
     from trainrun_operator.cli.doctor import examine
 
