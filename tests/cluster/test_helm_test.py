@@ -1,12 +1,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.support.builders import BEGIN
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
-from trainrun_operator.cluster.helm_test import story, verdict
+from trainrun_operator.cluster.helm_test import lived, story, verdict
+
+if TYPE_CHECKING:
+    from tests.kube.fake_api import FakeApi
+
+
+async def test_it_leaves_a_run_of_a_user_that_has_its_name_alone(fake: FakeApi) -> None:
+    metadata = {"name": "trainrun-test", "namespace": "ml"}
+    fake.objects[TRAINRUN.path("ml", "trainrun-test")] = {"metadata": metadata}
+    ours = {"metadata": {**metadata, "labels": {"app.kubernetes.io/name": "trainrun-test"}}}
+    with pytest.raises(SystemExit, match="ml has a TrainRun trainrun-test of somebody else"):
+        await lived(ours, 60.0)
+    assert not fake.of("delete")
 
 
 def test_it_is_content_with_a_run_that_resumed_once_and_says_what_else_it_finds() -> None:
