@@ -140,7 +140,6 @@ def page(**options: Any) -> None:
     from trainrun_operator.cli.page import PageOptions
     from trainrun_operator.cli.page import page as serve_page
 
-    loaded()
     serve_page(PageOptions(**options))
 
 

@@ -20,7 +20,7 @@ CHECK_EVERY = 1.0
 
 
 def leave_at_once() -> None:
-    """Exit at once on Ctrl-C from now on: nothing has been started yet that must be ended."""
+    """Exit at once on Ctrl-C from now on: nothing was started that must be ended."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import click
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.cli.ctrl_c import leave_at_once
 from trainrun_operator.cli.preparation import Preparation, storage_uri
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.catalog import RunCatalog
@@ -23,8 +24,8 @@ from trainrun_operator.cli.viewing.rows import RunRow
 from trainrun_operator.cli.viewing.server import PageServer
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
-CHECK_EVERY = 0.1
-"""Seconds."""
+CHECK_EVERY, LEAVE = 0.1, 2.0
+"""Seconds between two checks, and for a page to end: a read of a store may hang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class PageOptions:
 def page(options: PageOptions) -> None:
     """Serve the page until Ctrl-C. Raises NoCluster if there is nothing else to show, and
     InvalidSpec."""
+    leave_at_once()  # nothing is written, and a read of a store that hangs takes minutes
     asyncio.run(_serve(options))
 
 
@@ -76,7 +78,8 @@ async def serving(catalog: RunCatalog, *, port: int = 0) -> AsyncIterator[PageSe
 
 @contextmanager
 def page_beside(prepared: Preparation) -> Iterator[str]:
-    """The address of a page about this local run, served by a thread until the end."""
+    """The address of a page about this local run, served by a thread until the end. Raises
+    InvalidSpec where there is no port for it."""
     at = prepared.run.spec.storage
     storage = at.uri.rstrip("/")
     source = Source(name=prepared.name, storage=storage, place=prepared.place)
@@ -90,10 +93,18 @@ def page_beside(prepared: Preparation) -> Iterator[str]:
             while not over.is_set():
                 await asyncio.sleep(CHECK_EVERY)
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    def work() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if address.done():
+                raise
+            address.set_exception(error)
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield address.result()
     finally:
         over.set()
-        thread.join()
+        thread.join(LEAVE)

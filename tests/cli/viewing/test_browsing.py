@@ -177,11 +177,42 @@ async def test_only_a_browser_with_the_token_that_names_this_machine_may_read(
         async with browser.session.get(f"{browser.root}run?id=../../etc/passwd") as answer:
             assert answer.status == 404
             assert await answer.text() == "there is no such run here: look for it among all runs\n"
+        async with browser.session.get(f"{browser.root}events/run?id=x") as answer:
+            assert answer.status == 404, "a browser asks for such a stream only once"
         browser.session.cookie_jar.clear()
         for path in ("", "run?id=x", "events/", "page.js", "?token=wrong"):
             async with browser.session.get(browser.root + path) as answer:
                 assert answer.status == 403, path
                 assert "has printed: it has a token" in await answer.text()
+
+
+async def test_another_run_of_the_same_name_has_a_page_and_a_curve_of_its_own(
+    tmp_path: Path,
+) -> None:
+    old = Progress(step=5000, metrics={"loss": 7.25}, time=at(0))
+    file, _ = a_local_run(tmp_path, progress=old)
+    async with browsing(tmp_path.as_uri()) as browser:
+        link = await browser.link_to("mine")
+        await browser.shows("loss=7.25", link)
+        file.path.unlink()
+        new = Progress(step=3, metrics={"loss": 0.5}, time=at(9))
+        a_local_run(tmp_path, progress=new)
+        text = await browser.shows("loss=0.5", link)
+        assert "5,000" not in text
+        assert "7.25" not in text
+        (row,) = re.findall(r"<tr id=.*?>mine<.*?</tr>", await browser.shows(">3<"))
+        assert row.count("L") == 1, "one point"
+
+
+async def test_a_folder_that_cannot_be_read_takes_no_other_from_the_page(tmp_path: Path) -> None:
+    a_folder(tmp_path, *a_life())
+    for kind, text in enumerate(("[]", "{}", '{"at":{}}', "\xff", "[" * 100_000, "7")):
+        folder = a_folder(tmp_path, *a_life(), name=f"broken{kind}")
+        for path in folder.rglob("*.json"):
+            path.write_text(text)
+    async with browsing(tmp_path.as_uri()) as browser:
+        await browser.shows("Succeeded")
+        assert ">llama</a>" in await browser.text()
 
 
 async def test_a_storage_that_is_away_leaves_its_rows_with_their_age(

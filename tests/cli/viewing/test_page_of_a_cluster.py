@@ -13,6 +13,7 @@ from tests.cli.stories import a_folder, a_life
 from tests.cli.viewing.browser import browsing
 from tests.kube.fake_api import Answer, status
 from tests.kube.patching import merged
+from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.status_parts import Progress
 from trainrun_operator.kube import informer
@@ -45,6 +46,36 @@ async def test_a_trainrun_is_followed_by_step_and_stays_on_the_page_after_it_was
         await asyncio.to_thread(trainruns.kubectl, "delete", "trainrun", "digits")
         assert "storage, file:" in await browser.shows(">Succeeded<")
         assert "3 attempts, step 3000" in await browser.shows("3 attempts", link)
+
+
+async def test_a_trainrun_that_cannot_be_read_here_is_listed_with_its_problem(
+    fake: FakeApi, tmp_path: Path
+) -> None:
+    spec = {"storage": {"uri": tmp_path.as_uri()}, "workers": {"replicas": "<many>"}}
+    raw = merged(BASE, {"spec": spec})
+    raw["metadata"] |= {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    fake.things, fake.objects = [raw], {TRAINRUN.path("team", "digits"): raw}
+    async with browsing(watch=await followed("team")) as browser:
+        text = await browser.shows(">digits</a>")
+        assert "cannot be read here: " in text
+        assert "spec.workers.replicas" in text
+        assert "spec.workers.replicas" in await browser.text(await browser.link_to("digits"))
+
+
+async def test_before_the_first_answer_of_the_cluster_nothing_counts_as_empty(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(informer, "LONGEST_PAUSE", 0.01)
+    refusal = status(403, "Forbidden", "trainruns is forbidden")
+    fake.answers = [Answer(code=403, body=refusal) for _ in range(10_000)]
+    async with browsing(watch=await followed("team")) as browser:
+        text = await browser.shows("The TrainRuns of the cluster cannot be read: ")
+        assert "trainruns is forbidden" in text
+        assert "Still reading." in text
+        assert "There are none yet." not in text
+        fake.answers.clear()
+        await browser.shows("There are none yet.")
 
 
 async def test_while_the_api_server_is_away_the_list_says_how_old_it_is(

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.agent_records import read_story
@@ -24,7 +25,7 @@ from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import open_store
 from trainrun.contract import layout
-from trainrun.errors import TrainRunError
+from trainrun.errors import StoreMisconfigured, TrainRunError
 from trainrun_operator.cli.explaining.life import Life, chapters_of
 from trainrun_operator.cli.explaining.metric_curves import reported_numbers
 from trainrun_operator.cli.finding import cluster_source
@@ -36,7 +37,7 @@ from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.run_object import RunVersion
-    from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
+    from trainrun_operator.worlds.kubernetes.user_watch import UnreadableRun, UserWatch
 
 LOOK = 0.5
 """Seconds between two looks at the runs of this machine."""
@@ -48,7 +49,11 @@ READERS = 16
 """Folders read at once."""
 SPARK, SPARK_PIECES = 30, 6
 """Points of a small curve; pieces of metrics that are read for it."""
+QUIET = 75.0
+"""Seconds without news after which a cluster is silent: its bookmarks come once a minute."""
 QUEUE = "kueue.x-k8s.io/queue-name"
+REASON = 300
+"""Characters of a reason in the list."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +70,6 @@ class RunCatalog:
     watch: UserWatch | None = None
     """None: without a cluster."""
     rows: dict[str, RunRow] = field(default_factory=dict)
-    changes: int = 0
-    """Grows with each change."""
     browsed: bool = False
     """Each storage was browsed once."""
     _curves: dict[str, Downsampled] = field(default_factory=dict)
@@ -88,7 +91,10 @@ class RunCatalog:
             if self.watch is not None:
                 # Only rows are kept in memory, no objects.
                 follow = self.watch.follow(
-                    project=_cluster_row, key=lambda row: row.id, on_change=self._changed
+                    project=_cluster_row,
+                    unreadable=_unreadable_row,
+                    key=lambda row: row.id,
+                    on_change=self._changed,
                 )
                 tasks.create_task(follow)
 
@@ -101,11 +107,19 @@ class RunCatalog:
 
     def current(self, row: RunRow) -> RunRow:
         """The newest version of this row; of a deleted TrainRun, the row of its folder."""
-        return self.rows.get(row.id) or self.rows.get(f"stored:{row.uri}", row)
+        now = self.rows.get(row.id)
+        if now is not None and now.uid == row.uid:
+            return now
+        return self.rows.get(f"stored:{row.uri}", row)
 
     def deleted(self, row_id: str) -> RunRow | None:
         """The row of the folder of a TrainRun that was deleted, by the id that it had."""
         return self.rows.get(self._deleted.get(row_id, ""))
+
+    @property
+    def loading(self) -> bool:
+        """More runs may be there than were read yet."""
+        return not self.browsed or (self.watch is not None and not self.watch.listed)
 
     def _known(self) -> set[str]:
         """URIs of the folders of runs of which more is known than their folder."""
@@ -113,8 +127,13 @@ class RunCatalog:
 
     def troubles(self) -> Iterator[str]:
         """What cannot be read now, and how old its data is."""
-        if self.watch is not None and (why := self.watch.trouble):
-            yield f"The cluster does not answer: its data is {self.watch.age:.0f} s old ({why})."
+        if self.watch is not None:
+            why, age = self.watch.trouble, self.watch.age
+            if why and not self.watch.listed:
+                yield f"The TrainRuns of the cluster cannot be read: {why}."
+            elif why or age > QUIET:
+                more = f" ({why})" if why else ""
+                yield f"The cluster does not answer: its data is {age:.0f} s old{more}."
         for uri, (why, since) in self._troubles.items():
             age = time.monotonic() - since
             yield f"{uri} cannot be read: its data is {age:.0f} s old ({why})."
@@ -134,7 +153,9 @@ class RunCatalog:
         """Show this version of a run."""
         before = self.rows.get(row.id)
         self.rows[row.id] = row
-        self.changes += 1
+        if before is not None and before.uid != row.uid:
+            self._forget_curve(row.id)
+            before = None
         metric = main_metric(row.metrics)
         if metric is not None and (before is None or before.at_step != row.at_step):
             curve = self._curves.setdefault(row.id, Downsampled(most=SPARK))
@@ -149,10 +170,17 @@ class RunCatalog:
     def _forget(self, row: RunRow) -> None:
         """Its TrainRun is gone; its folder stays."""
         self.rows.pop(row.id, None)
+        self._forget_curve(row.id)
         phase = NO_END if row.active else row.phase
         self._read.pop(row.uri, None)
         self._deleted[row.id] = f"stored:{row.uri}"
-        self.put(replace(row, kind="stored", namespace="", phase=phase, active=False))
+        if row.source.storage:
+            self.put(replace(row, kind="stored", namespace="", phase=phase, active=False))
+
+    def _forget_curve(self, row_id: str) -> None:
+        """Another run of this name has another curve."""
+        self._curves.pop(row_id, None)
+        self._asked.discard(row_id)
 
     # ------------------------------------------------------------------------------- this machine
 
@@ -165,9 +193,11 @@ class RunCatalog:
 
     def _local_rows(self, uri: str, rows: dict[str, RunRow]) -> list[RunRow]:
         """The runs whose files on this machine have changed."""
-        root = places_root(uri, environ=os.environ)
+        folders = list[Path]()
         found = []
-        for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        with contextlib.suppress(OSError):  # there is none, or it is not ours
+            folders = sorted(places_root(uri, environ=os.environ).iterdir())
+        for folder in folders:
             with contextlib.suppress(TrainRunError, OSError):
                 row = _local_row(_source(uri, folder.name), rows)
                 found += [] if row is None else [row]
@@ -185,7 +215,8 @@ class RunCatalog:
             for uri in self.storages:
                 try:
                     names = await asyncio.to_thread(shared_store(uri).folders)
-                    sources += (_source(uri, name) for name in names)
+                    # Keys with two slashes or dots give folders that no run can have.
+                    sources += (_source(uri, name) for name in names if name.strip("."))
                     self._troubles.pop(uri, None)
                 except (TrainRunError, OSError) as error:
                     self._fails(uri, error)
@@ -202,14 +233,18 @@ class RunCatalog:
             row = await loop.run_in_executor(self._pool, _stored_row, source, before)
         except (TrainRunError, OSError) as error:
             self._fails(source.storage, error)
+        except Exception as error:  # noqa: BLE001 - whatever is in a folder, the page goes on
+            row = before or RunRow(kind="stored", name=source.name, source=source, phase=NO_END)
+            self.put(replace(row, reason=f"cannot be read: {error!r}"[:REASON], tone="bad"))
         else:
+            if source.storage not in self.storages:
+                self._troubles.pop(source.storage, None)
             if row is not None and row != before:
                 self.put(row)
 
     def _fails(self, uri: str, error: Exception) -> None:
         _, since = self._troubles.get(uri, ("", time.monotonic()))
         self._troubles[uri] = (str(error), since)
-        self.changes += 1
 
     def _is_due(self, source: Source, known: set[str]) -> bool:
         uri = layout.run_uri(source.storage, source.name)
@@ -239,7 +274,6 @@ class RunCatalog:
             if step > last:
                 curve.add(step, value)
         self._curves[row_id] = curve
-        self.changes += 1
 
 
 def _source(uri: str, name: str) -> Source:
@@ -257,17 +291,36 @@ def _cluster_row(version: RunVersion) -> RunRow:
         region=source.region,
         score=source.score,
         place=source.place,
-        store=shared_store(source.storage, endpoint_url=source.endpoint_url, region=source.region),
     )
+    with contextlib.suppress(StoreMisconfigured):  # whoever reads there says so
+        store = shared_store(source.storage, endpoint_url=source.endpoint_url, region=source.region)
+        lasting = replace(lasting, store=store)
     row = RunRow(
         kind="cluster",
         name=metadata.name,
         namespace=metadata.namespace,
         source=lasting,
+        uid=version.uid,
         queue=metadata.labels.get(QUEUE, ""),
         version=str(version.raw["metadata"]["resourceVersion"]),
     )
     return with_status(row, version.status)
+
+
+def _unreadable_row(run: UnreadableRun) -> RunRow:
+    place = place_of(run.storage, run.name, environ=os.environ)
+    return RunRow(
+        kind="cluster",
+        name=run.name,
+        namespace=run.namespace,
+        source=Source(name=run.name, storage=run.storage, place=place),
+        uid=run.uid,
+        version=run.version,
+        phase=run.phase or "Pending",
+        reason=f"cannot be read here: {run.why}"[:REASON],
+        tone="bad",
+        active=True,
+    )
 
 
 def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
@@ -284,7 +337,8 @@ def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
     state = source.state()
     if before is not None and before.version == version and not state.abandoned:
         return None
-    return with_status(replace(row, version=version), state.status, abandoned=state.abandoned)
+    row = replace(row, version=version, uid=state.uid)
+    return with_status(row, state.status, abandoned=state.abandoned)
 
 
 def _stored_row(source: Source, before: RunRow | None) -> RunRow | None:

@@ -14,8 +14,7 @@ function replaced(element, replace) {
   for (const node of fresh.querySelectorAll("input")) node.checked = ids.has(node.value);
 }
 
-const events = new EventSource(document.body.dataset.events);
-events.onmessage = (event) => {
+function show(event) {
   heard = Date.now();
   const news = JSON.parse(event.data);
   if (news.whole !== undefined) {
@@ -27,7 +26,17 @@ events.onmessage = (event) => {
       replaced(element, () => { element.outerHTML = html; return document.getElementById(id); });
     }
   }
-};
+}
+
+// A browser has six connections to one server: only pages that are seen keep one.
+let events = null;
+function follow() {
+  if (events) events.close();
+  events = document.hidden ? null : new EventSource(document.body.dataset.events);
+  if (events) events.onmessage = show;
+}
+document.addEventListener("visibilitychange", follow);
+follow();
 setInterval(() => {
   const age = Math.round((Date.now() - heard) / 1000);
   stale.hidden = age < 15;

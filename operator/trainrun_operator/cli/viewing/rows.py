@@ -48,6 +48,8 @@ class RunRow:
     """Where its storage is."""
     namespace: str = ""
     """In the cluster, of its TrainRun."""
+    uid: str = ""
+    """Another run of the same name has another one; empty: not known."""
     queue: str = ""
     phase: str = ""
     reason: str = ""

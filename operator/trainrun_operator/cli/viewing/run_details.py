@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainrun.checkpoint.logs import RankLog, read_logs
 from trainrun.checkpoint.metrics_log import read_metrics
-from trainrun.errors import StoreError, TrainRunError
+from trainrun.errors import StoreError
 from trainrun_operator.cli.explaining.life import (
     MOST_PIECES,
     Extras,
@@ -60,7 +60,6 @@ class RunDetails:
     row: RunRow
     rank: int
     """Whose lines are shown."""
-    changes: int = 0
     state: RunState | None = None
     life: Life | None = None
     extras: Extras = field(default_factory=Extras)
@@ -75,6 +74,8 @@ class RunDetails:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once everything was read."""
     _source: Source | None = None
+    _drawn: str = ""
+    """URI of the generation whose curves these are."""
     _pieces: set[str] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)
     """Jobs that were done at least once."""
@@ -109,11 +110,10 @@ class RunDetails:
     async def _guarded(self, job: Callable[[], Awaitable[None]]) -> None:
         try:
             await job()
-        except (TrainRunError, OSError) as error:
-            self.troubles[job.__name__] = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it has told, the page goes on
+            self.troubles[job.__name__] = str(error) or type(error).__name__
         else:
             self.troubles.pop(job.__name__, None)
-        self.changes += 1
 
     async def _look(self) -> None:
         """Read its status, if there is another."""
@@ -149,6 +149,8 @@ class RunDetails:
     def _stored(self, source: Source, life: Life) -> Extras:
         try:
             run = generation_of(source, None)
+            if run.uri != self._drawn:  # another generation has other curves
+                self.curves, self._pieces, self._drawn = MetricCurves(), set(), run.uri
             self.curves.add(read_metrics(run, most=MOST_PIECES, known=self._pieces))
             return Extras(logs=last_lines(run, life))
         except StoreError as error:

@@ -58,7 +58,7 @@ class PageServer:
     catalog: RunCatalog
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     port: int = 0
-    _details: dict[tuple[str, int], RunDetails] = field(default_factory=dict)
+    _details: dict[tuple[str, str, int], RunDetails] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _runner: web.AppRunner | None = None
 
@@ -157,7 +157,7 @@ class PageServer:
             sparks=sparks,
             troubles=self.catalog.troubles(),
             now=now_utc(),
-            loading=not self.catalog.browsed,
+            loading=self.catalog.loading,
         )
 
     def _of_run(self, request: web.Request) -> RunDetails:
@@ -166,10 +166,10 @@ class PageServer:
         row = self.catalog.rows.get(name) or self.catalog.deleted(name)
         if row is None:
             raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")
-        key = (row.id, _number(request, "rank"))
+        key = (row.id, row.uid, _number(request, "rank"))
         details = self._details.get(key)
         if details is None:
-            details = RunDetails(catalog=self.catalog, row=row, rank=key[1])
+            details = RunDetails(catalog=self.catalog, row=row, rank=key[2])
             self._details[key] = details
             task = asyncio.create_task(self._keep(key, details))
             self._tasks.add(task)
@@ -177,26 +177,29 @@ class PageServer:
         details.asked = time.monotonic()
         return details
 
-    async def _keep(self, key: tuple[str, int], details: RunDetails) -> None:
+    async def _keep(self, key: tuple[str, str, int], details: RunDetails) -> None:
         try:
             await details.run()
         finally:
             self._details.pop(key, None)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        view = await self._view(request)  # of no run: an answer that ends the stream
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         sent: dict[str, str] = {}
         said = 0.0
-        while True:
-            view = await self._view(request)
-            news = _news(sent, view)
-            now = time.monotonic()
-            if news or now - said > BEAT:
-                await response.write(f"data: {json.dumps(news)}\n\n".encode())
-                said = now
-            sent = dict(view.parts)
-            await asyncio.sleep(TICK)
+        with contextlib.suppress(ConnectionError, web.HTTPException):  # the browser left; no run
+            while True:
+                news = _news(sent, view)
+                now = time.monotonic()
+                if news or now - said > BEAT:
+                    await response.write(f"data: {json.dumps(news)}\n\n".encode())
+                    said = now
+                sent = dict(view.parts)
+                await asyncio.sleep(TICK)
+                view = await self._view(request)
+        return response
 
 
 def _news(sent: dict[str, str], view: PageView) -> dict[str, object]:

@@ -157,7 +157,7 @@ def _summary(rows: Sequence[RunRow], asked: ListAsked, *, loading: bool) -> str:
             counts.items(), key=lambda item: (URGENT.index(tones[item[0]]), -item[1])
         )
     )
-    more = " Still reading the storages." if loading else ""
+    more = " Still reading." if loading else ""
     empty = "" if rows or loading else " There are none yet."
     return f'<p id="summary">{formatting.counted(len(rows), "run")}.{more}{empty} {chips}</p>'
 

@@ -11,20 +11,42 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.connection import usual_namespace
-from trainrun_operator.kube.errors import KubeError, NoCluster
+from trainrun_operator.kube.errors import KubeError, NoCluster, Unavailable
 from trainrun_operator.kube.informer import EVERYWHERE, Informer
-from trainrun_operator.worlds.kubernetes.pod_logs import (
-    WorkerPod,
-    last_lines,
-    worker_pods,
-)
-from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
+from trainrun_operator.kube.raw import mapping, text
+from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, last_lines, worker_pods
+from trainrun_operator.worlds.kubernetes.run_object import Raw, RunVersion, run_version
 from trainrun_operator.worlds.kubernetes.user_client import user_error
 
 T = TypeVar("T")
+
+LINES_WITHIN = 30.0
+"""Seconds for the last lines of a pod: those of a node that hangs never end."""
+
+
+class _GrowingList(Informer[T]):
+    """Shows each object of a list as it arrives: a long one takes a while."""
+
+    _at_once = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRun:
+    """A TrainRun whose spec or status this version of the command cannot read."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    storage: str
+    """URI of its storage; empty: not known, as `phase`."""
+    phase: str
+    why: str
 
 
 @dataclass(slots=True)
@@ -54,15 +76,23 @@ class UserWatch:
         self,
         *,
         project: Callable[[RunVersion], T],
+        unreadable: Callable[[UnreadableRun], T],
         key: Callable[[T], str],
         on_change: Callable[[T | None, T | None], None],
     ) -> None:
         """Call `on_change` with (before, after) of each TrainRun's projection, forever."""
-        informer = Informer(
+
+        def projected(raw: dict[str, Any]) -> T:
+            try:
+                return project(run_version({**TRAINRUN.head(), **raw}))
+            except InvalidSpec as error:
+                return unreadable(_unreadable(raw, error))
+
+        informer = _GrowingList(
             self._api,
             path=TRAINRUN.path(self.namespace),
             params={},
-            project=lambda raw: project(run_version({**TRAINRUN.head(), **raw})),
+            project=projected,
             key=key,
             on_change=on_change,
         )
@@ -84,9 +114,9 @@ class UserWatch:
         return 0.0 if self._informer is None else self._informer.silent_for()
 
     @property
-    def listed(self) -> asyncio.Event | None:
-        """Set once all were listed."""
-        return None if self._informer is None else self._informer.synced
+    def listed(self) -> bool:
+        """All were listed."""
+        return self._informer is not None and self._informer.synced.is_set()
 
     async def read(self, namespace: str, name: str) -> RunVersion:
         """One TrainRun as it is now. Raises NoSuchObject, ClusterRefused, InvalidSpec."""
@@ -101,4 +131,22 @@ class UserWatch:
 
     async def lines(self, pod: WorkerPod, *, tail: int) -> list[str]:
         """The last lines of a pod, none if it cannot tell them now. Raises KubeError."""
-        return [line.text for line in await last_lines(self._api, pod, tail=tail)]
+        try:
+            async with asyncio.timeout(LINES_WITHIN):
+                return [line.text for line in await last_lines(self._api, pod, tail=tail)]
+        except TimeoutError as error:
+            why = f"the output of pod {pod.name} did not come within {LINES_WITHIN:.0f} s"
+            raise Unavailable(why) from error
+
+
+def _unreadable(raw: Raw, error: InvalidSpec) -> UnreadableRun:
+    metadata = raw["metadata"]
+    return UnreadableRun(
+        namespace=str(metadata["namespace"]),
+        name=str(metadata["name"]),
+        uid=str(metadata["uid"]),
+        version=str(metadata["resourceVersion"]),
+        storage=text(mapping(raw, "spec", "storage"), "uri"),
+        phase=text(mapping(raw, "status"), "phase"),
+        why=str(error),
+    )
