@@ -29,6 +29,7 @@ def look(*names: str, **sizes: int) -> Look:
         ("ema_0.99_000500.pt", "*.pt", 500),
         ("model000500.pt", "*[0-9].pt", 500),
         ("epoch=3-step=300.ckpt", "*.ckpt", 300),
+        ("epoch=3-step=300-v1.ckpt", "*.ckpt", 300),
         ("step_100/model.pt", "step_*/model.pt", 100),
         ("gpt2_last.pt", "gpt2_*.pt", None),
         ("gpt2.pt", "gpt2.pt", None),
@@ -108,3 +109,14 @@ def test_a_save_that_was_gone_at_a_look_is_new_again() -> None:
     quiet.look([entry], 0)
     quiet.look([], 5)
     assert quiet.look([entry], 11) == []
+
+
+def test_saves_without_a_number_are_ordered_by_our_clock_although_that_of_the_files_jumps() -> None:
+    quiet = Quiet(settle=1)
+    ahead, first = look("x", "y", "best.pt")["best.pt"], look("last.pt")["last.pt"]
+    behind = FileFacts(inode=9, size=5, modified=-5)  # the clock was put back before this save
+    both = entries_of({"best.pt": ahead, "last.pt": first}, "*.pt")
+    later = entries_of({"best.pt": ahead, "last.pt": behind}, "*.pt")
+    quiet.look(both, 0)
+    quiet.look(later, 3)
+    assert [entry.names for entry in quiet.look(later, 5)] == [("best.pt",), ("last.pt",)]

@@ -7,6 +7,7 @@ number. *Loose* is what belongs to no entry.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ LOGS = re.compile(
     r"|\.(log|out|err|txt|csv|tsv|jsonl)$"
 )
 """Names that grow while a script trains: they are stored as they are, and decide nothing."""
-NUMBER = re.compile(r"(?<!\d\.)(?<!\d)\d+(?!\d)(?!\.\d)")
-"""A whole number; 0.99 has none."""
+NUMBER = re.compile(r"(?<!\d\.)(?<!\d)(?<!-v)\d+(?!\d)(?!\.\d)")
+"""A whole number; 0.99 has none, nor has the -v1 that Lightning appends."""
 LONGEST = 12
 """Digits of a number; longer ones are dates and hashes."""
 WILDCARD = re.compile(r"[*?\[]")
@@ -164,7 +165,7 @@ class Quiet:
     _since: dict[tuple[str, ...], tuple[FolderEntry, float]] = field(default_factory=dict)
 
     def look(self, entries: Iterable[FolderEntry], now: float) -> list[FolderEntry]:
-        """Note a look at the folder; return the entries that are quiet, in the same order."""
+        """Note a look at the folder; return the entries that are quiet, the newest last."""
         since, quiet = {}, []
         for entry in entries:
             before = self._since.get(entry.names)
@@ -173,4 +174,14 @@ class Quiet:
             if same and now - since[entry.names][1] >= self.settle:
                 quiet.append(entry)
         self._since = since
-        return quiet
+        return self.newest_last(quiet)
+
+    def newest_last(self, entries: Iterable[FolderEntry]) -> list[FolderEntry]:
+        """By number, else by our clock: that of the files may jump."""
+
+        def key(entry: FolderEntry) -> tuple[int, float, int]:
+            seen, at = self._since.get(entry.names, (entry, math.inf))
+            changed = at if seen == entry else math.inf
+            return -1 if entry.number is None else entry.number, changed, entry.modified
+
+        return sorted(entries, key=key)
