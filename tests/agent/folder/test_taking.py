@@ -4,6 +4,7 @@ import io
 import json
 import os
 import struct
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from trainrun.agent.folder import taking
 from trainrun.agent.folder.entries import FolderEntry, entries_of, loose
-from trainrun.agent.folder.looking import broken, live, look_at, writer_of
+from trainrun.agent.folder.looking import broken, live, look_at, proven, writer_of
 from trainrun.agent.folder.taking import EntryChanged
 
 
@@ -147,3 +148,93 @@ def test_a_process_that_has_a_file_open_for_writing_is_named(top: Path) -> None:
 def test_a_process_that_has_ended_does_not_live() -> None:
     assert live({0: os.getpid()})
     assert not live({0: os.getpid(), 1: 2**22 + 1})
+
+
+def test_links_that_lead_nowhere_or_in_circles_keep_nothing_from_being_taken(
+    top: Path, tmp_path: Path
+) -> None:
+    (top / "gone").symlink_to(tmp_path / "gone")
+    (top / "circle").symlink_to("circle")
+    (top / "above").symlink_to("..")
+    os.mkfifo(top / "step-1" / "fifo")
+    target = tmp_path / "staging" / "folder-1"
+    take(top, newest(top), target)
+    found = sorted(path.name for path in target.iterdir())
+    assert [name for name in found if name != "circle"] == ["last", "log.txt", "step-1"]
+
+
+def test_a_link_out_of_a_save_is_stored_as_the_file_that_it_leads_to(
+    top: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "base.bin").write_bytes(b"base")
+    (top / "step-1" / "base.bin").symlink_to(tmp_path / "base.bin")
+    target = tmp_path / "staging" / "folder-1"
+    take(top, newest(top), target)
+    file = target / "step-1" / "base.bin"
+    assert (file.is_symlink(), file.read_bytes()) == (False, b"base")
+
+
+def test_a_save_with_a_link_to_a_folder_outside_is_refused(top: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (top / "step-1" / "data").symlink_to(tmp_path / "data")
+    with pytest.raises(OSError, match="step-1/data links to a folder that is not part of the save"):
+        take(top, newest(top), tmp_path / "staging" / "folder-1")
+
+
+def test_a_link_is_moved_aside_with_what_it_leads_to(top: Path) -> None:
+    aside = taking.aside_of(top, top.parent)
+    taking.move_aside(top, ["step-1/model.bin"], aside)
+    (top / "step-1" / "empty").rmdir()
+    (top / "step-2").mkdir()
+    (top / "step-2" / "model.bin").write_bytes(b"two")
+    (top / "best").symlink_to("step-2/model.bin")
+    taking.move_aside(top, ["step-2/model.bin"], aside)
+    assert not os.path.lexists(top / "best")
+    assert os.path.lexists(aside / "best")
+
+
+def test_what_cannot_be_moved_beside_a_mounted_folder_is_moved_inside_it(top: Path) -> None:
+    mount(top, "1m")
+    try:
+        (top / "step-2").mkdir()
+        (top / "step-2" / "model.bin").write_bytes(b"two")
+        taking.move_aside(top, ["step-2/model.bin"], taking.aside_of(top, top.parent))
+        assert [*look_at(top)] == []
+        assert (taking.inside_of(top) / "step-2" / "model.bin").read_bytes() == b"two"
+    finally:
+        subprocess.run(["umount", top], check=True)
+
+
+def test_a_full_disk_keeps_a_save_from_being_taken_and_leaves_nothing(
+    top: Path, tmp_path: Path
+) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    mount(staging, "64k")
+    try:
+        (top / "ckpt.bin").write_bytes(b"x" * 40_000)
+        with pytest.raises(OSError, match="the disk has no room for it and for the next save"):
+            taking.take(top, newest(top, "ckpt.bin"), {}, staging / "folder-1")
+        assert not [*staging.iterdir()]
+    finally:
+        subprocess.run(["umount", staging], check=True)
+
+
+def mount(folder: Path, size: str) -> None:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounts need root")
+
+
+def test_a_folder_that_is_not_there_yet_shows_nothing(tmp_path: Path) -> None:
+    assert look_at(tmp_path / "late") == {}
+
+
+def test_only_a_format_that_shows_its_end_proves_a_young_save(top: Path) -> None:
+    assert not proven(top, newest(top), ())
+    (top / "step-1" / "model.bin").write_bytes(a_zip())
+    assert proven(top, newest(top), ())
+    (top / "step-1" / "opt.bin").write_bytes(b"x")
+    assert not proven(top, newest(top), ())  # a third file may be missing
+    assert proven(top, newest(top), ("*/model.bin",))
+    assert not proven(top, newest(top), ("*/opt.bin",))

@@ -11,15 +11,17 @@ import os
 import stat
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from trainrun._common import writer_processes
-from trainrun._common.tree import OURS
-from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, unfit
+from trainrun._common.tree import OURS, TreeEntry, mode_of, time_of
+from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, expression, unfit
 
 MOST_FILES = 20_000
-"""Maximum files of a folder."""
+"""Maximum files of a folder of which something is stored."""
+MOST_AT_START = 200_000
+"""The same where it is only looked at: an attempt must start although the folder has grown."""
 LONGEST_TEXT = 64 << 20
 """Bytes of a JSON file that is still parsed."""
 
@@ -28,30 +30,62 @@ class FolderUnreadable(OSError):
     """The folder cannot be looked at as a whole."""
 
 
-def look_at(top: Path) -> Look:
+def look_at(top: Path, most: int = MOST_FILES) -> Look:
     """The files and links of a folder; nothing if it is absent. Raises OSError."""
     found: dict[str, FileFacts] = {}
-    try:
-        for name, entry in writer_processes.walk(top):
-            if name.partition("/")[0] == OURS or entry.is_dir(follow_symlinks=False):
-                continue
+    for folder, folders, names in _walk(top):
+        links = [name for name in folders if (top / folder / name).is_symlink()]
+        for name in (*names, *links):
+            path = top / folder / name
             try:
-                facts = entry.stat(follow_symlinks=False)
-                target = os.fspath(Path(entry.path).readlink()) if entry.is_symlink() else ""
+                facts = path.lstat()
+                target = os.fspath(path.readlink()) if stat.S_ISLNK(facts.st_mode) else ""
             except FileNotFoundError:  # renamed or deleted at this moment
                 continue
             if stat.S_ISREG(facts.st_mode) or target:
-                found[name] = FileFacts(
-                    inode=facts.st_ino,
-                    size=facts.st_size,
-                    modified=facts.st_mtime_ns,
-                    target=target,
-                )
-            if len(found) > MOST_FILES:
-                raise FolderUnreadable(f"it has more than {MOST_FILES} files")
-    except FileNotFoundError:
-        return {} if not top.exists() else found
+                found[folder + name] = facts_of(facts, target)
+        if len(found) > most:
+            raise FolderUnreadable(f"it has more than {most} files")
     return found
+
+
+def facts_of(facts: os.stat_result, target: str = "") -> FileFacts:
+    """What a look keeps of them."""
+    return FileFacts(
+        inode=facts.st_ino, size=facts.st_size, modified=facts.st_mtime_ns, target=target
+    )
+
+
+def folders_in(top: Path) -> list[TreeEntry]:
+    """The folders below a folder, each before its content; links to folders are none.
+
+    Raises OSError.
+    """
+    found = []
+    for above, folders, _ in _walk(top):
+        for name in folders:
+            facts = (top / above / name).lstat()
+            if stat.S_ISDIR(facts.st_mode):
+                mode, modified = mode_of(facts), time_of(facts)
+                found.append(
+                    TreeEntry(name=above + name, folder=True, mode=mode, modified=modified)
+                )
+    return found
+
+
+def _walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`; each folder by its name in `top` with a slash at the end, "" for `top`."""
+
+    def failed(error: OSError) -> None:
+        # Deleted at this moment; or at the root of a volume.
+        if not isinstance(error, FileNotFoundError) and error.filename != f"{top}/lost+found":
+            raise error
+
+    for path, folders, names in os.walk(top, onerror=failed):
+        folder = path[len(os.fspath(top)) + 1 :]
+        if not folder and OURS in folders:
+            folders.remove(OURS)
+        yield f"{folder}/" if folder else "", folders, names
 
 
 def unfinished(top: Path, entry: FolderEntry, complete: Iterable[str]) -> str:
@@ -60,6 +94,16 @@ def unfinished(top: Path, entry: FolderEntry, complete: Iterable[str]) -> str:
         return unfit(entry, complete) or writer_of(top, entry) or broken(top, entry)
     except FileNotFoundError as error:
         return f"{error.filename} disappeared"
+
+
+def proven(top: Path, entry: FolderEntry, complete: Iterable[str]) -> bool:
+    """Whether an entry that has no fault is whole by the formats of its files alone: of those named
+    in `complete`, else of its only file. Raises OSError."""
+    files = {name: facts.size for name, facts in entry.files.items() if not facts.target}
+    wanted = [expression(pattern) for pattern in complete]
+    last = [name for name in files if any(w.fullmatch(name) for w in wanted)] if wanted else files
+    enough = bool(last) and (bool(wanted) or len(files) == 1)
+    return enough and all(_fault(top / name, files[name]) == "" for name in last)
 
 
 def writer_of(top: Path, entry: FolderEntry) -> str:
@@ -80,7 +124,7 @@ def broken(top: Path, entry: FolderEntry) -> str:
     Raises OSError.
     """
     for name, facts in entry.files.items():
-        if not facts.target and (why := _broken_file(top / name, facts.size)):
+        if not facts.target and (why := _fault(top / name, facts.size)):
             return f"{name} {why}"
     fresh = {name: (facts.size, facts.modified) for name, facts in entry.files.items()}
     if name := writer_processes.without_metadata(fresh, fresh):
@@ -88,7 +132,8 @@ def broken(top: Path, entry: FolderEntry) -> str:
     return ""
 
 
-def _broken_file(path: Path, size: int) -> str:
+def _fault(path: Path, size: int) -> str | None:
+    """What shows that a file is cut off; empty: its format shows its end; None: it shows none."""
     with path.open("rb") as file:
         head = file.read(8)
     if head.startswith(b"PK\x03\x04"):
@@ -96,14 +141,16 @@ def _broken_file(path: Path, size: int) -> str:
             zipfile.ZipFile(path).close()
         except (zipfile.BadZipFile, ValueError):
             return "is a zip archive without its end"
-    elif path.suffix == ".safetensors":
+        return ""
+    if path.suffix == ".safetensors":
         return _broken_safetensors(path, head, size)
-    elif path.suffix == ".json" and size <= LONGEST_TEXT:
+    if path.suffix == ".json" and size <= LONGEST_TEXT:
         try:
             json.loads(path.read_bytes())
         except ValueError:
             return "is not JSON"
-    return ""
+        return ""
+    return None
 
 
 def _broken_safetensors(path: Path, head: bytes, size: int) -> str:

@@ -10,14 +10,14 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from trainrun._common import writer_processes
 from trainrun._common.copying import copy_file
 from trainrun._common.tree import OURS, inner_target, remove_directory, stamp, walk
 from trainrun.agent.folder.entries import FolderEntry, Look, is_log
-from trainrun.agent.folder.looking import look_at
+from trainrun.agent.folder.looking import MOST_AT_START, facts_of, folders_in, look_at
 
 SPARE = 1.1
 """After a copy the disk must have room for so many times its size: for the script's next save."""
@@ -41,8 +41,12 @@ def take(top: Path, entry: FolderEntry, beside: Look, target: Path) -> int:
         linked = entry.number is not None and _can_link(top / min(entry.files), part)
         if not linked and shutil.disk_usage(part).free - size < size * SPARE:
             raise OSError(errno.ENOSPC, "the disk has no room for it and for the next save")
-        for name in sorted({*entry.files, *beside}):
-            _stage(top, name, part, link=linked and name in entry.files)
+        staged = {*entry.files, *beside}
+        for name in sorted(staged):
+            if (top / name).is_symlink():
+                _stage_link(top, name, part, staged, entry)
+            else:
+                _stage(top / name, part / name, link=linked and name in entry.files)
         _make_folders(top, entry, part)
         if not entry.same(look_at(top)):
             raise EntryChanged("it changed while it was copied")
@@ -55,16 +59,36 @@ def take(top: Path, entry: FolderEntry, beside: Look, target: Path) -> int:
     return digest
 
 
-def _stage(top: Path, name: str, part: Path, *, link: bool) -> None:
-    source, there = top / name, part / name
+def _stage(source: Path, there: Path, *, link: bool) -> None:
     there.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_symlink():
-        if inside := inner_target(source, top):
-            there.symlink_to(inside)
-    elif link:
+    if link:
         os.link(source, there)
     else:
         copy_file(source, there)
+
+
+def _stage_link(
+    top: Path, name: str, part: Path, staged: Collection[str], entry: FolderEntry
+) -> None:
+    """A link of the entry to what is not staged becomes a copy; a loose one is left out."""
+    source, there = top / name, part / name
+    target = inner_target(source, top)
+    place = os.path.normpath(Path(name).parent / target) if target else ""
+    own = [f"{own}/" for own in entry.names] or [""]
+    if place and (f"{place}/".startswith(tuple(own)) or any(_below(n, place) for n in staged)):
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.symlink_to(target)
+    elif name in entry.files and source.is_dir():
+        raise OSError(f"{name} links to a folder that is not part of the save: remove the link")
+    elif name in entry.files and source.is_file():
+        before = facts_of(source.stat())
+        _stage(source, there, link=False)
+        if facts_of(source.stat()) != before:
+            raise EntryChanged(f"what {name} links to changed while it was copied")
+
+
+def _below(name: str, place: str) -> bool:
+    return f"{name}/".startswith(f"{place}/")
 
 
 def _can_link(file: Path, part: Path) -> bool:
@@ -82,7 +106,7 @@ def _make_folders(top: Path, entry: FolderEntry, part: Path) -> None:
     """Empty ones too, with modes and times."""
     own = tuple(f"{name}/" for name in entry.names)
     found = []
-    for folder in (item for item in walk(top) if item.folder):
+    for folder in folders_in(top):
         inside = f"{folder.name}/".startswith(own) if own else not entry.names
         if inside or (part / folder.name).is_dir():
             (part / folder.name).mkdir(parents=True, exist_ok=True)
@@ -116,28 +140,46 @@ def put_back(source: Path, top: Path) -> None:
 
 
 def move_aside(top: Path, names: Iterable[str], aside: Path) -> None:
-    """Move these files of the folder to the folder `aside`, in place of those moved there before.
-
-    Raises OSError.
+    """Move these files of the folder to the folder `aside`, in place of those moved there before,
+    and links that then lead nowhere. Raises OSError.
     """
     found = sorted(names)
     if not found:
         return
+    links = [name for name, facts in look_at(top, MOST_AT_START).items() if facts.target]
+    links = [name for name in links if name not in found and (top / name).exists()]
     remove_directory(aside)
-    for name in found:
-        there = aside / name
-        there.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            (top / name).rename(there)
+    try:
+        _move(top, found, aside)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        aside = inside_of(top)  # the folder is where a volume is mounted
+        remove_directory(aside)
+        _move(top, found, aside)
+    _move(top, [name for name in links if not (top / name).exists()], aside)
     for name in reversed(found):
         for folder in Path(name).parents:
             with contextlib.suppress(OSError):
                 (top / folder).rmdir()  # only if it is empty now
 
 
+def _move(top: Path, names: Iterable[str], aside: Path) -> None:
+    for name in names:
+        there = aside / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (top / name).rename(there)
+
+
 def aside_of(top: Path, base: Path) -> Path:
     """Where to move what a folder must not show the script, which works in `base`: beside it, on
     the same disk; inside where there is no place beside it."""
     if top.resolve() == base.resolve() or not os.access(top.parent, os.W_OK):
-        return top / OURS / "aside"
+        return inside_of(top)
     return top.parent / ".trainrun-aside" / top.name
+
+
+def inside_of(top: Path) -> Path:
+    """Where a look at the folder sees nothing."""
+    return top / OURS / "aside"
