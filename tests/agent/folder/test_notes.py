@@ -59,7 +59,7 @@ def test_saves_without_a_number_are_outdated_if_they_changed_later() -> None:
 
 def test_a_first_save_below_the_restored_one_shows_that_the_script_started_over() -> None:
     note = FolderNote(names=("step-5",), number=5)
-    assert ignores(note, save("step-3/a"), {}, None) == "its first save is step-3"
+    assert ignores(note, save("step-3/a"), {}, None) == "it saved step-3"
     assert ignores(note, save("step-6/a"), {}, None) == ""
     assert ignores(note, save("step-3/a"), look("step-3/a"), None) == ""  # it was there
 
@@ -67,7 +67,7 @@ def test_a_first_save_below_the_restored_one_shows_that_the_script_started_over(
 @pytest.mark.parametrize(
     ("shown", "why"),
     [
-        (output(20), "its output began at step 0 and is at step 20"),
+        (output(20), "its output began at step 0 and is at step 20, before 30"),
         (output(30), ""),  # a bar begins at 0 and jumps
         (output(25, first=24), ""),  # its epoch begins again
         (output(None), ""),
@@ -77,7 +77,7 @@ def test_a_first_save_below_the_restored_one_shows_that_the_script_started_over(
 def test_output_that_begins_as_from_scratch_and_is_behind_shows_it_too(
     shown: OutputProgress | None, why: str
 ) -> None:
-    note = FolderNote(printed=30, began=0)
+    note = FolderNote(printed=30, began=0, form="nanoGPT")
     assert ignores(note, save("ckpt.pt", ""), {}, shown) == why
 
 
@@ -105,3 +105,10 @@ def test_a_worker_remembers_how_its_last_saves_look() -> None:
     for step in range(9):
         memory.remember(CheckpointId(attempt=1, step=step), save("step-1/a"))
     assert [key.step for key in memory.stored] == [5, 6, 7, 8]
+
+
+def test_steps_of_another_form_or_of_another_total_are_not_compared() -> None:
+    note = FolderNote(printed=30, began=0, form="tqdm")
+    assert ignores(note, save("ckpt.pt", ""), {}, output(20)) == ""
+    note = FolderNote(printed=30, began=0, form="nanoGPT", total=100)
+    assert ignores(note, save("ckpt.pt", ""), {}, output(20)) == ""

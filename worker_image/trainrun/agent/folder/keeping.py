@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.folder import looking, taking
-from trainrun.agent.folder.arguments import NoSuchFile, newest_path, resume_args, resumed
+from trainrun.agent.folder.arguments import NoSuchFile
 from trainrun.agent.folder.entries import FolderEntry, Look, Quiet, entries_of, is_log, loose
 from trainrun.agent.folder.notes import (
     FolderMemory,
@@ -29,8 +28,8 @@ from trainrun.agent.folder.notes import (
     Printed,
     ignores,
     is_resumed,
-    outdated,
 )
+from trainrun.agent.folder.restoring import FolderRestore, RestoreFailed
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.training.step_clock import StepClock
 from trainrun.contract.agent_state import Problem
@@ -38,22 +37,18 @@ from trainrun.contract.answer import FolderRule, Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import OutputProgress
 from trainrun.contract.messages import Report
-from trainrun.contract.questions import Described, Failed, Fetched
 
 LOG = logging.getLogger("trainrun.agent")
-
-T = TypeVar("T")
 
 NO_FOLDER = FolderRule(path="")
 """The script's folders are its own business."""
 FASTEST_LOOK, SLOWEST_LOOK = 0.5, 30.0
 """Seconds between two looks; half of `settle` between them."""
+LOWER_SAVES = 2
+"""New saves with a number below the restored one show that the script started over. A single one
+may be what it saves at each start."""
 TRIES = 3
 """Takes that fail in a row before the condition says so."""
-
-
-class RestoreFailed(Exception):
-    """The folder cannot be put back; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,9 +71,7 @@ class FolderCheckpoints:
     problem: Problem | None = None
     over: bool = False
     """All processes have ended, and what is worth it is staged."""
-    _known: Look | None = None
-    """The folder when the processes started; None: they have not."""
-    _restored: FolderNote | None = None
+    _restored: FolderRestore = field(init=False)
     _quiet: Quiet = field(init=False)
     _printed: Printed = field(default_factory=Printed)
     _seen: FolderEntry | None = None
@@ -86,6 +79,8 @@ class FolderCheckpoints:
     _taken: FolderEntry | None = None
     _step: int = 0
     """Of the last checkpoint."""
+    _behind: set[int] = field(default_factory=set)
+    """Numbers of new saves below the restored one."""
     _failures: int = 0
     _next_look: float = 0.0
     _looking: asyncio.Task[None] | None = None
@@ -95,12 +90,25 @@ class FolderCheckpoints:
     def __post_init__(self) -> None:
         """Nothing was looked at yet."""
         self._quiet = Quiet(settle=self.rule.settle)
+        self._restored = FolderRestore(
+            rule=self.rule,
+            base=self.base,
+            memory=self.memory,
+            start=self.start,
+            fetching=self.fetching,
+            refuse=self.refuse,
+        )
         self._step = self.start.resume.step if self.start.resume is not None else 0
 
     @property
     def top(self) -> Path:
         """The folder."""
-        return self.base / self.rule.path
+        return self._restored.top
+
+    @property
+    def _known(self) -> Look | None:
+        """The folder when the processes started; None: they have not."""
+        return self._restored.known
 
     @property
     def busy(self) -> bool:
@@ -112,11 +120,12 @@ class FolderCheckpoints:
 
         async def work() -> None:
             try:
-                ready = await self._prepare(launches)
+                ready = await self._restored.prepare(launches)
             except (RestoreFailed, NoSuchFile, OSError) as error:
                 why = f"the folder {self.rule.path} cannot be restored: {error}"
                 self.processes.refuse(launches, why)
             else:
+                self._seen = self._restored.left
                 self.processes.start(ready)
             self.restoring = False
             clock.end_wait(time.monotonic())
@@ -175,86 +184,6 @@ class FolderCheckpoints:
             self._ending = background.run(self._end(self._known))
         return self.over
 
-    async def _prepare(self, launches: list[Launch]) -> list[Launch]:
-        memory, resume, attempt = self.memory, self.start.resume, self.start.attempt
-        if self.top.resolve() in (Path("/"), Path.home()):
-            raise RestoreFailed(f"{self.top.resolve()} is not a folder for saves alone")
-        look = await self._alone(lambda: looking.look_at(self.top))
-        if memory.before is None and attempt == 1:
-            memory.before = look
-        if resume is not None:
-            self._restored = await self._put_back(resume, look)
-        elif memory.before is not None and attempt > 1 and not self.rule.from_second_attempt:
-            old = outdated(look, self.rule.newest, -1, before=memory.before)
-            await self._alone(lambda: taking.move_aside(self.top, old, self._aside))
-        known = await asyncio.to_thread(looking.look_at, self.top)
-        note, path = self._restored, ""
-        entry: FolderEntry | None = None
-        if resume is not None and note is not None:
-            entry, path = self._entry(note, known), newest_path(self.rule, note.names)
-            memory.remember(resume, entry)
-        words = resume_args(self.rule, entry, attempt=attempt)
-        self._known = known
-        return [resumed(launch, path, words) for launch in launches]
-
-    async def _put_back(self, resume: CheckpointId, look: Look) -> FolderNote | None:
-        about = await self.fetching.info()
-        if isinstance(about, Failed):
-            raise RestoreFailed(about.error)
-        note = FolderNote.read(about.metadata) if isinstance(about, Described) else None
-        if note is None:
-            self.refuse(
-                "FolderRefused",
-                f"checkpoint {resume.name} was reported by a script, but checkpoint.folder is "
-                "set. Remove the folder from the spec, or set storage.onExisting: StartFresh",
-            )
-            raise RestoreFailed("its checkpoint is of another kind")
-        newest, before = self.rule.newest, self.memory.before or {}
-        entry = self.memory.stored.get(resume)
-        if entry is not None and entry.same(look):
-            at, files = entry.modified, entry.files
-            old = outdated(look, newest, note.number, stored=files, at=at, before=before)
-            if not old or not any(facts.target for facts in look.values()):
-                await self._alone(lambda: taking.move_aside(self.top, old, self._aside))
-                LOG.info("%s is there already: nothing was read", resume.name)
-                return note  # otherwise a link may lead to what is moved
-        fetched = await self.fetching.checkpoint(None)
-        if not isinstance(fetched, Fetched):
-            raise RestoreFailed(fetched.error if isinstance(fetched, Failed) else "no answer")
-
-        def work() -> None:
-            source = Path(fetched.path)
-            stored = looking.look_at(source)
-            files = {name: facts for name, facts in stored.items() if not is_log(name)}
-            at = max((facts.modified for facts in files.values()), default=0)
-            old = outdated(look, newest, note.number, stored=stored, at=at, before=before)
-            taking.move_aside(self.top, old, self._aside)
-            taking.put_back(source, self.top)
-
-        await self._alone(work)
-        LOG.info("%s is back in %s", resume.name, self.rule.path)
-        return note
-
-    async def _alone(self, work: Callable[[], T]) -> T:
-        """Run it in a thread, after any that an ended attempt has left running."""
-
-        async def alone() -> T:
-            async with self.memory.lock:
-                return await asyncio.to_thread(work)
-
-        return await asyncio.shield(asyncio.ensure_future(alone()))
-
-    @property
-    def _aside(self) -> Path:
-        return taking.aside_of(self.top, self.base)
-
-    def _entry(self, note: FolderNote, look: Look) -> FolderEntry:
-        """The restored entry. Raises RestoreFailed."""
-        for entry in entries_of(look, self.rule.newest if note.names else ""):
-            if (entry.number, entry.names) == (note.number, note.names):
-                return entry
-        raise RestoreFailed(f"it does not show {', '.join(note.names) or 'any file'}")
-
     async def _look(self, known: Look) -> None:
         try:
             look = await asyncio.to_thread(looking.look_at, self.top)
@@ -286,22 +215,28 @@ class FolderCheckpoints:
         return entry.number <= taken.number
 
     def _resumed(self, entry: FolderEntry) -> bool:
-        """Whether entries may be taken: the script did not start over."""
-        note = self._restored
-        if note is None:
+        """Whether entries may be taken: nothing shows that the script started over."""
+        note = self._restored.note
+        if note is None or self.bringing.uploads.fatal is not None:
             return self.bringing.uploads.fatal is None
         if why := ignores(note, entry, self._known or {}, self._printed.last):
             given = ", ".join(note.names) or self.rule.path
+            if entry.number is not None:
+                self._behind.add(entry.number)
+            if len(self._behind) < LOWER_SAVES:
+                self._fails("ResumeUnknown", f"{given} was restored, but {why}")
+                return False
             self.refuse(
                 "ResumeIgnored",
                 f"the script started over, although {given} was restored: {why}. Correct "
                 "checkpoint.folder.resumeArgs and apply the run again; the store has kept the "
                 "restored save",
             )
-        elif not is_resumed(note, entry, self._printed.last):
+            return False
+        if not is_resumed(note, entry, self._printed.last):
             self._fails("ResumeUnknown", "the output has shown no step since the restart")
             return False
-        return self.bringing.uploads.fatal is None
+        return True
 
     async def _take_seen(self, entry: FolderEntry, look: Look) -> None:
         if self._resumed(entry) and self.bringing.rooms.has_room(self._step_of(entry)):
@@ -313,37 +248,50 @@ class FolderCheckpoints:
 
     async def _take(
         self, entry: FolderEntry, look: Look, *, step: int | None = None, models: bool = False
-    ) -> None:
+    ) -> bool:
         step = self._step_of(entry) if step is None else step
-        beside = loose(look, self.rule.newest, models=models)
+        beside = self._changed(loose(look, self.rule.newest, models=models), self.memory.before)
         rank = min(self.bringing.folders)
         name = f"folder-{step:012d}"
         target = self.bringing.folders[rank] / name
+        note, metrics = self._note(entry)
         try:
             digest = await asyncio.to_thread(taking.take, self.top, entry, beside, target)
         except (taking.EntryChanged, OSError) as error:
+            self.memory.left = note, entry
             self._fails("NotCopied", str(error))
-            return
-        output, last = self._printed.at(entry.modified), self._printed.last
-        began = last.first if last is not None else None
-        note = FolderNote(
-            names=entry.names,
-            number=entry.number,
-            printed=output.step if output is not None else None,
-            began=began if self._restored is None else self._restored.began,
-        )
+            return False
         report = Report(
             step=step,
-            metrics=dict(output.metrics) if output is not None else {},
+            metrics=metrics,
             files=name,
             whole=self.start.workers == 1,
             metadata=note.metadata,
             digest=digest,
         )
         self._taken, self._step, self._failures, self.problem = entry, step, 0, None
+        self.memory.left = None
         self.memory.remember(CheckpointId(attempt=self.start.attempt, step=step), entry)
         LOG.info("took %s as step %d", ", ".join(entry.names) or self.rule.path, step)
         self.bringing.taken(report)
+        return True
+
+    def _note(self, entry: FolderEntry) -> tuple[FolderNote, dict[str, object]]:
+        output, last = self._printed.at(entry.modified), self._printed.last
+        began, restored = (last.first if last is not None else None), self._restored.note
+        note = FolderNote(
+            names=entry.names,
+            number=entry.number,
+            printed=output.step if output is not None else None,
+            began=began if restored is None else restored.began,
+            form=last.form if last is not None else "",
+            total=last.total if last is not None else None,
+            since=self.memory.since,
+        )
+        return note, dict(output.metrics) if output is not None else {}
+
+    def _changed(self, files: Look, before: Look | None) -> Look:
+        return {name: f for name, f in files.items() if (before or {}).get(name) != f}
 
     async def _end(self, known: Look) -> None:
         try:
@@ -352,33 +300,50 @@ class FolderCheckpoints:
             if self.bringing.uploads.fatal is None:
                 await self._take_last(known)
         except OSError as error:
-            self._fails("Unreadable", str(error), at_once=True)
+            self._fails("Unreadable", str(error))
         finally:
             self.over = True
             self.news()
 
     async def _take_last(self, known: Look) -> None:
         look = await asyncio.to_thread(looking.look_at, self.top)
-        chosen = self._seen if self._seen is not None and self._seen.same(look) else None
-        complete = self.rule.complete
-        if self._ended_by_themselves:  # nobody writes any more
-            for entry in reversed(self._new(look, known)):
-                why = ""
-                if entry != self._taken and not self._is_over(entry):
-                    why = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
-                if not why:
-                    chosen = entry
-                    break
-                LOG.warning("%s: %s", ", ".join(entry.names) or self.rule.path, why)
+        chosen = await self._last(look, known)
+        well = self.processes.ended_well
         models: Look = {}
-        if self.processes.ended_well and self.rule.newest:  # best and final models lie beside
-            found = loose(look, self.rule.newest, models=True)
-            models = {n: f for n, f in found.items() if known.get(n) != f and not is_log(n)}
-        if chosen is not None and chosen != self._taken and self._resumed(chosen):
-            await self._take(chosen, look, models=bool(models))
-        elif models and self.bringing.uploads.fatal is None:
-            last = chosen or FolderEntry(number=None, names=(), files=models)
+        if well and self.rule.newest:  # best and final models lie beside
+            found = self._changed(loose(look, self.rule.newest, models=True), known)
+            alone = self.top.resolve() != self.base.resolve()
+            models = {n: f for n, f in found.items() if not is_log(n) and (alone or "/" not in n)}
+        if chosen is not None:
+            # A script that has succeeded need not have resumed.
+            if not well and not self._resumed(chosen):
+                return
+            if not models or not await self._take(chosen, look, models=True):
+                await self._take(chosen, look)
+        elif models:
+            last = self._taken or FolderEntry(number=None, names=(), files=models)
+            last = last if last.same(look) else FolderEntry(number=None, names=(), files=models)
             await self._take(last, look, step=self._step + 1, models=True)
+
+    async def _last(self, look: Look, known: Look) -> FolderEntry | None:
+        """The newest whole entry that was not taken; None: there is none."""
+        seen, complete = self._seen, self.rule.complete
+        for entry in reversed(self._quiet.newest_last(self._new(look, known))):
+            if entry == self._taken or self._is_over(entry):
+                return None
+            if entry == seen:
+                return seen
+            why = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
+            # Where they ended by themselves nobody writes any more.
+            if not why and (
+                self._ended_by_themselves
+                or await asyncio.to_thread(looking.proven, self.top, entry, complete)
+            ):
+                return entry
+            why = why or "it was younger than settle, and its format does not show that it is whole"
+            if self.problem is None:
+                self._fails("Incomplete", f"{', '.join(entry.names) or 'the last save'}: {why}")
+        return seen if seen is not None and seen != self._taken and seen.same(look) else None
 
     @property
     def _ended_by_themselves(self) -> bool:
@@ -386,10 +351,10 @@ class FolderCheckpoints:
         ends = [process.exit for process in self.processes.all.values()]
         return all(e is not None and (e.well or (e.ordered and e.code is not None)) for e in ends)
 
-    def _fails(self, reason: str, why: str, *, at_once: bool = False) -> None:
+    def _fails(self, reason: str, why: str) -> None:
         self._failures += 1
         LOG.info("%s is not taken: %s", self.rule.path, why)
-        if self._failures >= TRIES or at_once:
+        if self._failures >= TRIES or self._ending is not None:  # there is no next try
             message = (
                 f"the save in {self.rule.path} is not stored: {why}. A new worker would begin "
                 "with an older one"

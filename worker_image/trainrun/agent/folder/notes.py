@@ -33,6 +33,12 @@ class FolderNote:
     """The step that the output had shown when the entry's files last changed."""
     began: int | None = None
     """The first step in the output of an attempt that had restored nothing."""
+    form: str = ""
+    """What printed them."""
+    total: int | None = None
+    """The step at which they end, if the output said so."""
+    since: int = 0
+    """When the first attempt looked at the folder; nanoseconds since the epoch, 0: not known."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -54,6 +60,10 @@ class FolderMemory:
 
     before: Look | None = None
     """Before attempt 1; None: this worker did not see that."""
+    since: int = 0
+    """When that was; nanoseconds since the epoch, 0: not known."""
+    left: tuple[FolderNote, FolderEntry] | None = None
+    """A complete save in the folder that is newer than all that could be stored."""
     stored: dict[CheckpointId, FolderEntry] = field(default_factory=dict)
     """How the last stored or restored entries look here."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -114,17 +124,17 @@ def outdated(
 def ignores(
     note: FolderNote, entry: FolderEntry, known: Look, output: OutputProgress | None
 ) -> str:
-    """Why the first new entry shows that the script did not resume from the noted one; empty: it
-    does not. `known`: the folder at the attempt's start."""
+    """What speaks against it that the script resumed from the noted entry; empty: nothing. `entry`
+    is new, `known` the folder at the attempt's start."""
     if entry.number is not None and note.number is not None:
         new = all(known.get(name) != facts for name, facts in entry.files.items())
-        if new and entry.number < note.number:
-            return f"its first save is {entry.names[0]}"
-        return ""
+        return f"it saved {entry.names[0]}" if new and entry.number < note.number else ""
     if output is None or output.step is None or note.printed is None or note.began is None:
         return ""
-    if output.first <= note.began and output.step < note.printed:
-        return f"its output began at step {output.first} and is at step {output.step}"
+    alike = (output.form, output.total) == (note.form, note.total)
+    if alike and output.first <= note.began and output.step < note.printed:
+        at = f"its output began at step {output.first} and is at step {output.step}"
+        return f"{at}, before {note.printed}"
     return ""
 
 
