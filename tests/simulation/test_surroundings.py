@@ -165,6 +165,27 @@ def test_requests_that_hang_end_and_nothing_is_counted_twice(seconds: float) -> 
     assert causes(world) == ["AppError"]
 
 
+def test_a_run_that_ends_while_the_api_server_hangs_shows_later_that_nobody_is_left() -> None:
+    world = a_life()
+    until(world, lambda: world.status.finished)
+    world.hang_requests(world.operators[0], 35.0)
+    assert lived_well(world)
+    assert world.status.workers.leaving > 0
+    world.come_to_rest()
+    assert world.status.workers.leaving == 0
+    assert world.judge.closing() == []
+
+
+def test_a_run_that_is_over_shows_that_its_user_has_resumed_it_since() -> None:
+    world = a_life()
+    until(world, lambda: world.status.finished)
+    world.suspend(35.0)
+    assert lived_well(world)
+    world.come_to_rest()
+    assert world.status.observed_generation == world.version.generation == 3
+    assert world.judge.closing() == []
+
+
 def test_a_worker_that_one_leader_deletes_when_another_has_started_it_is_lost_once() -> None:
     """No Lease lets a request arrive so late; if one did, the worker was taken away."""
     world = a_life()

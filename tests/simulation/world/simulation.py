@@ -155,7 +155,11 @@ class Simulation(FaultyCluster):
             pass
 
     def come_to_rest(self) -> None:
-        """Let what is under way end; then whoever looks at the run again writes nothing."""
+        """Let what is under way end; then whoever looks at the run again writes nothing.
+
+        A request that hangs, or a user who resumes it, may come after its end: that is written.
+        """
+        self._pass(max(0.0, self.judge.case.disturbed_until - self.clock.now))
         before = self.status
         for _ in range(4):  # by then whoever has left is no longer shown
             before = self.status
