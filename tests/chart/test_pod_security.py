@@ -25,6 +25,8 @@ from trainrun_operator.worlds.kubernetes.render import worker_pod
 from trainrun_operator.worlds.kubernetes.sweep_objects import trial_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.chart.rendering import Manifest
     from tests.kube.api_server import ApiServer
 
@@ -200,10 +202,11 @@ AS_A_WHOLE = "; ".join((DROP, ESCALATES, ROOT, SECCOMP))
 
 
 @pytest.fixture(scope="module")
-def restricted(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Account:
+def restricted(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     """Under this one value."""
     folder = tmp_path_factory.mktemp("restricted")
-    return under(apiserver, folder, "restricted", {"podSecurity": "restricted"})
+    with under(apiserver, folder, "restricted", {"podSecurity": "restricted"}) as account:
+        yield account
 
 
 @pytest.fixture(scope="module")
@@ -276,11 +279,11 @@ def test_the_one_value_also_refuses_what_the_standard_leaves_to_others(
 def test_a_value_that_is_set_beside_it_counts(apiserver: ApiServer, restricted: Account) -> None:
     allow = {**dict.fromkeys(NOTHING, True), "nodeName": None}
     values = {"podSecurity": "restricted", "allow": allow}
-    account = under(apiserver, restricted.folder, "tolerant", values)
-    pod = Case(spec={"tolerations": [{"operator": "Exists"}]}).pod("worker")
-    assert account.refusal(pod) == ""
-    assert "allow.nodeName" in account.refusal(Case(spec={"nodeName": "n1"}).pod("worker"))
-    assert account.refusal(Case(spec={"hostPID": True}).pod("worker")) == MUST + HOST
+    with under(apiserver, restricted.folder, "tolerant", values) as account:
+        pod = Case(spec={"tolerations": [{"operator": "Exists"}]}).pod("worker")
+        assert account.refusal(pod) == ""
+        assert "allow.nodeName" in account.refusal(Case(spec={"nodeName": "n1"}).pod("worker"))
+        assert account.refusal(Case(spec={"hostPID": True}).pod("worker")) == MUST + HOST
 
 
 @pytest.mark.parametrize("agent", ["Inject", "InImage"])

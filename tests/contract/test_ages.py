@@ -74,6 +74,7 @@ OTHERS: dict[str, Any] = {
     "exits": (),
     "staged": (),
     "dropped": (4,),
+    "holds": (CheckpointId(attempt=1, step=4),),
     "committed": None,
     "save": SaveVote(calls=1),
     "notice": None,

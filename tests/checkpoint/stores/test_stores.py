@@ -152,7 +152,7 @@ def test_ranges_of_a_file_come_alone_and_at_their_places(
 ) -> None:
     store.put("file", b"0123456789")
     store.get_file("file", tmp_path / "back", size=10, crc32=None, ranges=[(1, 2), (6, 3)])
-    assert (tmp_path / "back").read_bytes() == b"\012\0\0\0678\0"
+    assert (tmp_path / "back").read_bytes() == b"\x0012\x00\x00\x00678\x00"
 
 
 @pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART])

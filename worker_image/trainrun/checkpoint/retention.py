@@ -43,7 +43,8 @@ def retain(
     if any(number not in view.resumes for number in view.attempts[-PROTECTED:]):
         return ()  # a resume point that cannot be read cannot be protected
     started = {claim.resume for claim in view.claims if claim.attempt in view.attempts[-PROTECTED:]}
-    _abort_uploads(run, attempt=attempt, started=started)
+    stored = {checkpoint for checkpoint, folder in view.folders.items() if folder.has_manifest}
+    _abort_uploads(run, attempt=attempt, spared=started - stored)
     _delete_votes(run, view.attempts)
     judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
     deletable = superfluous(
@@ -68,15 +69,13 @@ def retain(
     return tuple(deleted)
 
 
-def _abort_uploads(
-    run: RunStore, *, attempt: int, started: Collection[CheckpointId | None]
-) -> None:
-    """Abort unfinished uploads of lower attempts: their agents were killed. Not those of resume
-    points, which may have been `started` from the workers' disks."""
+def _abort_uploads(run: RunStore, *, attempt: int, spared: Collection[CheckpointId | None]) -> None:
+    """Abort unfinished uploads of lower attempts: their agents were killed. `spared`: resume points
+    that started from the workers' disks and are stored meanwhile."""
 
     def is_lower(key: str) -> bool:
         checkpoint = CheckpointId.named(key.removeprefix(prefix).partition("/")[0])
-        return checkpoint is not None and checkpoint.attempt < attempt and checkpoint not in started
+        return checkpoint is not None and checkpoint.attempt < attempt and checkpoint not in spared
 
     prefix = run.key(layout.CHECKPOINTS)
     # Some servers and accounts cannot list uploads; what is left only takes up space.

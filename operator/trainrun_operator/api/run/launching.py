@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainrun.contract import variables
 from trainrun.contract.launcher import (
     REMEDIES,
     SHELL,
@@ -135,10 +136,11 @@ def folder_problem(folder: FolderSpec | None, workers: WorkersSpec) -> str:
     words = workers.template.spec.training.words
     name = words[0].rpartition("/")[2] if words else ""
     runs_text = SHELL.fullmatch(name) and any(re.fullmatch("-[a-z]*c", w) for w in words[1:])
-    told = any("TRAINRUN_RESUME_" in word for word in words)
+    resume = (variables.RESUME_PATH, variables.RESUME_ARGS)
+    told = any(name in word for word in words for name in resume)
     if not folder.resume_args or not runs_text or told:
         return ""
     return (
         f"checkpoint.folder.resumeArgs would become $0 of {name} -c. Write the command without a "
-        'shell, or put "$TRAINRUN_RESUME_PATH" or $TRAINRUN_RESUME_ARGS into it'
+        f'shell, or put "${variables.RESUME_PATH}" or ${variables.RESUME_ARGS} into it'
     )
