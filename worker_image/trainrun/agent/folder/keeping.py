@@ -112,8 +112,8 @@ class FolderCheckpoints:
 
     @property
     def busy(self) -> bool:
-        """The attempt has not ended here, although no process lives."""
-        return self.restoring or (self._ending is not None and not self.over)
+        """The attempt has not ended here, although no process lives: what is left is not staged."""
+        return self.restoring or (self._known is not None and not self.over)
 
     def begin(self, launches: list[Launch], clock: StepClock) -> None:
         """Put the folder back; then start the processes, or record why not. No step is owed."""
