@@ -20,7 +20,7 @@ async def test_it_leaves_a_run_of_a_user_that_has_its_name_alone(fake: FakeApi) 
     metadata = {"name": "trainrun-test", "namespace": "ml"}
     fake.objects[TRAINRUN.path("ml", "trainrun-test")] = {"metadata": metadata}
     ours = {"metadata": {**metadata, "labels": {"app.kubernetes.io/name": "trainrun-test"}}}
-    with pytest.raises(SystemExit, match="ml has a TrainRun trainrun-test of somebody else"):
+    with pytest.raises(SystemExit, match="ml has a TrainRun trainrun-test that a user made"):
         await lived(ours, 60.0)
     assert not fake.of("delete")
 

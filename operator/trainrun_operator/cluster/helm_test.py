@@ -28,7 +28,7 @@ async def lived(run: Mapping[str, Any], timeout: float) -> TrainRunStatus:
     """Create the run, in place of one that an earlier test has left, and wait until it is over.
 
     Returns its last status, also where `timeout` seconds were not enough. Raises KubeError, and
-    SystemExit if somebody else has a run of this name.
+    SystemExit if a user has a run of this name.
     """
     namespace, name = run["metadata"]["namespace"], run["metadata"]["name"]
     path, status = TRAINRUN.path(namespace, name), TrainRunStatus()
@@ -37,7 +37,7 @@ async def lived(run: Mapping[str, Any], timeout: float) -> TrainRunStatus:
             labels = run["metadata"]["labels"].items()
             found = (await api.get(path))["metadata"]
             if not labels <= found.get("labels", {}).items():
-                sys.exit(f"{namespace} has a TrainRun {name} of somebody else: delete or rename it")
+                sys.exit(f"{namespace} has a TrainRun {name} that a user made: delete or rename it")
             while True:
                 await api.delete(path)
                 await asyncio.sleep(PAUSE)
