@@ -47,20 +47,23 @@ TIME_ZONES = "dateutil-zoneinfo.tar.gz"
 """Time zones for systems without any; not needed, since botocore uses UTC."""
 
 UNUSED = (
-    *("dynamodb", "emscripten"),
-    *("crt.py", "processpool.py", "pyopenssl.py", "rrule.py", "stub.py", "win.py"),
+    *("dynamodb", "ec2", "emscripten"),
+    *("crt.py", "easter.py", "processpool.py", "pyopenssl.py", "rebuild.py", "rrule.py"),
+    *("socks.py", "stub.py", "win.py"),
 )
-"""Unused parts of the libraries: for a database, browsers, other transfers, calendars, tests,
-Windows."""
+"""Unused parts of the libraries: for other services, browsers, other transfers, calendars, proxies
+of a protocol that boto3 does not speak, tests, Windows."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
 AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: those of the agent and of a sweep's clerk."""
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
-    *("checkpoint_handle.py", "pending_saves.py", "reporting.py", "restoring.py", "sections.py"),
-    *("sweep", "sweep_log.py", "_samplers", "inspection.py"),
+    *("_process/checkpoint_handle.py", "_process/pending_saves.py", "_process/reporting.py"),
+    *("_process/restoring.py", "_process/sections.py"),
+    *("sweep", "checkpoint/sweep_log.py", "_samplers", "checkpoint/inspection.py"),
 )
-"""Parts that the agent does not import: for scripts, a sweep's clerk, or the command line."""
+"""Parts that the agent does not import: for scripts, a sweep's clerk, or the command line. Paths:
+a module of the agent may have the name of one of them."""
 
 
 def build(archive: Path) -> None:
@@ -92,7 +95,14 @@ def _copy_module(name: str, folder: Path, *, without: Iterable[str] = ()) -> Non
     origin = Path(spec.origin)
     folder.mkdir(exist_ok=True)
     if origin.name == "__init__.py":
-        left_out = shutil.ignore_patterns(*LEFT_OUT, *without)
+        parts = {origin.parent / part for part in without}
+        if missing := sorted(str(part) for part in parts if not part.exists()):
+            raise SystemExit(f"{name} no longer has {', '.join(missing)}: correct {__file__}")
+        by_name = shutil.ignore_patterns(*LEFT_OUT)
+
+        def left_out(place: str, names: list[str]) -> set[str]:
+            return by_name(place, names) | {n for n in names if Path(place, n) in parts}
+
         shutil.copytree(origin.parent, folder / name, ignore=left_out)
     else:
         shutil.copy(origin, folder / origin.name)
