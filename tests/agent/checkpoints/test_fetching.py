@@ -26,15 +26,26 @@ from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError, StoreUna
 STEP_5 = CheckpointId(attempt=1, step=5)
 
 
-async def test_damage_that_a_second_reading_does_not_find_sets_nothing_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def saved(tmp_path: Path) -> tuple[RunStore, list[LocalFile]]:
+    """An empty run, and the file that its only rank has saved at step 5."""
     (tmp_path / "storage").mkdir()
     model = tmp_path / "model.pt"
     model.write_bytes(b"abc")
     run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
-    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    return run, [LocalFile(name="model.pt", path=model, rank=0)]
+
+
+def stored(tmp_path: Path) -> RunStore:
+    """A run that has stored step 5."""
+    run, files = saved(tmp_path)
     write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    return run
+
+
+async def test_damage_that_a_second_reading_does_not_find_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored(tmp_path)
     read, readings = FileStore.get_file, []
 
     def get_file(store: FileStore, key: str, path: Path, **expected: int) -> None:
@@ -57,12 +68,7 @@ async def test_damage_that_a_second_reading_does_not_find_sets_nothing_aside(
 
 
 async def test_ranges_of_a_file_are_a_file_of_the_process_alone(tmp_path: Path) -> None:
-    (tmp_path / "storage").mkdir()
-    model = tmp_path / "model.pt"
-    model.write_bytes(b"abc")
-    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
-    files = [LocalFile(name="model.pt", path=model, rank=0)]
-    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    stored(tmp_path)
     storage = AsyncRunStore(a_config(tmp_path))
     fetching = Fetching(storage=storage, resume=STEP_5, initial=None, news=lambda: None)
     first = await fetching.ranges("model.pt", [(1, 1)])
@@ -78,11 +84,7 @@ async def test_ranges_of_a_file_are_a_file_of_the_process_alone(tmp_path: Path) 
 
 
 async def test_ranges_of_a_staged_file_wait_until_its_content_was_compared(tmp_path: Path) -> None:
-    (tmp_path / "storage").mkdir()
-    model = tmp_path / "model.pt"
-    model.write_bytes(b"abc")
-    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
-    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    run, files = saved(tmp_path)
     describe_part(
         run,
         STEP_5,
@@ -121,12 +123,7 @@ class Reader:
 
 @pytest.fixture
 async def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
-    (tmp_path / "storage").mkdir()
-    model = tmp_path / "model.pt"
-    model.write_bytes(b"abc")
-    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
-    files = [LocalFile(name="model.pt", path=model, rank=0)]
-    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    run = stored(tmp_path)
     storage = AsyncRunStore(a_config(tmp_path))
     told = asyncio.Event()
     fetching = Fetching(storage=storage, resume=STEP_5, initial=None, news=told.set, again=0.05)

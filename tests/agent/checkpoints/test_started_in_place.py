@@ -71,6 +71,13 @@ def one_worker(operator: OperatorStandIn, workers: Workers) -> Worker:
     return worker
 
 
+def block_uploads(workers: Workers, slot: int = 0) -> Path:
+    """Uploads of this worker's part of step 2 fail until the file is deleted."""
+    part = folder(workers, 2) / f"worker-{slot:05d}"
+    part.write_text("uploads fail")
+    return part
+
+
 def hide_storage(workers: Workers) -> Path:
     """Uploads fail from now on."""
     hidden = workers.storage.with_name("hidden")
@@ -104,8 +111,7 @@ def test_files_of_a_resume_point_stay_on_the_disk_until_they_are_stored(
 ) -> None:
     worker = one_worker(operator, workers)
     merge_descriptions(run_store(workers), POINT, workers=1)
-    part = folder(workers, 2) / "worker-00000"
-    part.write_text("uploads fail")
+    part = block_uploads(workers)
     operator.order(Hold(attempt=2, in_place=True, flush=(2,), resolve=CLAIM), settings=KEEPS)
     operator.until(lambda s: s.resolution)
     go_on(operator)
@@ -144,8 +150,7 @@ def test_a_file_that_changes_after_its_description_is_never_resumed_again(
 ) -> None:
     worker = one_worker(operator, workers)
     merge_descriptions(run_store(workers), POINT, workers=1)
-    part = folder(workers, 2) / "worker-00000"
-    part.write_text("uploads fail")
+    part = block_uploads(workers)
     go_on(operator)
     worker.shows("read 2 {'rank0.bin': b'two'}")
     [staged] = [path for path in workers.folder.rglob("rank0.bin") if "staging" in path.parts]
@@ -176,8 +181,7 @@ def test_workers_of_one_node_read_each_others_staged_files(
     crash(operator, *(worker.config.worker for worker in gang))
     promised = merge_descriptions(run_store(workers), POINT, workers=2)
     assert promised is not None
-    for slot in (0, 1):
-        (folder(workers, 2) / f"worker-{slot:05d}").write_text("uploads fail")
+    parts = [block_uploads(workers, slot) for slot in (0, 1)]
     states = [operator.until(lambda _: True, worker=w.config.worker) for w in gang]
     holders = tuple(
         PartHolder(slot=s.slot, source=PeerSource(address=s.serves, secret=s.agent)) for s in states
@@ -186,8 +190,8 @@ def test_workers_of_one_node_read_each_others_staged_files(
     for worker in gang:
         worker.shows("read 2 {'rank0.bin': b'two', 'rank1.bin': b'two'}")
     assert in_store(workers) == []
-    for slot in (0, 1):
-        (folder(workers, 2) / f"worker-{slot:05d}").unlink()
+    for part in parts:
+        part.unlink()
     operator.until(lambda s: s.committed, worker=gang[0].config.worker)
     assert json.loads((folder(workers, 2) / "manifest.json").read_text())["workers"] == 2
 
