@@ -91,7 +91,12 @@ def difference(before: Look, after: Look) -> set[str]:
 
 def temporary(seen: Look) -> str:
     """A name in it that disappears at the end of a save; empty: none."""
-    return next((name for name in seen if any(map(TEMPORARY.search, name.split("/")))), "")
+    return next(filter(is_temporary, seen), "")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the name disappears at the end of a save."""
+    return any(map(TEMPORARY.search, name.split("/")))
 
 
 def without_metadata(fresh: Look, seen: Look) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainrun._common.writer_processes import TEMPORARY
+from trainrun._common.writer_processes import is_temporary
 from trainrun.contract.layout import unstorable
 
 LOGS = re.compile(
@@ -99,12 +99,16 @@ def entries_of(look: Look, newest: str) -> list[FolderEntry]:
     pattern, depth = expression(newest), newest.count("/") + 1
     found: dict[int | str, dict[str, FileFacts]] = {}
     names: dict[int | str, dict[str, None]] = {}
+    keys: dict[str, int | str | None] = {}
     for name, facts in sorted(look.items()):
         top = "/".join(name.split("/")[:depth])
-        if pattern.fullmatch(top) is None or (top == name and facts.target):
+        if top not in keys:  # an entry may have thousands of files
+            number = number_of(top, newest)
+            belongs = pattern.fullmatch(top) is not None
+            keys[top] = None if not belongs else top if number is None else number
+        key = keys[top]
+        if key is None or (top == name and facts.target):
             continue  # a link to an entry is loose
-        number = number_of(top, newest)
-        key = top if number is None else number
         found.setdefault(key, {})[name] = facts
         names.setdefault(key, {})[top] = None
     made = [
@@ -133,11 +137,6 @@ def loose(look: Look, newest: str, *, models: bool) -> Look:
         and not is_temporary(name)
         and (models or facts.target or is_log(name) or name.endswith((".json", ".yaml", ".yml")))
     }
-
-
-def is_temporary(name: str) -> bool:
-    """Whether the name disappears at the end of a save."""
-    return any(map(TEMPORARY.search, name.split("/")))
 
 
 def unfit(entry: FolderEntry, complete: Iterable[str]) -> str:

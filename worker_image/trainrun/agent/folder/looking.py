@@ -26,10 +26,6 @@ LONGEST_TEXT = 64 << 20
 """Bytes of a JSON file that is still parsed."""
 
 
-class FolderUnreadable(OSError):
-    """The folder cannot be looked at as a whole."""
-
-
 def look_at(top: Path, most: int = MOST_FILES) -> Look:
     """The files and links of a folder; nothing if it is absent. Raises OSError."""
     found: dict[str, FileFacts] = {}
@@ -45,7 +41,7 @@ def look_at(top: Path, most: int = MOST_FILES) -> Look:
             if stat.S_ISREG(facts.st_mode) or target:
                 found[folder + name] = facts_of(facts, target)
         if len(found) > most:
-            raise FolderUnreadable(f"it has more than {most} files")
+            raise OSError(f"it has more than {most} files")
     return found
 
 

@@ -130,9 +130,12 @@ class FolderRestore:
         self, look: Look, number: int | None, *, stored: Collection[str] = (), at: int = -1
     ) -> None:
         """Move aside what the script must not find."""
-        old = self._outdated(look, number, stored=stored, at=at)
-        aside = taking.aside_of(self.top, self.base)
-        await self._alone(lambda: taking.move_aside(self.top, old, aside))
+
+        def work() -> None:
+            old = self._outdated(look, number, stored=stored, at=at)
+            taking.move_aside(self.top, old, taking.aside_of(self.top, self.base))
+
+        await self._alone(work)
 
     def _outdated(
         self, look: Look, number: int | None, *, stored: Collection[str], at: int
