@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,7 +41,7 @@ class SmallDisk(Through):
         self._lock = threading.Lock()
         self._under_way: dict[Path, int] = {}
 
-    def get_file(self, key: str, path: Path, *, size: int, crc32: int | None, tag: str) -> None:
+    def get_file(self, key: str, path: Path, *, size: int, **expected: Any) -> None:
         with self._lock:  # files are read side by side
             held = sum(file.stat().st_size for file in self.cache.glob("*/*/files/*/*"))
             under_way = sum(bytes_ for file, bytes_ in self._under_way.items() if file.exists())
@@ -50,7 +50,7 @@ class SmallDisk(Through):
                 raise OSError(self.number, os.strerror(self.number))
             self._under_way[path] = size
         self.read.append(key.rpartition("/")[2])
-        self._store.get_file(key, path, size=size, crc32=crc32, tag=tag)
+        self._store.get_file(key, path, size=size, **expected)
 
     @property
     def run(self) -> RunStore:

@@ -47,9 +47,7 @@ class MemoryStore:
     def size(self, key: str) -> int | None:
         return len(self.objects[key]) if key in self.objects else None
 
-    def get_file(
-        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
-    ) -> None:
+    def get_file(self, key: str, path: Path, *, size: int, crc32: int | None, **_: object) -> None:
         data = self.get(key)
         if len(data) != size or crc32 not in (None, zlib.crc32(data)):
             raise CheckpointDamaged(key)

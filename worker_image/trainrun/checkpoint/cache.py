@@ -223,12 +223,12 @@ class FilesOnNode:
         forget_older(self.folder.parent, self.name)
         return path
 
-    def read(self, item: CachedFile, path: Path, **some: Sequence[Range]) -> None:
-        """Read a file from the store into a new one; `some`: `ranges` of `ObjectStore.get_file`."""
+    def read(self, item: CachedFile, path: Path, ranges: Sequence[Range] = ()) -> None:
+        """Read a file from the store into a new one; `ranges`: see `ObjectStore.get_file`."""
         key = self.prefix + item.source
         crc32 = item.crc32 if item.summed else None
         try:
-            self.store.get_file(key, path, size=item.size, crc32=crc32, tag=item.tag, **some)
+            self.store.get_file(key, path, size=item.size, crc32=crc32, tag=item.tag, ranges=ranges)
         except ObjectNotFound as error:
             raise CheckpointDamaged(f"{self.store.uri}/{key}: missing", file=item.source) from error
         except CheckpointDamaged as error:

@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.merge import merge_others, merge_ranks, merge_workers
+from trainrun.checkpoint.merge import merge_ranks, merge_workers
 from trainrun.checkpoint.records import DoneMarker, Manifest
 from trainrun.checkpoint.selection import all_parts_done
 from trainrun.checkpoint.stores.crc32 import combine
-from trainrun.checkpoint.writer import describe_file, same_part
+from trainrun.checkpoint.stores.parts import cut, in_order
+from trainrun.checkpoint.writer import describe_file, done_marker, same_part
 from trainrun.contract import layout
 from trainrun.errors import CheckpointConflict, CheckpointDamaged, ObjectNotFound
 
@@ -57,17 +58,14 @@ def describe_part(
     plain = [item for item in files if item.other is None]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         parts = merge_ranks(_summed(plain, pool, upload), step=checkpoint.step)
-    marker = DoneMarker(
-        attempt=checkpoint.attempt,
-        step=checkpoint.step,
+    marker = done_marker(
+        checkpoint,
+        parts,
+        files,
         worker=worker,
         workers=workers,
-        files=parts,
-        others=merge_others(
-            (item.other for item in files if item.other is not None), step=checkpoint.step
-        ),
-        metrics=dict(metrics),
-        metadata=dict(metadata),
+        metrics=metrics,
+        metadata=metadata,
     )
     unchanged()
     upload.advance(0)
@@ -114,19 +112,17 @@ def _found(run: RunStore, checkpoint: CheckpointId, names: Iterable[str]) -> lis
 
 def _summed(files: Sequence[LocalFile], pool: ThreadPoolExecutor, upload: Upload) -> list[PartFile]:
     facts = [describe_file(item, read=False) for item in files]
+    cuts = [cut(fact.size, PIECE) for fact in facts]
     pieces = [
-        [
-            pool.submit(_sum, item, start, min(PIECE, fact.size - start), upload)
-            for start in range(0, fact.size, PIECE)
-        ]
-        for item, fact in zip(files, facts, strict=True)
+        pool.submit(_sum, item, piece.start, piece.size, upload)
+        for item, of_file in zip(files, cuts, strict=True)
+        for piece in of_file
     ]
-    found = []
-    for fact, sums in zip(facts, pieces, strict=True):
+    sums, found = in_order(pool, pieces), []
+    for fact, of_file in zip(facts, cuts, strict=True):
         crc32 = 0
-        for number, piece in enumerate(sums):
-            size = min(PIECE, fact.size - number * PIECE)
-            crc32 = combine(crc32, piece.result(), size)
+        for piece in of_file:
+            crc32 = combine(crc32, next(sums), piece.size)
         found.append(replace(fact, crc32=crc32))
     return found
 

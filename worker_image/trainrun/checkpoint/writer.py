@@ -129,15 +129,14 @@ def write_part(
     parts = _store_files(
         run, checkpoint, worker, [item for item in files if item.other is None], upload
     )
-    marker = DoneMarker(
-        attempt=attempt,
-        step=step,
+    marker = done_marker(
+        checkpoint,
+        parts,
+        files,
         worker=worker,
         workers=workers,
-        files=parts,
-        others=merge_others((item.other for item in files if item.other is not None), step=step),
-        metrics=dict(metrics),
-        metadata=dict(metadata or {}),
+        metrics=metrics,
+        metadata=metadata or {},
     )
     unchanged()
     # Check again: a cancelled upload's directory is being removed. If no file was left to notice
@@ -155,6 +154,30 @@ def write_part(
             f"reported step {step} twice, or two workers have this number"
         )
     return None
+
+
+def done_marker(
+    checkpoint: CheckpointId,
+    parts: tuple[PartFile, ...],
+    files: Sequence[LocalFile],
+    *,
+    worker: int,
+    workers: int,
+    metrics: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+) -> DoneMarker:
+    """The marker of a worker's part: `parts` are those of its `files` that have content."""
+    others = (item.other for item in files if item.other is not None)
+    return DoneMarker(
+        attempt=checkpoint.attempt,
+        step=checkpoint.step,
+        worker=worker,
+        workers=workers,
+        files=parts,
+        others=merge_others(others, step=checkpoint.step),
+        metrics=dict(metrics),
+        metadata=dict(metadata),
+    )
 
 
 def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | None:
