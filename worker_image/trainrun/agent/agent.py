@@ -240,12 +240,10 @@ class Agent:
         return (now if self._noticed is None else self._noticed) + self.config.grace_seconds - now
 
     def _committed(self) -> CheckpointId | None:
-        attempt, carried = self.supervisor.attempt, self.supervisor.carried
+        attempt = self.supervisor.attempt
         if attempt is None:
             return None
-        newest = attempt.uploads.committed
-        if newest is None and carried is not None:
-            newest = carried.committed(time.monotonic())
+        newest = self.supervisor.committed(time.monotonic())
         given = None if attempt.start.staged else attempt.start.resume
         return newest.id if newest is not None else given
 

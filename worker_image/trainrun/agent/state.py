@@ -54,11 +54,8 @@ def describe(
     )
     if attempt is None:
         return state
-    state = replace(_with_attempt(state, attempt, now), holds=supervisor.holds)
-    carried = supervisor.carried
-    if state.committed is None and carried is not None:
-        return replace(state, committed=carried.committed(now))
-    return state
+    state = _with_attempt(state, attempt, now)
+    return replace(state, holds=supervisor.holds, committed=supervisor.committed(now))
 
 
 def problems(supervisor: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
@@ -83,7 +80,6 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         output=_output(attempt, now),
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,
-        committed=attempt.uploads.committed_now(now),
         save=attempt.voter.vote,
         fatal=attempt.uploads.fatal,
         damaged=attempt.fetching.damaged,

@@ -30,7 +30,7 @@ from trainrun.agent.processes.launches import expected, pick_port, ranks_of
 from trainrun.agent.processes.procfs import children_of
 from trainrun.agent.processes.spawn import kill_group
 from trainrun.agent.termination_message import last_lines
-from trainrun.contract.agent_state import Offer, Phase
+from trainrun.contract.agent_state import Committed, Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import CodeFile
@@ -245,6 +245,13 @@ class WorkerSupervisor:
         if self.carried is not None and not self.carried.lost:
             found.add(self.carried.checkpoint)
         return tuple(sorted(found))
+
+    def committed(self, now: float) -> Committed | None:
+        """The newest commit that this worker knows: of its attempt, else of its resume point."""
+        found = self.attempt.uploads.committed_now(now) if self.attempt is not None else None
+        if found is None and self.carried is not None:
+            return self.carried.committed(now)
+        return found
 
     def _read_ahead(self) -> None:
         order = self.desired.order

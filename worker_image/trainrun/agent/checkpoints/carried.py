@@ -22,6 +22,7 @@ from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import HeldCheckpoint
 from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.torn_saves import set_aside
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.checkpoints.waiting_uploads import waiting_problem
 from trainrun.checkpoint.cache import CachedFile
@@ -166,15 +167,7 @@ class CarriedPart:
         LOG.error("%s", message)
         self.lost = True
         self._tell(Problem(type="CheckpointUnfinished", reason="Changed", message=message))
-        backoff = Backoff(LOOK, 15.0)
-        while True:
-            try:
-                await self.storage.set_aside(self.checkpoint, message)
-            except TrainRunError as error:
-                LOG.warning("%s cannot be set aside yet: %s", self.checkpoint.name, error)
-                await asyncio.sleep(backoff.next())
-            else:
-                return
+        await set_aside(self.storage, self.checkpoint, message)
 
     def _tell(self, problem: Problem | None) -> None:
         if problem != self.problem:

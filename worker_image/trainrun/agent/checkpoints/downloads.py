@@ -109,9 +109,7 @@ class Downloads:
         self, checkpoint: CheckpointId, file: str, ranges: Sequence[tuple[int, int]]
     ) -> Path:
         """Download ranges of one file; see `reader.piece`."""
-        manifest = await self.manifest(checkpoint)
-        run, cache = self._store.run(), self._store.cache
-        files = reader.checkpoint_on_node(run, manifest, cache_dir=cache)
+        files, run = await self._named(checkpoint.name), self._store.run()
 
         def work() -> Path:
             held = self._held(checkpoint) is not None

@@ -80,15 +80,21 @@ class TornSteps:
             task.cancel()
 
     async def _set_aside(self, step: int) -> None:
-        checkpoint, backoff = CheckpointId(attempt=self.attempt, step=step), Backoff(0.5, 15.0)
-        while True:
-            try:
-                await self.storage.set_aside(checkpoint, self._why[step])
-            except StoreError as error:
-                LOG.warning("%s cannot be set aside yet: %s", checkpoint.name, error)
-                await asyncio.sleep(backoff.next())
-            else:
-                return
+        checkpoint = CheckpointId(attempt=self.attempt, step=step)
+        await set_aside(self.storage, checkpoint, self._why[step])
+
+
+async def set_aside(storage: AsyncRunStore, checkpoint: CheckpointId, why: str) -> None:
+    """Set a checkpoint aside; tries again until the store takes it."""
+    backoff = Backoff(0.5, 15.0)
+    while True:
+        try:
+            await storage.set_aside(checkpoint, why)
+        except StoreError as error:
+            LOG.warning("%s cannot be set aside yet: %s", checkpoint.name, error)
+            await asyncio.sleep(backoff.next())
+        else:
+            return
 
 
 @dataclass(slots=True)
