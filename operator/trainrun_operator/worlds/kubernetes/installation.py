@@ -15,6 +15,7 @@ from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import Forbidden, NotFound
 from trainrun_operator.kube.lease import DURATION
+from trainrun_operator.worlds.kubernetes.access_reviews import TIMEOUT, Right, missing_rights
 
 LEASE_NAME = "trainrun-operator"
 """Of the operators of a namespace: its holder leads."""
@@ -22,8 +23,6 @@ OURS = {"labelSelector": "app.kubernetes.io/part-of=trainrun"}
 """Labels of all objects that the chart makes."""
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-TIMEOUT = 10.0
-"""Seconds for each question."""
 LOOK_EVERY = 0.5
 """Seconds between two looks at a Lease."""
 
@@ -99,7 +98,13 @@ def read_readiness(
                 namespace=where,
                 kinds=frozenset(str(it["name"]) for it in (found or {}).get("resources", ())),
                 leaders={name: await _leader(api, name) for name in sorted(led)},
-                denied={name: await _denied(api, verbs, name, where) for name in plurals},
+                denied={
+                    name: tuple(
+                        right.verb
+                        for right in await missing_rights(api, where, _rights(name, verbs))
+                    )
+                    for name in plurals
+                },
                 policies=_names(await _ours(api, POLICIES)),
                 kueue=await _unless_missing(api, "/apis/kueue.x-k8s.io") is not None,
                 roles=_names(await _ours(api, ROLES)),
@@ -153,20 +158,8 @@ async def _leader(api: KubeApi, namespace: str) -> str | None:
     return ""
 
 
-async def _denied(
-    api: KubeApi, verbs: Sequence[str], plural: str, namespace: str
-) -> tuple[str, ...]:
-    """Those of the verbs that this user may not use on a resource of ours in the namespace."""
-
-    async def may(verb: str) -> bool:
-        asked = {"group": GROUP, "resource": plural, "verb": verb, "namespace": namespace}
-        body = {"spec": {"resourceAttributes": asked}}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = await api.post(path, body, timeout=TIMEOUT)
-        return bool(answer["status"].get("allowed"))
-
-    allowed = await asyncio.gather(*map(may, verbs))
-    return tuple(verb for verb, can in zip(verbs, allowed, strict=True) if not can)
+def _rights(plural: str, verbs: Sequence[str]) -> list[Right]:
+    return [Right(verb=verb, group=GROUP, resource=plural) for verb in verbs]
 
 
 def _names(objects: list[Object] | None) -> tuple[str, ...] | None:

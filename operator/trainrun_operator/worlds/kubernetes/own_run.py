@@ -20,6 +20,7 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import Conflict, NotFound, Unavailable
 from trainrun_operator.kube.raw import mapping
+from trainrun_operator.worlds.kubernetes.access_reviews import Right, missing_rights
 from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, worker_pods
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
 
@@ -27,13 +28,15 @@ LOOK = 0.3
 """Seconds between two polls."""
 CREATING = 10.0
 """Seconds to wait for the answer whether the run was created."""
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 NEEDED = (
-    *((GROUP, TRAINRUN.plural, verb) for verb in ("create", "get", "update", "delete")),
-    *(("", "pods", verb) for verb in ("list", "delete")),
+    *(
+        Right(verb=verb, group=GROUP, resource=TRAINRUN.plural)
+        for verb in ("create", "get", "update", "delete")
+    ),
+    *(Right(verb=verb, resource="pods") for verb in ("list", "delete")),
 )
-"""Group, resource and verb of every call of a drill."""
+"""The rights for every call of a drill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +53,7 @@ class UsersCluster:
     async def missing_rights(self, namespace: str) -> list[str]:
         """Permissions that a drill needs in this namespace and its user lacks, such as `delete
         pods`. Raises KubeError."""
-        reviews = (self.api.post(REVIEWS, _review(namespace, *needed)) for needed in NEEDED)
-        answers = await asyncio.gather(*reviews)
-        return [
-            f"{verb} {resource}"
-            for (_, resource, verb), answer in zip(NEEDED, answers, strict=True)
-            if not mapping(answer, "status").get("allowed")
-        ]
+        return [str(right) for right in await missing_rights(self.api, namespace, NEEDED)]
 
     async def runs_with(self, namespace: str, label: str, value: str) -> list[RunVersion]:
         """The readable runs with this label. Raises KubeError."""
@@ -84,15 +81,6 @@ async def users_cluster() -> AsyncIterator[UsersCluster]:
     """A connection to the user's cluster. Raises NoCluster."""
     async with KubeApi.connected() as api:
         yield UsersCluster(api=api)
-
-
-def _review(namespace: str, group: str, resource: str, verb: str) -> dict[str, Any]:
-    asked = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
-    return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
 
 
 @dataclass(slots=True, kw_only=True)
