@@ -29,6 +29,17 @@ def test_its_run_is_valid_and_its_pods_are_restricted(values: dict[str, Any]) ->
             assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert spec["enableServiceLinks"] is False
+
+
+def test_its_pods_may_run_where_the_operators_may() -> None:
+    tainted = [{"key": "example.com/system", "operator": "Exists"}]
+    values = {"nodeSelector": {"pool": "system"}, "tolerations": tainted}
+    pod = the(hooks(values), "Pod")["spec"]
+    run = json.loads(pod["containers"][0]["env"][-1]["value"])
+
+    for spec in (pod, run["spec"]["workers"]["template"]["spec"]):
+        assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, tainted)
 
 
 def test_it_may_touch_no_run_but_its_own_and_gives_its_rights_back() -> None:

@@ -108,3 +108,40 @@ subjects:
   resources: [events]
   verbs: [create]
 {{- end }}
+
+{{/* Of each pod: who it is on its node, where it may run, what it may pull. */}}
+{{- define "trainrun.podSettings" -}}
+enableServiceLinks: false # dozens of services would each add variables that nobody reads
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- with concat (default list .Values.global.imagePullSecrets) .Values.imagePullSecrets | uniq }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Of each container: our image, and nothing that it could do but run it. */}}
+{{- define "trainrun.containerSettings" -}}
+image: {{ include "trainrun.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end }}

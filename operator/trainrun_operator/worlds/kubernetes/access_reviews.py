@@ -6,7 +6,7 @@ Layer: worlds/kubernetes. Access reviews are created, but nothing of them is sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainrun_operator.kube.api import KubeApi
@@ -52,7 +52,7 @@ async def missing_rights(api: KubeApi, namespace: str, needed: Sequence[Right]) 
     return [right for right, can in zip(needed, allowed, strict=True) if not can]
 
 
-async def review(api: KubeApi, plural: str, spec: dict[str, object]) -> bool:
+async def review(api: KubeApi, plural: str, spec: Mapping[str, object]) -> bool:
     """Whether a review of this kind and spec allows it. Raises KubeError."""
     answer = await api.post(f"{API}/{plural}", {"spec": spec}, timeout=TIMEOUT)
     return mapping(answer, "status").get("allowed") is True
