@@ -13,7 +13,7 @@ import click
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.explaining import search_report
-from trainrun_operator.cli.explaining.life import extras_of, life_of
+from trainrun_operator.cli.explaining.life import ExtrasReader, life_of
 from trainrun_operator.cli.explaining.run_report import report_of
 from trainrun_operator.cli.explaining.search_life import search_life_of
 from trainrun_operator.cli.finding import (
@@ -86,7 +86,7 @@ def _explain_runs(found: list[Source], options: ExplainOptions) -> None:
     if len(lives) != 1:
         names = ", ".join(life.uri for life in lives)
         raise UnknownRun(f"--html writes the page of one run; name one of them: {names}")
-    extras = extras_of(found[0], lives[0], generation=options.generation)
+    extras = ExtrasReader().read(found[0], lives[0], generation=options.generation)
     write(report_of(lives[0], extras), options.html)
 
 

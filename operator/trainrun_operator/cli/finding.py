@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.cli.preparation import holds_sweep, load_file
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source, UnknownRun, score_of
 from trainrun_operator.worlds.local.place import place_of, places_root
@@ -84,7 +85,11 @@ def find_run(where: str, *, storage: str | None, namespace: str | None = None) -
 def _of_file(path: Path, storage: str | None) -> Source:
     if path.is_file() and holds_sweep(path):
         raise _a_sweep(str(path))
-    run = load_file(path, storage=storage)
+    return source_of(load_file(path, storage=storage))
+
+
+def source_of(run: TrainRun) -> Source:
+    """The source of the run that this describes, without its status."""
     at = run.spec.storage
     return Source(
         name=run.run_name,
@@ -123,15 +128,17 @@ def _a_sweep(where: str) -> UnknownRun:
 
 def cluster_source(version: RunVersion) -> ClusterSource:
     """The source of a TrainRun that was read from a cluster."""
-    run, at = version.run, version.run.spec.storage
+    run, at = version.run, source_of(version.run)
     return ClusterSource(
-        name=run.run_name,
-        storage=at.uri,
+        name=at.name,
+        storage=at.storage,
         endpoint_url=at.endpoint_url,
         region=at.region,
-        score=score_of(run.spec.checkpoint),
-        place=place_of(at.uri, run.run_name, environ=os.environ),
-        known=RunState(uid=version.uid, status=version.status, leader=None),
+        score=at.score,
+        place=at.place,
+        known=RunState(
+            uid=version.uid, status=version.status, leader=None, spec=version.raw["spec"]
+        ),
         namespace=run.metadata.namespace,
         object_name=run.metadata.name,
         per_worker=version.config.processes_per_worker,

@@ -6,8 +6,8 @@ Layer: cli. Nothing is read before it is needed; `finding` decides which source 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from trainrun.checkpoint.inspection import CheckpointInfo
 from trainrun.checkpoint.ownership import generations
@@ -36,6 +36,8 @@ class RunState:
     """Process that leads the run; None: no process does."""
     abandoned: bool = False
     """The process of this machine that led it is gone, and no other has taken over."""
+    spec: Mapping[str, object] = field(default_factory=dict)
+    """As its user wrote it, with defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Source:
             leader=None if leader is None else leader.pid,
             # A trial has no lock: the leader of its sweep leads it.
             abandoned=leader is None and self.place.lock.exists(),
+            spec=run.spec.get("spec", {}),
         )
 
     def checkpoints(self) -> RunStore:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainrun_operator.cli.explaining.metric_curves import MOST_CURVES, MOST_METRICS, curves_of
+from trainrun_operator.cli.explaining.metric_curves import MOST_CURVES, MOST_METRICS, MetricCurves
 from trainrun_operator.cli.report.drawing import MOST_POINTS, PlotArea, frame, no_numbers, svg
-from trainrun_operator.cli.report.model import Curves, Document, Section, TextLine
+from trainrun_operator.cli.report.model import Block, Curves, Document, Section, TextLine
 from trainrun_operator.cli.report.page import page
 
 
@@ -19,8 +19,14 @@ def records(attempt: int, steps: range, rank: int = 0, **metrics: Any) -> Iterat
         yield {"attempt": attempt, "step": step, "rank": rank, "metrics": told}
 
 
+def blocks(told: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
+    curves = MetricCurves()
+    curves.add(told)
+    return curves.blocks()
+
+
 def drawn(told: Iterable[Mapping[str, object]]) -> Curves:
-    curves, *_ = curves_of(told)
+    curves, *_ = blocks(told)
     assert isinstance(curves, Curves)
     return curves
 
@@ -40,6 +46,15 @@ def test_each_attempt_has_its_curve_of_each_number_that_rank_0_reported() -> Non
     }
 
 
+def test_for_a_comparison_each_attempt_takes_over_at_its_first_step() -> None:
+    curves = MetricCurves()
+    curves.add([*records(1, range(1, 5), loss=1), *records(2, range(3, 5), loss=2)])
+    newer = records(2, range(4, 7), loss=3)
+    assert curves.joined(newer) == {
+        "loss": [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 3.0), (6, 3.0)]
+    }
+
+
 def test_a_long_run_has_few_points_from_its_first_step_to_its_last() -> None:
     points = drawn(records(1, range(1, 10_000), loss=None)).pictures["loss"][0]
     assert MOST_POINTS / 2 < len(points) <= MOST_POINTS + 1
@@ -49,7 +64,7 @@ def test_a_long_run_has_few_points_from_its_first_step_to_its_last() -> None:
 
 def test_metrics_and_attempts_are_bounded_and_what_is_left_out_is_named() -> None:
     many = {f"m{number}": 1 for number in range(MOST_METRICS + 2)}
-    found, left_out = curves_of(records(1, range(1, 2), **many))
+    found, left_out = blocks(records(1, range(1, 2), **many))
     assert isinstance(found, Curves)
     assert len(found.pictures) == MOST_METRICS
     assert left_out == TextLine(f"Not drawn: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
@@ -65,7 +80,7 @@ def test_what_is_no_record_is_left_out() -> None:
         {"attempt": "x", "step": 1, "rank": 0, "metrics": {"loss": 1}},
         {"attempt": 1, "step": 1, "rank": 0, "metrics": {"loss": 10**400, "deep": {"x": 1}}},
     ]
-    assert curves_of(odd) == ()
+    assert blocks(odd) == ()
 
 
 def test_a_loss_that_became_nan_is_named_and_breaks_its_line() -> None:

@@ -137,6 +137,43 @@ async def test_the_page_of_a_run_has_its_curves_incidents_last_lines_and_advice(
     check(text)
 
 
+async def test_two_runs_are_compared_by_state_curves_and_what_they_were_started_with(
+    tmp_path: Path,
+) -> None:
+    a_folder(tmp_path, *a_life())
+    *most, last = a_life()
+    failed = replace(last, end="Incident", verdict="TooManyFailures", incident=an_incident())
+    changed = replace(failed, facts={**last.facts, "replicas": "16"})
+    a_folder(tmp_path, *most, changed, name="gpt")
+    with_metrics(tmp_path, only_one=1.0)
+    with_metrics(tmp_path, "gpt")
+    async with browsing(tmp_path.as_uri()) as browser:
+        text = await browser.shows("2 runs.")
+        await browser.link_to("gpt")
+        ids = re.findall(r'<input type="checkbox" form="chosen" name="run" value="(.*?)"', text)
+        assert '<form method="get" action="compare" id="chosen">' in text
+        text = await browser.text(f"compare?run={ids[0]}&run={ids[1]}&run={ids[0]}")
+        check(text)
+        for told in (
+            "<h1>2 runs</h1>",
+            ">gpt</a></td><td>Failed</td><td>3000</td><td>2.5 h</td><td>67.3 %</td><td>3</td>",
+            "<figcaption>only_one</figcaption>",
+            "The specs are not compared: only the storage shows ",
+        ):
+            assert told in text, told
+        loss = text[text.index("<figcaption>loss<") :]
+        assert loss[: loss.index("</svg>")].count("<path ") == 2, "one curve for each run"
+        assert re.search(r"<td>replicas</td><td>(8</td><td>16|16</td><td>8)</td>", text)
+        assert "<td>keep</td>" not in text, "it is the same"
+        for few_or_many in (ids[:1], [*"123456789"]):
+            path = "&".join(f"run={name}" for name in few_or_many)
+            async with browser.session.get(f"{browser.root}compare?{path}") as answer:
+                assert answer.status == 400
+                assert await answer.text() == "choose 2 to 8 runs in the list\n"
+        assert "http-equiv" in await browser.text()
+        assert "http-equiv" not in await browser.text("?still=1"), "boxes stay checked"
+
+
 async def test_no_text_of_a_script_becomes_markup(tmp_path: Path) -> None:
     first, second, *rest = a_life()
     evil = an_incident(

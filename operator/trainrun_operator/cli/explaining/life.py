@@ -24,7 +24,7 @@ from trainrun.contract import layout
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
-from trainrun_operator.cli.explaining.metric_curves import curves_of
+from trainrun_operator.cli.explaining.metric_curves import MetricCurves
 from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.log_lines.history import stored_slots
 from trainrun_operator.cli.report.model import Block
@@ -38,7 +38,7 @@ from trainrun_operator.cli.sources import (
 from trainrun_operator.cli.tasks.program import TaskHistory
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.story import divided_now
-from trainrun_operator.core.run.times import total
+from trainrun_operator.core.run.times import goodput, total
 
 Rank = Mapping[str, object]
 """Where a rank was stuck, as its agent has stored it (docs/hangs.md)."""
@@ -101,6 +101,26 @@ class Life:
     def stacks_of(self, chapter: Chapter) -> tuple[Rank, ...]:
         """Where the ranks of a chapter were stuck, or are now."""
         return self.hangs.get(_hang_of(chapter, self.status), ())
+
+    @property
+    def reached(self) -> int | None:
+        """The highest step of all attempts; None: none is known."""
+        return max((c.reached for c in self.ran if c.reached is not None), default=None)
+
+    @property
+    def goodput(self) -> float | None:
+        """The share of the time that made steps that count, from 0 to 1; None: not known."""
+        return goodput(self.seconds) if self.reports else None
+
+    @property
+    def succeeded(self) -> bool | None:
+        """How it ended, by its last chapter and, if there is one, its status; None: it has not."""
+        last = self.chapters[-1] if self.chapters else None
+        if last is None or not last.verdict:
+            return None
+        if self.status is not None:
+            return last.end == "Succeeded" or self.status.is_true("Complete")
+        return last.end == "Succeeded" or last.verdict in ("Succeeded", "AlreadyFinished")
 
     @property
     def reports(self) -> bool:
@@ -311,24 +331,43 @@ class Extras:
     remarks: tuple[str, ...] = ()
 
 
-def extras_of(source: Source, life: Life, *, generation: int | None) -> Extras:
-    """Read the extras of a run."""
-    try:
-        run = generation_of(source, generation)
-        curves = curves_of(read_metrics(run, most=MOST_PIECES))
-        return Extras(curves=curves, logs=last_lines(run, life))
-    except (StoreError, UnknownGeneration) as error:
-        return Extras(remarks=(f"curves and last lines cannot be read: {error}",))
+@dataclass(slots=True)
+class ExtrasReader:
+    """Reads the extras of one run, and what is new in them at each further call."""
 
+    curves: MetricCurves = field(default_factory=MetricCurves)
+    _uri: str = ""
+    """Of the generation that they belong to."""
+    _pieces: set[str] = field(default_factory=set)
+    _logs: dict[tuple[int, tuple[int, ...]], tuple[RankLog, ...]] = field(default_factory=dict)
+    """By attempt and the slots that had stored lines: these lines never change."""
 
-def last_lines(run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
-    """The last lines of attempts that failed. Raises StoreError."""
-    failed = {c.attempt: c.incident.get("rank") for c in life.incidents if c.workers}
-    slots = stored_slots(run)
-    return {
-        attempt: _of(run, attempt, slots[attempt], failed[attempt])
-        for attempt in sorted(failed.keys() & slots)[-MOST_ATTEMPTS:]
-    }
+    def read(
+        self, source: Source, life: Life, *, generation: int | None = None, lines: bool = True
+    ) -> Extras:
+        """The extras; without `lines`, only the curves."""
+        try:
+            run = generation_of(source, generation)
+            if run.uri != self._uri:
+                self.curves, self._pieces, self._logs = MetricCurves(), set(), {}
+                self._uri = run.uri
+            self.curves.add(read_metrics(run, most=MOST_PIECES, known=self._pieces))
+            logs = self._last_lines(run, life) if lines else {}
+            return Extras(curves=self.curves.blocks(), logs=logs)
+        except (StoreError, UnknownGeneration) as error:
+            return Extras(remarks=(f"curves and last lines cannot be read: {error}",))
+
+    def _last_lines(self, run: RunStore, life: Life) -> dict[int, tuple[RankLog, ...]]:
+        """The last lines of attempts that failed. Raises StoreError."""
+        failed = {c.attempt: c.incident.get("rank") for c in life.incidents if c.workers}
+        slots = stored_slots(run)
+        found = {}
+        for attempt in sorted(failed.keys() & slots)[-MOST_ATTEMPTS:]:
+            key = attempt, tuple(slots[attempt])
+            if key not in self._logs:
+                self._logs[key] = _of(run, attempt, slots[attempt], failed[attempt])
+            found[attempt] = self._logs[key]
+        return found
 
 
 def _of(run: RunStore, attempt: int, slots: list[int], culprit: object) -> tuple[RankLog, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainrun.contract.metrics import decode
 from trainrun_operator.cli.report.drawing import Downsampled
-from trainrun_operator.cli.report.model import Block, Curves, TextLine
+from trainrun_operator.cli.report.model import Block, Curves, Point, TextLine
 
 MOST_METRICS = 12
 """Metrics that are drawn: those that were reported first."""
@@ -42,6 +42,29 @@ class MetricCurves:
     def blocks(self, newer: Iterable[Mapping[str, object]] = ()) -> tuple[Block, ...]:
         """The pictures, and the names of metrics without one; empty if there are no numbers.
         `newer`: records that the storage does not have yet, drawn as far as they go on."""
+        attempts, pictures = self._drawn(newer)
+        if not pictures:
+            return ()
+        names = tuple(f"attempt {attempt}" for attempt in attempts)
+        left_out = self._left_out
+        more = (TextLine(f"Not drawn: {', '.join(left_out)}."),) if left_out else ()
+        return (Curves(names=names, pictures=pictures), *more)
+
+    def joined(self, newer: Iterable[Mapping[str, object]] = ()) -> dict[str, list[Point]]:
+        """One curve for each metric: each attempt takes over at its first step."""
+        _, pictures = self._drawn(newer)
+        curves = dict[str, list[Point]]()
+        for name, picture in pictures.items():
+            whole = curves.setdefault(name, [])
+            for _, points in sorted(picture.items()):
+                first = points[0][0] if points else 0
+                whole[:] = [*(point for point in whole if point[0] < first), *points]
+        return curves
+
+    def _drawn(
+        self, newer: Iterable[Mapping[str, object]]
+    ) -> tuple[list[int], dict[str, dict[int, list[Point]]]]:
+        """The attempts, and the points of each metric by the position of the attempt."""
         # Another thread may add meanwhile: copy first, and the attempts last.
         pictures = {
             name: {at: curve.points for at, curve in [*curves.items()]}
@@ -55,19 +78,7 @@ class MetricCurves:
                 points = pictures.setdefault(name, {}).setdefault(attempts.index(attempt), [])
                 if not points or step > points[-1][0]:
                     points.append((step, value))
-        if not pictures:
-            return ()
-        names = tuple(f"attempt {attempt}" for attempt in attempts)
-        left_out = self._left_out
-        more = (TextLine(f"Not drawn: {', '.join(left_out)}."),) if left_out else ()
-        return (Curves(names=names, pictures=pictures), *more)
-
-
-def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
-    """The pictures of these records alone."""
-    curves = MetricCurves()
-    curves.add(records)
-    return curves.blocks()
+        return attempts, pictures
 
 
 def reported_numbers(

@@ -72,8 +72,7 @@ def headline(life: Life) -> tuple[str, Tone]:
     """State, duration and number of attempts."""
     whole, state, tone = sum(life.seconds.values()), *_state(life)
     took = f"after {in_words(whole)}" if whole else "after an unknown time"
-    reached = max((c.reached for c in life.ran if c.reached is not None), default=None)
-    steps = f", step {reached}" if reached is not None else ""
+    steps = f", step {life.reached}" if life.reached is not None else ""
     return f"Run {life.name} {state} {took}: {counted(len(life.ran), 'attempt')}{steps}.", tone
 
 
@@ -85,17 +84,11 @@ def _state(life: Life) -> tuple[str, Tone]:
         return "was stopped" if life.abandoned else led, "plain"
     if last.verdict:
         why = "" if last.verdict == "Succeeded" else f" ({last.verdict})"
-        if last.end == "Succeeded" or _complete(life):
+        if life.succeeded:
             return f"succeeded{why}", "good"
         return f"failed{why}", "bad"
     suspended = life.status is not None and life.status.is_true("Suspended")
     return "is suspended" if suspended else "has no recorded end", "plain"
-
-
-def _complete(life: Life) -> bool:
-    if life.status is not None:
-        return life.status.is_true("Complete")
-    return life.chapters[-1].verdict in ("Succeeded", "AlreadyFinished")
 
 
 def _goodput(life: Life) -> str:
@@ -208,7 +201,7 @@ def _data(life: Life) -> dict[str, object]:
         "uri": life.uri,
         "summary": headline(life)[0],
         "phase": life.status.phase if life.status is not None else None,
-        "goodput": goodput(life.seconds) if life.reports else None,
+        "goodput": life.goodput,
         "seconds": life.seconds,
         "chapters": [
             {

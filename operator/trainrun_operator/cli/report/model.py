@@ -46,6 +46,8 @@ class TableRow:
     below: tuple[str, ...] = ()
     """Sentences about it."""
     tone: Tone = "plain"
+    link: str = ""
+    """Address of a page about it, escaped; a terminal leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

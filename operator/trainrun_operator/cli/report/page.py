@@ -133,7 +133,10 @@ def _verbatim(block: Preformatted) -> str:
 def _row(row: TableRow) -> str:
     below = "<br>".join(map(safe, row.below))
     more = f'<tr class="below"><td colspan="{len(row.cells)}">{below}</td></tr>' if below else ""
-    return f'<tr class="{row.tone}">{_cells(row.cells)}</tr>{more}'
+    cells = _cells(row.cells)
+    if row.link:
+        cells = f'<td><a href="{row.link}">{safe(row.cells[0])}</a></td>{_cells(row.cells[1:])}'
+    return f'<tr class="{row.tone}">{cells}</tr>{more}'
 
 
 def _cells(cells: Iterable[str]) -> str:

@@ -86,6 +86,22 @@ class RunRow:
         return layout.run_uri(self.source.storage, self.source.name)
 
     @property
+    def place(self) -> str:
+        """Its namespace, or its storage."""
+        return self.namespace or self.source.storage
+
+    @property
+    def share(self) -> str:
+        """Its goodput as text; empty: not known."""
+        return "" if self.goodput is None else f"{100 * self.goodput:.1f} %"
+
+    @property
+    def failed(self) -> str:
+        """Its failures as text, `2/5` with a limit; empty: none, and no limit."""
+        limit = f"/{self.limit}" if self.limit >= 0 else ""
+        return f"{self.failures}{limit}" if self.failures or limit else ""
+
+    @property
     def record(self) -> dict[str, object]:
         """Its newest step, in the form of the records in its storage."""
         return {"attempt": self.attempt, "step": self.at_step, "rank": 0, "metrics": self.metrics}
@@ -125,12 +141,11 @@ def with_story(row: RunRow, life: Life) -> RunRow:
         return replace(row, phase=phase, tone=TONES.get(phase, "plain"))
     last, incidents = life.chapters[-1], life.incidents
     phase = NO_END
-    if last.verdict:
-        done = last.end == "Succeeded" or last.verdict in ("Succeeded", "AlreadyFinished")
-        phase = "Succeeded" if done else "Failed"
+    if life.succeeded is not None:
+        phase = "Succeeded" if life.succeeded else "Failed"
     elif last.end == "Suspend":
         phase = "Suspended"
-    reached = max((c.reached for c in life.ran if c.reached is not None), default=None)
+    reached = life.reached
     charged = (c.incident for c in incidents if c.incident.get("counted"))
     return replace(
         row,
@@ -139,7 +154,7 @@ def with_story(row: RunRow, life: Life) -> RunRow:
         tone=TONES.get(phase, "plain"),
         step=formatting.NO_STEP if reached is None else str(reached),
         at_step=-1 if reached is None else reached,
-        goodput=goodput(life.seconds) if life.reports else None,
+        goodput=life.goodput,
         failures=sum(incident.get("budget") == "failures" for incident in charged),
         cause=str(incidents[-1].incident.get("cause", "")) if incidents else "",
         saved_step=last.survived,

@@ -11,22 +11,13 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trainrun.checkpoint.logs import RankLog, read_logs
-from trainrun.checkpoint.metrics_log import read_metrics
-from trainrun.errors import StoreError
-from trainrun_operator.cli.explaining.life import (
-    MOST_PIECES,
-    Extras,
-    Life,
-    last_lines,
-    life_of,
-)
-from trainrun_operator.cli.explaining.metric_curves import MetricCurves
+from trainrun_operator.cli.explaining.life import Extras, ExtrasReader, Life, life_of
 from trainrun_operator.cli.finding import cluster_source
 from trainrun_operator.cli.log_lines.history import stored_slots
 from trainrun_operator.cli.log_lines.line import WorkerOutput
@@ -58,12 +49,12 @@ class RunDetails:
 
     catalog: RunCatalog
     row: RunRow
-    rank: int
-    """Whose lines are shown."""
+    rank: int | None
+    """Whose lines are shown; None: no lines and no pods are read."""
     state: RunState | None = None
     life: Life | None = None
     extras: Extras = field(default_factory=Extras)
-    curves: MetricCurves = field(default_factory=MetricCurves)
+    reader: ExtrasReader = field(default_factory=ExtrasReader)
     newer: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=MOST_NEWER))
     lines: tuple[str, ...] = ()
     pods: tuple[WorkerPod, ...] = ()
@@ -74,16 +65,20 @@ class RunDetails:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once everything was read."""
     _source: Source | None = None
-    _drawn: str = ""
-    """URI of the generation whose curves these are."""
-    _pieces: set[str] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)
     """Jobs that were done at least once."""
+
+    @property
+    def spec(self) -> Mapping[str, object]:
+        """Its spec; empty: only its story is known."""
+        return {} if self.state is None else self.state.spec
 
     async def run(self) -> None:
         """Keep it up to date until nobody asks any more."""
         await self._look()
-        jobs = {self._read: READ, self._read_lines: LINES, self._read_pods: PODS}
+        jobs: dict[Callable[[], Awaitable[None]], float] = {self._read: READ}
+        if self.rank is not None:
+            jobs |= {self._read_lines: LINES, self._read_pods: PODS}
         reads = [asyncio.create_task(self._repeat(*job, of=len(jobs))) for job in jobs.items()]
         try:
             while time.monotonic() - self.asked < UNUSED:
@@ -144,22 +139,14 @@ class RunDetails:
         assert self._source is not None
         source = self._source
         self.life = await asyncio.to_thread(life_of, source)
-        self.extras = await asyncio.to_thread(self._stored, source, self.life)
-
-    def _stored(self, source: Source, life: Life) -> Extras:
-        try:
-            run = generation_of(source, None)
-            if run.uri != self._drawn:  # another generation has other curves
-                self.curves, self._pieces, self._drawn = MetricCurves(), set(), run.uri
-            self.curves.add(read_metrics(run, most=MOST_PIECES, known=self._pieces))
-            return Extras(logs=last_lines(run, life))
-        except StoreError as error:
-            return Extras(remarks=(f"curves and last lines cannot be read: {error}",))
+        lines = self.rank is not None
+        self.extras = await asyncio.to_thread(self.reader.read, source, self.life, lines=lines)
 
     # ------------------------------------------------------------------------------- output
 
     async def _read_lines(self) -> None:
         assert self._source is not None
+        assert self.rank is not None
         slot, watch, source = self.rank // self.per_worker, self.catalog.watch, self._source
         if self.row.active and isinstance(source, ClusterSource) and watch is not None:
             if not self.pods:

@@ -22,10 +22,18 @@ from aiohttp import web
 
 from trainrun_operator.cli.report.page import STYLE, safe
 from trainrun_operator.cli.viewing.catalog import RunCatalog
+from trainrun_operator.cli.viewing.comparison import MOST_RUNS, compare_view
 from trainrun_operator.cli.viewing.rows import matching, sorted_rows
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.style import LIST_STYLE
-from trainrun_operator.cli.viewing.views import ListAsked, PageView, list_view, now_utc, run_view
+from trainrun_operator.cli.viewing.views import (
+    MOST_ROWS,
+    ListAsked,
+    PageView,
+    list_view,
+    now_utc,
+    run_view,
+)
 
 NAMES = ("127.0.0.1", "localhost", "::1")
 """What a browser may call this machine; a forwarded port may be any."""
@@ -40,6 +48,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+PAGES = ("", "run", "compare")
+"""Paths of the list and of the other pages."""
 TICK = 0.5
 """Seconds between two looks for news."""
 BEAT = 5.0
@@ -58,17 +68,16 @@ class PageServer:
     catalog: RunCatalog
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     port: int = 0
-    _details: dict[tuple[str, str, int], RunDetails] = field(default_factory=dict)
+    _details: dict[tuple[str, str, int | None], RunDetails] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _runner: web.AppRunner | None = None
 
     async def start(self, port: int) -> None:
         """Listen on this port of this machine, 0: any. Raises OSError."""
         app = web.Application(middlewares=[self._guard])
-        app.router.add_get("/", self._page)
-        app.router.add_get("/run", self._page)
-        app.router.add_get("/events/", self._events)
-        app.router.add_get("/events/run", self._events)
+        for page in PAGES:
+            app.router.add_get(f"/{page}", self._page)
+            app.router.add_get(f"/events/{page}", self._events)
         app.router.add_get("/page.css", self._style)
         app.router.add_get("/page.js", self._script)
         app.router.add_get("/favicon.ico", self._nothing)
@@ -141,15 +150,22 @@ class PageServer:
         return response
 
     async def _view(self, request: web.Request) -> PageView:
-        if request.path.endswith("/run"):
-            details = self._of_run(request)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(details.ready.wait(), FIRST_READ)
+        page = request.path.rpartition("/")[2]
+        if page == "run":
+            details = self._of_run(request.query.get("id", ""), _number(request, "rank"))
+            await _read(details)
             return run_view(details, self.catalog.troubles())
+        if page == "compare":
+            names = [*dict.fromkeys(request.query.getall("run", []))]
+            if not 1 < len(names) <= MOST_RUNS:
+                raise web.HTTPBadRequest(reason=f"choose 2 to {MOST_RUNS} runs in the list")
+            compared = [self._of_run(name, None) for name in names]
+            await _read(*compared)
+            return compare_view(compared, self.catalog.troubles())
         rows = self.catalog.shown()
         asked = _asked(request)
         found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
-        sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:100]}
+        sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:MOST_ROWS]}
         return list_view(
             rows,
             found,
@@ -160,16 +176,15 @@ class PageServer:
             loading=self.catalog.loading,
         )
 
-    def _of_run(self, request: web.Request) -> RunDetails:
-        """What is known of the run that the request names. Raises HTTPNotFound."""
-        name = request.query.get("id", "")
+    def _of_run(self, name: str, rank: int | None) -> RunDetails:
+        """What is known of the run with this id; `rank` as in RunDetails. Raises HTTPNotFound."""
         row = self.catalog.rows.get(name) or self.catalog.deleted(name)
         if row is None:
             raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")
-        key = (row.id, row.uid, _number(request, "rank"))
+        key = (row.id, row.uid, rank)
         details = self._details.get(key)
         if details is None:
-            details = RunDetails(catalog=self.catalog, row=row, rank=key[2])
+            details = RunDetails(catalog=self.catalog, row=row, rank=rank)
             self._details[key] = details
             task = asyncio.create_task(self._keep(key, details))
             self._tasks.add(task)
@@ -177,7 +192,7 @@ class PageServer:
         details.asked = time.monotonic()
         return details
 
-    async def _keep(self, key: tuple[str, str, int], details: RunDetails) -> None:
+    async def _keep(self, key: tuple[str, str, int | None], details: RunDetails) -> None:
         try:
             await details.run()
         finally:
@@ -202,6 +217,14 @@ class PageServer:
         return response
 
 
+async def _read(*details: RunDetails) -> None:
+    """Wait a moment for the first read of each."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_READ):
+            for each in details:
+                await each.ready.wait()
+
+
 def _news(sent: dict[str, str], view: PageView) -> dict[str, object]:
     """What a browser that has these parts needs to show the view."""
     if [*sent] != [*view.parts]:
@@ -217,6 +240,7 @@ def _asked(request: web.Request) -> ListAsked:
         phase=query.get("phase", "")[:64],
         sort=query.get("sort", "")[:32],
         start=_number(request, "from"),
+        still="still" in query,
     )
 
 
@@ -231,12 +255,14 @@ def _text(status: int, text: str) -> web.Response:
 
 def _framed(view: PageView, request: web.Request) -> str:
     events = f"events{request.rel_url.path}?{request.rel_url.raw_query_string}"
+    refresh = '<noscript><meta http-equiv="refresh" content="10"></noscript>'
+    refresh = "" if "still" in request.query else refresh
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{safe(view.title)}</title>\n"
         '<link rel="stylesheet" href="page.css"><script src="page.js" defer></script>\n'
-        '<noscript><meta http-equiv="refresh" content="10"></noscript></head>\n'
+        f"{refresh}</head>\n"
         f'<body data-events="{safe(events)}"><p id="stale" class="note" hidden></p><main>'
         f'{view.before}<div id="main">{view.whole}</div></main></body></html>\n'
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 LIST_STYLE = """
 main{max-width:88rem}
 main>header{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;align-items:center;border:0;padding:0}
-form{display:flex;gap:.4rem;flex:1 1 14rem}
+#chosen{flex:0 1 auto}form{display:flex;gap:.4rem;flex:1 1 14rem}
 input[type=search]{flex:1;min-width:0;max-width:26rem}
 input,button,.chip{font:inherit;font-size:.9rem;color:inherit;background:var(--card);
 border:1px solid var(--line);border-radius:.4rem;padding:.2rem .6rem}
@@ -33,6 +33,7 @@ border-bottom:1px solid var(--note)}
 .runs b.note{color:var(--note)}
 .runs td.step,.runs td.goodput,.runs td.failures,.runs td.checkpoint{white-space:nowrap;
 font-variant-numeric:tabular-nums}
+.runs td.pick{width:1.8rem}
 .runs td.spark{width:8rem;padding-top:.5rem}
 .runs td.spark svg{display:block;width:7.5rem;height:1.6rem;
 overflow:visible}

@@ -7,6 +7,7 @@ Everything that a run has told is escaped, and what looks like a secret is maske
 from __future__ import annotations
 
 import hashlib
+import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,11 @@ MOST_CHAPTERS = 30
 URGENT: tuple[Tone, ...] = ("bad", "note", "plain", "good")
 """Order of the phases above the list."""
 HEADS = {
+    "pick": "",
     "name": "run",
     "phase": "phase",
     "step": "step",
-    "": "",
+    "spark": "",
     "goodput": "goodput",
     "failures": "failures",
     "cause": "last cause",
@@ -102,6 +104,8 @@ class ListAsked:
     phase: str = ""
     sort: str = ""
     start: int = 0
+    still: bool = False
+    """Without scripts, it does not reload by itself."""
 
     def link(self, **changes: object) -> str:
         """The address of the list with these changes."""
@@ -140,8 +144,16 @@ def list_view(
         f'<input type="hidden" name="sort" value="{safe(asked.sort)}">'
         "<button>filter</button></form>"
     )
+    choose = (
+        '<form method="get" action="compare" id="chosen"><button>compare the checked runs</button>'
+        f'<noscript><a href="{asked.link(still=1)}">without reloading meanwhile</a></noscript>'
+        "</form>"
+    )
     return PageView(
-        title="Runs", parts=parts, glue=glue, before=f"<header><h1>Runs</h1>{form}</header>"
+        title="Runs",
+        parts=parts,
+        glue=glue,
+        before=f"<header><h1>Runs</h1>{form}{choose}</header>",
     )
 
 
@@ -163,8 +175,8 @@ def _summary(rows: Sequence[RunRow], asked: ListAsked, *, loading: bool) -> str:
 
 
 def _head(name: str, text: str, asked: ListAsked) -> str:
-    if not name:
-        return '<th class="spark"></th>'
+    if not text:
+        return f'<th class="{name}"></th>'
     turned = f"-{name}" if asked.sort == name else name
     mark = {name: " ▲", f"-{name}": " ▼"}.get(asked.sort, "")
     href = asked.link(sort=turned, **{"from": ""})
@@ -172,19 +184,19 @@ def _head(name: str, text: str, asked: ListAsked) -> str:
 
 
 def _row(row: RunRow, points: Sequence[Point], now: datetime) -> str:
-    where = row.namespace or row.source.storage
     kind = {"cluster": "", "local": "this machine, ", "stored": "storage, "}[row.kind]
     saved = "" if row.saved_step is None else f"step {row.saved_step}"
     age = "" if row.saved is None else f"{_age(row.saved, now)} ago"
-    limit = f"/{row.limit}" if row.limit >= 0 else ""
+    picked = f'name="run" value="{html.escape(row.id)}" aria-label="compare {safe(row.name)}"'
     cells = {
+        "pick": f'<input type="checkbox" form="chosen" {picked}>',
         "name": f'<a href="{link("run", id=row.id)}">{safe(row.name)}</a>'
-        f"<small>{safe(kind + where)}</small>",
+        f"<small>{safe(kind + row.place)}</small>",
         "phase": f'<b class="{row.tone}">{safe(row.phase)}</b><small>{safe(row.reason)}</small>',
         "step": safe(row.step),
         "spark": svg({1: points}, compared=False),
-        "goodput": "" if row.goodput is None else f"{100 * row.goodput:.1f} %",
-        "failures": f"{row.failures}{limit}" if row.failures or limit else "",
+        "goodput": row.share,
+        "failures": row.failed,
         "cause": safe(row.cause),
         "checkpoint": f"{safe(age or saved)}<small>{safe(saved if age else '')}</small>",
         "queue": safe(row.queue),
@@ -225,7 +237,7 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
     row, state, life = details.row, details.state, details.life
     parts = {"trouble": trouble((*troubles, *details.troubles.values()))}
     if life is not None:
-        curves = details.curves.blocks(details.newer)
+        curves = details.reader.curves.blocks(details.newer)
         story = story_of(life, Extras(curves=curves, logs=details.extras.logs))
     else:
         story = Document(name=f"Run {row.name}", headline=f"Run {row.name}: {row.phase}.")
