@@ -153,8 +153,19 @@ collected: install
 test: install test-tools test-cluster ## install, run all tests but those of `make nightly` (PROCESSES=4); 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
 	@# A life is lived again by its number only where hashes are the same.
-	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n $(or $(PROCESSES),4) -m "not frameworks" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
+	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n $(or $(PROCESSES),4) -m "not frameworks and not rare" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --fail-under 100
+
+# The undisturbed end of a run that several tests disturb is judged here as well.
+.PHONY: test-rare-cluster
+test-rare-cluster: install test-tools test-cluster ## rare paths on a whole cluster, and later variants: `make test` proves their rules without one
+	@# asked for by operator/trainrun_operator/cluster/ operator/trainrun_operator/kube/ operator/trainrun_operator/worlds/kubernetes/ operator/trainrun_operator/core/run/stages/ worker_image/trainrun/agent/ worker_image/inject/ charts/ crds/ testbed/faults/ tests/e2e/
+	@$(PYTHON) -m pytest -q -n 2 -m "(rare or after_all_of_its_file or after_all_others) and not frameworks" tests/e2e $(PYTEST_ARGS)
+
+.PHONY: test-testbed
+test-testbed: install test-cluster ## the cluster of the tests itself: each fault, and that nothing of it is left
+	@# asked for by testbed/ tests/e2e_cluster/ tests/support/cluster_session.py
+	@$(PYTHON) -m pytest -q tests/e2e_cluster $(PYTEST_ARGS)
 
 .PHONY: test-tools
 test-tools: ## build the servers of S3, Google and Azure that the tests run against (needs Go and npm)
@@ -229,7 +240,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
+NIGHTLY := test-rare-cluster test-testbed test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)

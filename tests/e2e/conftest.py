@@ -20,7 +20,13 @@ from tests.e2e.support.bed import Bed, a_bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.mending import mend
-from tests.support.cluster_session import NO_CLUSTER, session_cluster
+from tests.support.cluster_session import (
+    NO_CLUSTER,
+    folder_cluster,
+    pytest_runtest_protocol,
+)
+
+__all__ = ["pytest_runtest_protocol"]
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -43,10 +49,9 @@ def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cl
     """A running cluster with the project's images on each node; skips where there can be none."""
     process = os.environ.get("PYTEST_XDIST_WORKER")
     name = os.environ.get(NAME_VARIABLE, "test") + (f"-{process}" if process else "")
-    keep = pytestconfig.getoption("--keep-cluster") or "TRAINRUN_KEEP_CLUSTER" in os.environ
     # Loaded here, an image is unpacked once for all nodes and all sessions.
-    with session_cluster(
-        name, lambda: [*images.values(), base_image("torch")], keep=bool(keep)
+    with folder_cluster(
+        pytestconfig, name, lambda: [*images.values(), base_image("torch")]
     ) as found:
         yield found
 

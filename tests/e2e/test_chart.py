@@ -84,6 +84,7 @@ def test_an_upgrade_leaves_running_trainings_alone(
     assert before.replaced() == set()
 
 
+@pytest.mark.rare("tests/cluster/test_helm_test.py")
 def test_helm_test_lets_a_run_lose_its_rank_and_recover_and_leaves_no_rights(
     installation: Installation,
 ) -> None:
@@ -100,6 +101,7 @@ def test_helm_test_lets_a_run_lose_its_rank_and_recover_and_leaves_no_rights(
     installation.kubectl("delete", "trainrun", "trainrun-test")
 
 
+@pytest.mark.rare("tests/e2e/test_operator.py")
 def test_a_removed_chart_leaves_runs_and_trainings_and_finds_them_again(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_removed_chart_leaves_runs_and_trainings_and_finds_them_again(
     assert before.replaced() == set()
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()
@@ -132,6 +135,7 @@ def test_unprivileged_workers_train_where_only_they_are_let_in(bed: Bed) -> None
         succeeded(run)
 
 
+@pytest.mark.rare("tests/chart/test_rights.py")
 def test_an_operator_of_single_namespaces_needs_no_rights_in_others(
     installation: Installation, bed: Bed
 ) -> None:

@@ -29,6 +29,7 @@ def with_code(bed: Bed, name: str) -> Json:
 
 
 @pytest.mark.case("nodes", "The script's ConfigMap or image tag changes under a gang")
+@pytest.mark.rare("tests/core/run/test_code.py")
 def test_a_config_map_that_is_edited_under_a_gang_is_told(bed: Bed) -> None:
     """With subPath the survivors ran the old code for ever beside the new one's."""
     script = bed.json("configmap", "scripts")["data"]["counting.py"]

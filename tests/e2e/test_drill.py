@@ -69,6 +69,9 @@ def nothing_is_left(bed: Bed) -> bool:
     return not names(bed, "trainruns") and not names(bed, "pods") and not stored(bed)
 
 
+@pytest.mark.rare(
+    "tests/cli/test_drill.py::test_a_sound_script_passes_and_nothing_of_the_run_is_touched"
+)
 def test_a_sound_script_is_fine_after_kills_and_a_notice_and_nothing_is_left(
     bed: Bed, tmp_path: Path
 ) -> None:

@@ -207,6 +207,7 @@ def test_a_storage_that_refuses_us_fails_the_run_after_a_while(
     assert nothing_counted(status)
 
 
+@pytest.mark.rare("tests/cluster/test_refused_workers.py")
 def test_a_quota_is_told_and_makes_no_storm(bed: Bed) -> None:
     quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     bed.apply({**quota, "spec": {"hard": {"pods": "1"}}})
@@ -227,6 +228,7 @@ def test_a_quota_is_told_and_makes_no_storm(bed: Bed) -> None:
 
 
 @pytest.mark.case("strangers", "A foreign pod has the name of the next worker")
+@pytest.mark.rare("tests/worlds/kubernetes/test_pretended_workers.py")
 def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
     run = bed.run(args=["--attempts", 2], **PATIENT)
     before = training(run)
@@ -251,6 +253,7 @@ def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
 
 
 @pytest.mark.case("strangers", "Somebody copies a worker with kubectl")
+@pytest.mark.rare("tests/worlds/kubernetes/test_pretended_workers.py")
 def test_copies_of_a_worker_end_nothing_and_hide_nothing(
     bed: Bed, installation: Installation
 ) -> None:

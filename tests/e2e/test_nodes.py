@@ -157,6 +157,7 @@ def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
     trains_on(before, 10)
 
 
+@pytest.mark.rare("tests/simulation/test_partitions.py")
 def test_a_worker_beside_the_leader_trains_on_when_only_the_api_server_cannot_reach_them(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Inst
     leaves_after_saving(run, installation, drain, "evicted")
 
 
+@pytest.mark.rare("tests/worlds/kubernetes/observing/test_notices.py")
 def test_a_node_with_a_no_execute_taint_is_left_after_saving(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_spot_node_is_left_when_its_end_is_announced(
     leaves_after_saving(run, installation, announce, "node {node} ")
 
 
+@pytest.mark.rare("tests/worlds/kubernetes/observing/test_notices.py")
 def test_a_deleted_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
     def delete(node: str) -> None:
         nodes.delete(run.bed.cluster, node)
@@ -224,6 +227,7 @@ def test_a_deleted_node_is_left_after_saving(run: LastingRun, installation: Inst
     leaves_after_saving(run, installation, delete, "node {node} was deleted")
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()
@@ -260,6 +264,7 @@ def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
     assert status["failures"]["counted"] == 0
 
 
+@pytest.mark.rare("tests/simulation/test_lives.py")
 def test_a_drained_node_takes_the_leader_with_it_and_still_nothing_fails(
     bed: Bed, installation: Installation
 ) -> None:

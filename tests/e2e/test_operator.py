@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 MEMORY_LIMIT = 150_000_000
+ANOTHER_MOMENT = pytest.mark.rare("tests/simulation/test_crash_everywhere.py")
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +75,10 @@ def next_attempt_is_started(before: Before) -> bool:
 @pytest.mark.parametrize(
     "reached",
     [
-        incident_is_written,
+        pytest.param(incident_is_written, marks=ANOTHER_MOMENT),
         resume_point_is_chosen,
         replacement_is_created,
-        next_attempt_is_started,
+        pytest.param(next_attempt_is_started, marks=ANOTHER_MOMENT),
     ],
 )
 def test_a_leader_killed_in_a_restart_is_followed_by_one_that_goes_on_there(
@@ -134,6 +135,9 @@ def test_a_stopped_leader_finds_another_one_leading_and_ends(
 
 
 @pytest.mark.case("operator", "The operator is down")
+@pytest.mark.rare(
+    "tests/e2e/test_outages.py::test_training_goes_on_and_is_saved_without_an_api_server"
+)
 def test_training_goes_on_and_is_saved_while_there_is_no_operator(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -217,6 +221,7 @@ def test_the_operator_needs_little_memory(
 
 
 @pytest.mark.case("operator", "The operator dies between any two actions")
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()

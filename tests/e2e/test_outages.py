@@ -105,6 +105,7 @@ def test_what_breaks_right_after_an_outage_of_the_api_server_is_repaired(
     assert before.replaced() == {2}
 
 
+@pytest.mark.rare("tests/simulation/test_lives.py")
 def test_a_restart_that_the_api_server_interrupts_goes_on_when_it_is_back(
     run: LastingRun, installation: Installation
 ) -> None:
@@ -170,12 +171,14 @@ def test_a_restart_waits_for_storage(run: LastingRun, installation: Installation
     assert not waits_for_storage(run)
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()
     assert status["failures"]["counted"] == before.failures
 
 
+@pytest.mark.rare("tests/simulation/test_lives.py")
 def test_a_run_on_slow_storage_loses_nothing(bed: Bed) -> None:
     with servers.slow_s3(bed.cluster, delay=0.3) as proxy:
         options = {"storage": {"endpointURL": proxy.endpoint}, "replicas": 2}

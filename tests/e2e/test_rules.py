@@ -22,6 +22,7 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.case(
     "decisions", "A rule of failurePolicy.rules matches an incident", counted="what its action says"
 )
+@pytest.mark.rare("tests/worlds/local/test_rules.py")
 def test_rules_decide_by_exit_code_and_a_rank_that_hangs_costs_one_failure(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,10 @@ def test_a_search_goes_on_when_the_node_of_its_clerk_loses_power(
 
 
 @pytest.mark.case("sweeps", "A TrainSweep is deleted and applied again")
+@pytest.mark.rare(
+    "tests/simulation/sweep/test_each_crash.py::"
+    "test_a_sweep_that_is_deleted_and_applied_again_goes_on_with_its_trials"
+)
 def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> None:
     options: dict[str, Any] = {"maxConcurrent": 3, "sampler": {"name": "TPE"}}
     sweep = ClusterSweep(bed, budget={"trials": 3}, **options)

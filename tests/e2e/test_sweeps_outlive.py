@@ -59,6 +59,9 @@ STEPS: Mapping[str, Callable[[ClusterSweep], bool]] = {
 }
 
 
+@pytest.mark.rare(
+    "tests/simulation/sweep/test_sweep_lives.py::test_an_operator_may_die_before_any_of_its_effects"
+)
 def test_a_search_comes_out_the_same_though_its_operator_is_killed_at_each_step_of_a_trial(
     bed: Bed, installation: Installation
 ) -> None:
@@ -94,6 +97,9 @@ def doomed(cluster: Cluster, images: dict[str, Path]) -> Iterator[Cluster]:
         second.down()
 
 
+@pytest.mark.rare(
+    "tests/simulation/sweep/test_each_crash.py::test_everything_dies_once_reports_are_in_the_log"
+)
 def test_a_search_whose_whole_cluster_is_lost_goes_on_in_another_one(
     bed: Bed, doomed: Cluster
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_driver_s_node_loses_power_and_costs_one_incident(
     nodes.power_on(run.bed.cluster, node)
 
 
+@pytest.mark.rare("tests/e2e/test_nodes.py::test_a_drained_node_is_left_after_saving")
 def test_a_drained_node_is_left(run: Program) -> None:
     before = working(run)
     nodes.drain(run.bed.cluster, node_of(run, 1))
@@ -127,6 +128,7 @@ def test_a_drained_node_is_left(run: Program) -> None:
     assert before.replaced() == {1}
 
 
+@pytest.mark.rare("tests/e2e/test_preemption.py")
 def test_a_more_important_pod_takes_a_worker_s_place(run: Program) -> None:
     before = working(run)
     pods.preempt(run.bed.cluster, gpus=GPUS, node=node_of(run, 1), namespace=run.bed.namespace)
@@ -200,6 +202,7 @@ def inside(run: Program, pod: Json, *command: str) -> str:
     return run.bed.kubectl("exec", name, "--container", "worker", "--", *command)
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_the_result_is_right_and_nothing_was_done_twice(run: Program) -> None:
     working(run)
     # The blocks before are done: only their results are read again.

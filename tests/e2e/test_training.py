@@ -90,6 +90,7 @@ def test_an_image_keeps_its_own_libraries_while_the_agent_uses_others(bed: Bed) 
     assert re.search(of_the_image, log, re.MULTILINE)
 
 
+@pytest.mark.rare("tests/agent/checkpoints/test_peer_copies.py")
 def test_a_checkpoint_is_read_from_the_store_once_per_node(bed: Bed) -> None:
     workers, per_worker = 6, 2 * MEBIBYTE
     with slow_s3(bed.cluster, delay=0.0) as store:

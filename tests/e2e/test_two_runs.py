@@ -21,6 +21,9 @@ MORE_THAN_HALF_A_NODE = 5
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.rare(
+    "tests/simulation/test_nodes_and_room.py::test_two_runs_of_which_only_one_fits_both_finish"
+)
 def test_of_two_gangs_that_hold_half_of_the_room_each_both_finish(bed: Bed) -> None:
     n1, n2, n3 = (node.name for node in bed.cluster.nodes)
     for node, taint in ((n1, "first"), (n2, "first"), (n3, "second")):
@@ -67,6 +70,7 @@ def _messages(run: ClusterRun, reason: str) -> list[str]:
     return [message for found, message in run.events() if found == reason]
 
 
+@pytest.mark.rare("tests/checkpoint/test_ownership.py")
 def test_two_runs_on_one_storage_path_take_turns(bed: Bed) -> None:
     options = {"replicas": 1, "gpus": 0, "health": HEALTH, "storage": {"runName": "shared"}}
     first = bed.run("first", args=["--attempts", 2], **options)

@@ -28,6 +28,9 @@ pytestmark = pytest.mark.cluster
 HEALTH = {"heartbeatTimeout": "10s"}
 STATUS_LIMIT = 16 * 1024
 NOISY = ["--stories", 50]
+OPERATOR_GONE = pytest.mark.rare(
+    "tests/e2e/test_users.py::test_a_run_deleted_in_the_middle_of_a_restart_takes_its_pods_along"
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,7 @@ def test_a_run_that_was_deleted_resumes_when_it_is_applied_again(run: LastingRun
     assert after.attempt == before.attempt + 1
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     training(run)
     status = run.finish()
@@ -121,7 +125,13 @@ def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: Lasti
     run.ends_with("Succeeded")
 
 
-@pytest.mark.parametrize("operator", ["there", "gone"])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "there",
+        pytest.param("gone", marks=OPERATOR_GONE),
+    ],
+)
 def test_a_run_deleted_in_the_middle_of_a_restart_takes_its_pods_along(
     bed: Bed, installation: Installation, operator: str
 ) -> None:
@@ -139,6 +149,7 @@ def test_a_run_deleted_in_the_middle_of_a_restart_takes_its_pods_along(
         installation.wait_for_leader()
 
 
+@pytest.mark.rare("tests/core/run/stages/test_finished.py")
 def test_limits_of_time_and_of_kept_workers_are_obeyed(bed: Bed) -> None:
     small: dict[str, Any] = {"replicas": 1, "gpus": 0, "health": HEALTH}
     endless = ["--attempts", 9]
@@ -183,6 +194,7 @@ def exists(run: ClusterRun) -> bool:
 
 
 @pytest.mark.usefixtures("mended")
+@pytest.mark.rare("tests/core/run/test_display.py")
 def test_describe_tells_a_stranger_what_has_happened(bed: Bed, installation: Installation) -> None:
     run = bed.run(
         "bert",
@@ -221,6 +233,7 @@ def test_describe_tells_a_stranger_what_has_happened(bed: Bed, installation: Ins
 
 
 @pytest.mark.case("decisions", "Workers of several runs are lost on one node again and again")
+@pytest.mark.rare("tests/core/run/test_status_size.py")
 def test_the_status_stays_small_however_much_goes_wrong_and_a_node_shows_it(bed: Bed) -> None:
     killed = bed.run(
         "killed",

@@ -103,6 +103,7 @@ def test_a_pod_deleted_by_hand_is_saved_first(run: LastingRun) -> None:
     assert f"worker {name} is being taken away (pod was deleted)" in incident["message"]
 
 
+@pytest.mark.rare("tests/e2e/test_nodes.py::test_a_drained_node_is_left_after_saving")
 def test_an_evicted_pod_is_saved_first(run: LastingRun) -> None:
     before = training(run)
     name = name_of(run, 1)
@@ -123,6 +124,7 @@ def test_a_pod_deleted_by_force_is_replaced(run: LastingRun) -> None:
     assert before.replaced() == {1}
 
 
+@pytest.mark.after_all_of_its_file
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
     before = training(run)
     status = run.finish()
@@ -134,6 +136,7 @@ def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: Lasti
 @pytest.mark.case(
     "processes", "A process ends with an exception or an exit code", counted="maxFailures"
 )
+@pytest.mark.rare("tests/worlds/local/test_runs.py")
 def test_scripts_that_always_fail_end_with_the_culprits_words(bed: Bed) -> None:
     options = {"health": {"heartbeatTimeout": "10s"}}
     failing = bed.run(

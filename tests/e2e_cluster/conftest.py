@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.cluster_session import session_cluster
+from tests.support.cluster_session import folder_cluster, pytest_runtest_protocol
+
+__all__ = ["pytest_runtest_protocol"]
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from testbed.cluster import Cluster
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "e2e_cluster" in item.path.parts:
-            item.add_marker("cluster")
-
-
-RUNNING = pytest.StashKey[contextlib.ExitStack]()
-"""Ends the cluster."""
-
-
 @pytest.fixture(scope="session")
 def _running(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    keep = bool(pytestconfig.getoption("--keep-cluster"))
-    with contextlib.ExitStack() as ends:
-        pytestconfig.stash[RUNNING] = ends
-        yield ends.enter_context(session_cluster("test-itself", list, keep=keep))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
-    """End the cluster with the last test of this folder: idle it costs a tenth of a core.
-
-    Not in the teardown of that test: it may have a second try.
-    """
-    done = yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        item.config.stash.get(RUNNING, contextlib.ExitStack()).close()
-    return done
+    with folder_cluster(pytestconfig, "test-itself", list) as found:
+        yield found
 
 
 @pytest.fixture

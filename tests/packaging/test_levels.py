@@ -236,3 +236,22 @@ def test_only_short_tests_of_core_and_api_measure_coverage_and_no_thread_of_othe
     write(project, "core/run/test_z.py", "import sys\ndef test_it(): assert sys.gettrace()")
     done = run(project, "--cov=tests", "--cov-report=")
     assert "5 passed" in done.stdout, done.stdout
+
+
+def test_each_rare_test_names_one_that_proves_its_rule_in_each_make_test() -> None:
+    told = re.compile(r'mark\.rare\(((?:\s*"[^"]+")+)\s*\)')
+    named = [
+        "".join(re.findall(r'"([^"]+)"', words))
+        for path in ROOT.glob("tests/*/**/*.py")
+        if path != Path(__file__)
+        for words in told.findall(path.read_text())
+    ]
+    assert len(named) > 20
+    for name in named:
+        file, _, test = name.partition("::")
+        text = (ROOT / file).read_text()
+        assert text.count("def test_") > text.count("@pytest.mark.rare("), f"{name} is rare itself"
+        before, found, _ = text.partition(f"def {test or 'test_'}")
+        assert found, f"there is no {name}"
+        its_marks = before.rpartition("\n\n\n")[2] if test else ""
+        assert "@pytest.mark.rare(" not in its_marks, f"{name} is rare itself"

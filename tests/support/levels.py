@@ -21,7 +21,7 @@ T = TypeVar("T")
 FOLDERS = {
     "chart": "helm",
     "e2e": "cluster",
-    "e2e_cluster": "cluster",
+    "e2e_cluster": "cluster rare",
     "images": "cluster",
     "examples": "torch",
     "frameworks": "frameworks",
@@ -29,7 +29,7 @@ FOLDERS = {
     "kind": "cluster",
     "torch": "torch",
 }
-"""What all tests of a folder need. `--quick` does not even import them."""
+"""What all tests of a folder need, or are. `--quick` does not even import them."""
 FIXTURES = {
     "archive": "agents",
     "workers": "agents",
@@ -44,9 +44,13 @@ FIXTURES = {
 }
 """What a test needs that uses this fixture, also through another one."""
 LEFT_OUT = frozenset(
-    {"cluster", "frameworks", "torch", "helm", "servers", "agents", "whole_runs", "slow"}
+    {"cluster", "frameworks", "torch", "helm", "servers", "agents", "whole_runs", "slow", "rare"}
 )
 """Marks of the tests that `--quick` leaves out."""
+NIGHT = frozenset({"frameworks", "rare"})
+"""Marks of the tests that `make test` leaves out."""
+FILES_OF_THE_NIGHT = pytest.StashKey[set[Path]]()
+"""The collected files that have no other tests."""
 
 PERCENT = {"quick": 1, "by_hand": 25, "thorough": 100}
 """Of the promised examples, by profile. The profile's number of examples is the percentage: so
@@ -93,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs = {FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES}
         for mark in sorted(needs | _of_folder(item.path, config)):
             item.add_marker(mark)
+    config.stash[FILES_OF_THE_NIGHT] = _of_the_night_alone(items)
     if config.getoption("--quick"):
         left_out = [item for item in items if LEFT_OUT & {m.name for m in item.iter_markers()}]
         left_out += _further_lives(items)
@@ -106,6 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
 
 
+def _of_the_night_alone(items: Sequence[pytest.Item]) -> set[Path]:
+    others = {it.path for it in items if not NIGHT & {mark.name for mark in it.iter_markers()}}
+    return {it.path for it in items} - others
+
+
 def _further_lives(items: list[pytest.Item]) -> list[pytest.Item]:
     """Of each test of the simulated world all cases but the first: each lives a life, or many."""
     lives = [item for item in items if "simulation" in item.path.parts]
@@ -116,4 +126,4 @@ def _further_lives(items: list[pytest.Item]) -> list[pytest.Item]:
 def _of_folder(path: Path, config: pytest.Config) -> set[str]:
     """What tests need because of the folder of `tests` that they stand in."""
     parts = path.relative_to(config.rootpath).parts if path.is_relative_to(config.rootpath) else ()
-    return {FOLDERS[folder] for folder in parts[1:2] if folder in FOLDERS}
+    return {mark for folder in parts[1:2] for mark in FOLDERS.get(folder, "").split()}
