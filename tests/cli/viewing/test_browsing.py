@@ -20,8 +20,8 @@ from tests.support.eventually import eventually
 from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.checkpoint.run_store import RunStore, open_store
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_parts import Progress
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident, Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.page import page_beside
@@ -172,6 +172,27 @@ async def test_two_runs_are_compared_by_state_curves_and_what_they_were_started_
                 assert await answer.text() == "choose 2 to 8 runs in the list\n"
         assert "http-equiv" in await browser.text()
         assert "http-equiv" not in await browser.text("?still=1"), "boxes stay checked"
+
+
+async def test_the_nodes_are_listed_with_the_incidents_of_all_runs_and_who_avoids_them(
+    tmp_path: Path,
+) -> None:
+    a_folder(tmp_path, *a_life())
+    why = "new workers avoid these nodes if others have room: n7 (3 incidents of 2 runs: AppError)"
+    avoided = Condition(
+        type="NodesAvoided", status="True", reason="R", message=why, last_transition_time=at(0)
+    )
+    there = Incident(attempt=1, cause="OutOfMemory", node="n7", worker="mine-0-1", time=at(9999))
+    own = replace(there, node="mine-0-1")  # the folder of a worker of this machine is no node
+    a_local_run(tmp_path, conditions=(avoided,), incidents=(there, own))
+    async with browsing(tmp_path.as_uri()) as browser:
+        await browser.shows("2 runs.")
+        text = await browser.shows("1 node avoided now; 3 incidents on 1 node, of 2 runs.", "nodes")
+        assert "<td>mine</td><td>3</td><td>" in text
+        for told in ("AppError", "OutOfMemory", "llama", f"mine: {why}", "2026-11-03 11:46:39 UTC"):
+            assert told in text, told
+        check(text)
+        assert "<tr id=" in await browser.text("?q=n7")
 
 
 async def test_no_text_of_a_script_becomes_markup(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Layer: cli; pure. A row is small: a page may hold thousands.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -15,10 +15,12 @@ from trainrun.contract import layout
 from trainrun.contract.metrics import decode
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import formatting
+from trainrun_operator.cli.explaining.advice import on_node
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.model import Tone
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.status import never_met
+from trainrun_operator.core.run.boundary import NodeStrike
 from trainrun_operator.core.run.times import goodput
 
 NO_END = "no end recorded"
@@ -35,6 +37,8 @@ TONES: Mapping[str, Tone] = {
 }
 Kind = Literal["cluster", "local", "stored"]
 """Where the row comes from: a TrainRun, files of this machine, a storage alone."""
+MOST_STRIKES = 20
+"""Incidents of one run that are kept."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -69,6 +73,10 @@ class RunRow:
     """When its newest checkpoint was committed; None: none, or not known."""
     saved_step: int | None = None
     begun: datetime | None = None
+    strikes: tuple[NodeStrike, ...] = ()
+    """Its newest incidents whose node is known, oldest first."""
+    avoided: str = ""
+    """Which nodes its new workers avoid, and why."""
     version: str = ""
     """Differs for each version of its status."""
     attempt: int = 0
@@ -113,7 +121,8 @@ def with_status(row: RunRow, status: TrainRunStatus, *, abandoned: bool = False)
     left = abandoned and not status.finished
     phase = ABANDONED if left else status.phase
     shown = status.posted or status.output or status.progress
-    saved = status.checkpoint
+    told = [({"node": i.node, "worker": i.worker, "cause": i.cause}, i.time) for i in incidents]
+    saved, avoided = status.checkpoint, status.condition("NodesAvoided")
     return replace(
         row,
         phase=phase,
@@ -129,6 +138,8 @@ def with_status(row: RunRow, status: TrainRunStatus, *, abandoned: bool = False)
         saved=None if saved is None else saved.time,
         saved_step=None if saved is None else saved.step,
         begun=status.start_time,
+        strikes=_strikes(row.name, told),
+        avoided="" if avoided is None else avoided.message,
         attempt=status.attempt,
         metrics=dict(shown.metrics),
     )
@@ -159,8 +170,22 @@ def with_story(row: RunRow, life: Life) -> RunRow:
         cause=str(incidents[-1].incident.get("cause", "")) if incidents else "",
         saved_step=last.survived,
         begun=life.chapters[0].begun,
+        strikes=_strikes(row.name, [(c.incident, c.ended or c.begun) for c in incidents]),
         attempt=last.attempt,
     )
+
+
+def _strikes(
+    run: str,
+    incidents: Iterable[tuple[Mapping[str, object], datetime]],
+) -> tuple[NodeStrike, ...]:
+    """Those of a node; `trainrun run` has none."""
+    found = (
+        NodeStrike(node=node, run=run, cause=str(incident.get("cause", "")), time=time)
+        for incident, time in incidents
+        if (node := on_node(incident))
+    )
+    return tuple(found)[-MOST_STRIKES:]
 
 
 def main_metric(metrics: Mapping[str, object]) -> tuple[str, float] | None:
@@ -210,7 +235,9 @@ def matching(rows: Sequence[RunRow], words: str, phase: str) -> list[RunRow]:
         for row in rows
         if (not phase or row.phase == phase)
         and all(
-            word in f"{row.id} {row.uri} {row.phase} {row.reason} {row.cause} {row.queue}".lower()
+            word
+            in f"{row.id} {row.uri} {row.phase} {row.reason} {row.cause} {row.queue} "
+            f"{' '.join(strike.node for strike in row.strikes)}".lower()
             for word in wanted
         )
     ]

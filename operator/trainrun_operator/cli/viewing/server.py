@@ -23,6 +23,7 @@ from aiohttp import web
 from trainrun_operator.cli.report.page import STYLE, safe
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.comparison import MOST_RUNS, compare_view
+from trainrun_operator.cli.viewing.nodes import nodes_view
 from trainrun_operator.cli.viewing.rows import matching, sorted_rows
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.style import LIST_STYLE
@@ -48,7 +49,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-PAGES = ("", "run", "compare")
+PAGES = ("", "run", "compare", "nodes")
 """Paths of the list and of the other pages."""
 TICK = 0.5
 """Seconds between two looks for news."""
@@ -163,6 +164,8 @@ class PageServer:
             await _read(*compared)
             return compare_view(compared, self.catalog.troubles())
         rows = self.catalog.shown()
+        if page == "nodes":
+            return nodes_view(rows, self.catalog.troubles())
         asked = _asked(request)
         found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
         sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:MOST_ROWS]}

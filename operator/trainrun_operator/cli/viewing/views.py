@@ -153,7 +153,7 @@ def list_view(
         title="Runs",
         parts=parts,
         glue=glue,
-        before=f"<header><h1>Runs</h1>{form}{choose}</header>",
+        before=f'<header><h1>Runs</h1><a href="nodes">nodes</a>{form}{choose}</header>',
     )
 
 
