@@ -156,6 +156,11 @@ test: install test-tools test-cluster ## install, run all tests but those of `ma
 	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n $(or $(PROCESSES),4) -m "not frameworks and not rare" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --fail-under 100
 
+.PHONY: test-rare
+test-rare: install test-tools ## later variants of what `make test` tries with real processes and PyTorch
+	@# asked for by operator/trainrun_operator/cli/drilling/ operator/trainrun_operator/cli/sweeping/ operator/trainrun_operator/core/run/incidents/ operator/trainrun_operator/worlds/local/ worker_image/trainrun/agent/processes/ worker_image/trainrun/agent/training/ worker_image/trainrun/sweep/ worker_image/trainrun/torch/ tests/cli/ tests/torch/ tests/worlds/local/
+	@$(PYTHON) -m pytest -q -n 2 -m "rare and not cluster and not frameworks" --hypothesis-profile=thorough $(PYTEST_ARGS)
+
 # The undisturbed end of a run that several tests disturb is judged here as well.
 .PHONY: test-rare-cluster
 test-rare-cluster: install test-tools test-cluster ## rare paths on a whole cluster, and later variants: `make test` proves their rules without one
@@ -240,7 +245,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-rare-cluster test-testbed test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
+NIGHTLY := test-rare test-rare-cluster test-testbed test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)

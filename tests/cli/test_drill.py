@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.drills import a_file, a_ground
 from tests.support.eventually import eventually
+from tests.support.levels import later_rare
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.drilling.comparing import agreed, tolerance
 from trainrun_operator.cli.drilling.findings import FaultFreeBaseline, of_control
@@ -123,24 +124,40 @@ def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "kind", "text"),
-    [
-        ("repeats", "StepsRepeated", "3 of the steps in the checkpoint were done twice"),
-        ("skips", "StepsSkipped", "an undisturbed run reports step"),
-        ("never-looks", "CheckpointNeverAsked", "no process that reports called get_checkpoint()"),
-        ("opens-nothing", "CheckpointNeverOpened", "no rank opened the files of the checkpoint"),
-        ("loads-nothing", "WeightsNotLoaded", "closer to the curve of the first steps"),
-        ("loads-roughly", "WeightsDiffer", "at once, and on one side of the undisturbed curve"),
-        ("forgets-momentum", "OptimizerReset", "equal in the first step but not after it"),
-        ("forgets-schedule", "LearningRateReset", "these are the values of the first steps"),
-        ("forgets-place", "DataRestarted", "these are the batches of the first steps"),
-        (
-            "forgets-random",
-            "RandomNotRestored",
-            "looks like random numbers (the next checkpoint has others)",
-        ),
-        ("forgets-average", "CheckpointsDiffer", "of two undisturbed runs, which are equal: state"),
-        ("breaks", "RecoveryFailed", "KeyError: 'optimizer'"),
-    ],
+    later_rare(
+        [
+            ("repeats", "StepsRepeated", "3 of the steps in the checkpoint were done twice"),
+            (
+                "never-looks",
+                "CheckpointNeverAsked",
+                "no process that reports called get_checkpoint()",
+            ),
+            ("loads-nothing", "WeightsNotLoaded", "closer to the curve of the first steps"),
+            ("breaks", "RecoveryFailed", "KeyError: 'optimizer'"),
+            ("skips", "StepsSkipped", "an undisturbed run reports step"),
+            (
+                "opens-nothing",
+                "CheckpointNeverOpened",
+                "no rank opened the files of the checkpoint",
+            ),
+            ("loads-roughly", "WeightsDiffer", "at once, and on one side of the undisturbed curve"),
+            ("forgets-momentum", "OptimizerReset", "equal in the first step but not after it"),
+            ("forgets-schedule", "LearningRateReset", "these are the values of the first steps"),
+            ("forgets-place", "DataRestarted", "these are the batches of the first steps"),
+            (
+                "forgets-random",
+                "RandomNotRestored",
+                "looks like random numbers (the next checkpoint has others)",
+            ),
+            (
+                "forgets-average",
+                "CheckpointsDiffer",
+                "of two undisturbed runs, which are equal: state",
+            ),
+        ],
+        kept=4,
+        by="tests/cli/drilling/test_verdicts.py",
+    ),
 )
 def test_after_a_kill_it_is_found_that_the_script(
     mode: str, kind: str, text: str, beside: FaultFreeBaseline, tmp_path: Path
@@ -211,7 +228,9 @@ def test_state_that_the_script_keeps_beside_the_checkpoint_is_found_by_a_kill_wh
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", OURS)
+@pytest.mark.parametrize(
+    "fault", later_rare(OURS, kept=2, by="tests/cli/drilling/test_verdicts.py")
+)
 def test_a_sound_script_gets_over_what_tests_us(
     fault: FaultName, beside: FaultFreeBaseline, tmp_path: Path
 ) -> None:
@@ -224,6 +243,7 @@ def test_a_sound_script_gets_over_what_tests_us(
 
 
 @pytest.mark.slow
+@pytest.mark.rare("tests/cli/drilling/test_verdicts.py")
 def test_ranks_that_report_nothing_are_named_and_what_needs_a_checkpoint_is_not_rehearsed(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.drills import HABITS, a_file, a_ground
 from tests.cli.test_drill import call
+from tests.support.levels import later_rare
 from trainrun_operator.cli.drilling.comparing import agreed, tolerance
 from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.runs import FaultName, Goal, at_end, scenarios
@@ -57,14 +58,18 @@ def rehearsed(folder: Path, mode: str, fault: FaultName) -> Rehearsed:
 
 @pytest.mark.parametrize(
     ("mode", "fault"),
-    [
-        ("", "KillAfterCheckpoint"),
-        ("", "KillMidEpoch"),
-        ("threads", "KillAfterCheckpoint"),
-        ("saves-before", "KillAfterCheckpoint"),
-        ("epochs", "KillBeforeCheckpoint"),
-        ("", "KillAtEnd"),
-    ],
+    later_rare(
+        [
+            ("", "KillAfterCheckpoint"),
+            ("", "KillMidEpoch"),
+            ("", "KillAtEnd"),
+            ("threads", "KillAfterCheckpoint"),
+            ("saves-before", "KillAfterCheckpoint"),
+            ("epochs", "KillBeforeCheckpoint"),
+        ],
+        kept=3,
+        by="tests/cli/drilling/test_verdicts.py",
+    ),
 )
 def test_nothing_is_found_in_a_sound_script(mode: str, fault: FaultName, folder: Path) -> None:
     told = rehearsed(folder, mode, fault)
@@ -76,13 +81,27 @@ def test_nothing_is_found_in_a_sound_script(mode: str, fault: FaultName, folder:
 
 @pytest.mark.parametrize(
     ("mode", "fault", "kind", "remedy"),
-    [
-        ("forgets-random", "KillAfterCheckpoint", "RandomNotRestored", "random generators"),
-        ("saves-before forgets-random", "KillAfterCheckpoint", "RandomNotRestored", "random gen"),
-        ("forgets-place", "KillAfterCheckpoint", "DataDiffers", "save the position in the data"),
-        ("own-folder", "KillAfterCheckpoint", "OwnFilesUsed", "get_checkpoint()"),
-        ("empty-at-the-end", "KillAtEnd", "RecoveryFailed", "leaves the loop nothing to do"),
-    ],
+    later_rare(
+        [
+            ("forgets-random", "KillAfterCheckpoint", "RandomNotRestored", "random generators"),
+            (
+                "forgets-place",
+                "KillAfterCheckpoint",
+                "DataDiffers",
+                "save the position in the data",
+            ),
+            ("own-folder", "KillAfterCheckpoint", "OwnFilesUsed", "get_checkpoint()"),
+            (
+                "saves-before forgets-random",
+                "KillAfterCheckpoint",
+                "RandomNotRestored",
+                "random gen",
+            ),
+            ("empty-at-the-end", "KillAtEnd", "RecoveryFailed", "leaves the loop nothing to do"),
+        ],
+        kept=3,
+        by="tests/cli/drilling/test_verdicts.py",
+    ),
 )
 def test_of_a_broken_script_the_right_thing_is_said(
     mode: str, fault: FaultName, kind: str, remedy: str, folder: Path
@@ -92,6 +111,7 @@ def test_of_a_broken_script_the_right_thing_is_said(
     assert remedy in finding.remedy
 
 
+@pytest.mark.rare("tests/cli/drilling/test_verdicts.py")
 def test_of_an_unseeded_script_that_loads_nothing_nothing_is_called_fine(folder: Path) -> None:
     told = rehearsed(folder, "unseeded loads-nothing", "KillAfterCheckpoint")
     assert told.findings == (), told.findings[0].text

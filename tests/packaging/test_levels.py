@@ -239,7 +239,7 @@ def test_only_short_tests_of_core_and_api_measure_coverage_and_no_thread_of_othe
 
 
 def test_each_rare_test_names_one_that_proves_its_rule_in_each_make_test() -> None:
-    told = re.compile(r'mark\.rare\(((?:\s*"[^"]+")+)\s*\)')
+    told = re.compile(r'(?:mark\.rare\(|\bby=)((?:\s*"tests/[^"]+")(?:\s*"[^"]+")*)')
     named = [
         "".join(re.findall(r'"([^"]+)"', words))
         for path in ROOT.glob("tests/*/**/*.py")

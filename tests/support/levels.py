@@ -75,6 +75,19 @@ def some(cases: Sequence[T], *, quick: int) -> Sequence[T]:
     return [cases[number * len(cases) // quick] for number in range(quick)]
 
 
+def later_rare(cases: Sequence[object], *, kept: int = 1, by: str) -> list[object]:
+    """All of these cases; those behind the first `kept` are left to the night, as variants of one
+    behaviour whose rule `by` (a file or test) proves in each `make test`."""
+    return [
+        case
+        if number < kept
+        else pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.rare(by)
+        )
+        for number, case in enumerate(cases)
+    ]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",

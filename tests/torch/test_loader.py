@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from tests.support.levels import later_rare
 from trainrun.torch import ResumableLoader
 
 
@@ -152,7 +153,7 @@ def test_it_goes_on_behind_the_last_batch_that_was_handed_out(
     assert list(resumed) == undisturbed[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", later_rare(list(KINDS), by="tests/torch/test_loader.py"))
 def test_processes_that_were_spawned_load_what_forked_ones_do(kind: str) -> None:
     forked, spawned = one(KINDS[kind](), **FORKED), one(KINDS[kind](), **SPAWNED)
     some_of(forked, 3)

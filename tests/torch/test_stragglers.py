@@ -19,6 +19,7 @@ def runs(tmp_path: Path) -> Iterator[LocalRuns]:
 
 @pytest.mark.case("processes", "A rank is slower than its peers for some minutes")
 @pytest.mark.slow
+@pytest.mark.rare("tests/core/run/test_stragglers.py")
 def test_the_rank_that_others_wait_for_is_named_and_nothing_is_ended(runs: LocalRuns) -> None:
     run = runs.start()
     told = run.wait_for_event("Straggler")

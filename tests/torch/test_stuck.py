@@ -48,6 +48,7 @@ def test_the_rank_that_is_not_in_the_collective_is_named(gang: LocalRuns) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.rare("tests/core/run/incidents/test_hang_diagnosis.py")
 def test_a_collective_that_does_not_fit_is_named(gang: LocalRuns) -> None:
     incident = stuck(gang, "mismatched")
     assert (incident["hang"], incident["rank"]) == ("OneRankAway", 2), incident
@@ -56,6 +57,7 @@ def test_a_collective_that_does_not_fit_is_named(gang: LocalRuns) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rare("tests/core/run/incidents/test_hang_diagnosis.py")
 def test_where_all_are_in_one_collective_nobody_is_blamed(gang: LocalRuns) -> None:
     incident = stuck(gang, "together")
     assert incident["hang"] == "SameCollective", incident

@@ -528,6 +528,9 @@ def test_a_standby_ends_with_its_agent(
 # ---------------------------------------------------------------- torch
 
 
+@pytest.mark.rare(
+    "tests/agent/processes/test_warm_start.py::test_a_script_cannot_tell_a_warm_start_from_a_cold_one"
+)
 def test_torch_that_was_imported_before_is_as_if_the_script_had_done_it(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:

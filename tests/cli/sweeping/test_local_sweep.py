@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.sweeping.local_sweeps import Ended, Sweeps
+from tests.support.levels import later_rare
 from trainrun.sweep.records import Ask, SweepSession, Tell
 
 KILLS = 3
@@ -115,7 +116,10 @@ def test_a_larger_budget_goes_on_with_a_sweep_that_has_ended(sweeps: Sweeps) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("flag", "first_step"), [("resumeErrored", 3), ("restartErrored", 0)])
+@pytest.mark.parametrize(
+    ("flag", "first_step"),
+    later_rare([("resumeErrored", 3), ("restartErrored", 0)], by="tests/sweep/test_resuming.py"),
+)
 def test_an_errored_trial_is_taken_up_again_with_a_new_token(
     sweeps: Sweeps, flag: str, first_step: int
 ) -> None:
@@ -176,7 +180,7 @@ def test_a_trial_of_which_the_loss_is_no_number_is_ended(sweeps: Sweeps) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["TPE", "CmaEs"])
+@pytest.mark.parametrize("name", later_rare(["TPE", "CmaEs"], by="tests/sweep/test_cma_sampler.py"))
 def test_a_sampler_that_learns_chooses_and_a_killed_sweep_goes_on_with_what_it_chose(
     sweeps: Sweeps, name: str
 ) -> None:

@@ -131,7 +131,7 @@ def test_every_text_field_of_the_protocol_is_tried() -> None:
 
 
 @pytest.mark.case("script", "Output or exceptions contain half characters or escapes")
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(path=st.sampled_from(PLACES), text=ANY_TEXT)
 def test_no_text_of_an_agent_makes_a_pass_raise(path: Path, text: str) -> None:
     state = AgentState.from_json(json.dumps(with_text(STATE, path, text)))
@@ -146,7 +146,7 @@ def test_no_name_of_a_metric_makes_a_pass_raise(name: str, value: str) -> None:
     passes(a_run().running().with_worker(0, agent=AgentState.from_json(text)))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=st.text(max_size=600))
 def test_no_text_of_the_world_makes_a_pass_raise(text: str) -> None:
     """As the API server quotes kubelets, schedulers and webhooks: in UTF-8."""
@@ -199,7 +199,7 @@ RUN = {
 
 
 @pytest.mark.parametrize("path", list(texts_in(RUN)), ids=lambda path: ".".join(map(str, path)))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(text=ANY_TEXT)
 def test_no_text_of_a_spec_makes_a_pass_raise(path: Path, text: str) -> None:
     """It is refused with words that can be shown, or the run is led."""

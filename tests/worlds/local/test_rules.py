@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.levels import later_rare
+
 if TYPE_CHECKING:
     from tests.worlds.local.local_runs import Ended, LocalRuns
 
@@ -105,7 +107,7 @@ def test_a_rule_with_a_pattern_that_is_none_is_refused_before_anything_starts(
     "script", "A library decorates the traceback of an exception", counted="its cause"
 )
 @pytest.mark.slow
-@pytest.mark.parametrize("bar", ["", "bar"])
+@pytest.mark.parametrize("bar", later_rare(["bar", ""], by="tests/worlds/local/test_rules.py"))
 def test_rank_1_dies_of_its_batch_is_blamed_and_its_rule_matches(runs: LocalRuns, bar: str) -> None:
     """PyTorch puts the rank before each line of the traceback; nothing imports the library."""
     runs.script, runs.env = "collective.py", {"BAR": bar}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.levels import later_rare
 from tests.worlds.local.local_runs import LocalRuns
 
 
@@ -18,7 +19,7 @@ def saved(runs: LocalRuns, rank: int) -> list[int]:
     "A worker gets a notice, and the script never asks should_save()",
     counted="maxPreemptions",
 )
-@pytest.mark.parametrize("end", ["0", "143"])
+@pytest.mark.parametrize("end", later_rare(["143", "0"], by="tests/core/run/test_sigterm.py"))
 def test_a_notice_costs_a_script_that_saves_on_sigterm_no_step_and_nothing_but_a_preemption(
     runs: LocalRuns, end: str
 ) -> None:

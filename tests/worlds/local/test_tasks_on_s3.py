@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.levels import later_rare
 from tests.support.s3_server import S3Server
 from tests.support.task_logs import records_of
 from tests.worlds.local.local_runs import LocalRuns
@@ -34,7 +35,11 @@ def forget_copies(state: Path) -> None:
         copy.unlink()
 
 
-@pytest.mark.parametrize("copies", [True, False], ids=["copies", "no-copies"])
+@pytest.mark.parametrize(
+    "copies",
+    later_rare([False, True], by="tests/worlds/local/test_tasks_on_s3.py"),
+    ids=["no-copies", "copies"],
+)
 def test_lost_and_damaged_results_are_found_or_made_again_after_the_server_was_away(
     runs: LocalRuns, own_s3: S3Server, *, copies: bool
 ) -> None:
