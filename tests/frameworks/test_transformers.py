@@ -57,7 +57,7 @@ def test_processes_of_one_worker_that_save_to_different_folders_are_refused(tmp_
     run = train(SCRIPT, tmp_path, workers=1, failures=0, fails=True, DISKS="rank")
     (incident,) = run.ended.incidents
     assert "ValueError: rank 0 has output_dir=" in incident["message"]
-    assert "disk-0' and rank 1 of the same worker" in incident["message"]
+    assert "disk-0', but rank 1 of the same worker has" in incident["message"]
     assert "Give the processes of a worker the same output_dir" in incident["message"]
 
 
