@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 from tests.simulation.earlier import mistakes_about_it
 from tests.simulation.lives import PATIENCE, Life, judged, living
 from tests.simulation.telling import mistakes_in_its_story
-
-if TYPE_CHECKING:
-    from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.simulation import Simulation
 
 
 def holds(life: Life) -> None:
@@ -18,10 +16,19 @@ def holds(life: Life) -> None:
     assert not mistake, mistake
 
 
-def mistake_in(life: Life) -> str:
-    """Live it: the first mistake, with the life and its incidents; "" where there is none."""
-    world = living(life)
-    mistakes = [*judged(world), *mistakes_about_it(world, life.before), *_ends_badly(world, life)]
+def mistake_in(
+    life: Life, make: Callable[..., Simulation] = Simulation, verdicts: Collection[str] = ()
+) -> str:
+    """Live it: the first mistake, with the life and its incidents; "" where there is none.
+
+    `verdicts`: with which it may fail besides.
+    """
+    world = living(life, make)
+    mistakes = [
+        *judged(world),
+        *mistakes_about_it(world, life.before),
+        *_ends_badly(world, life, verdicts),
+    ]
     mistakes += mistakes_in_its_story(world)
     return f"{mistakes[0]}\n{_told(world, life)}" if mistakes else ""
 
@@ -33,12 +40,12 @@ def _told(world: Simulation, life: Life) -> str:
     return "\n".join(story)
 
 
-def _ends_badly(world: Simulation, life: Life) -> list[str]:
+def _ends_badly(world: Simulation, life: Life, verdicts: Collection[str]) -> list[str]:
     """It has not ended, or with a verdict that nothing in this life calls for."""
     if not world.status.finished:
         return [f"still {world.status.phase} after {PATIENCE} s"]
     failed = world.status.condition("Failed")
-    if failed is None or failed.status != "True" or failed.reason in _verdicts(life):
+    if failed is None or failed.status != "True" or failed.reason in {*_verdicts(life), *verdicts}:
         return []
     return [f"it has failed with {failed.reason}: {failed.message}"]
 

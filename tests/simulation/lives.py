@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
@@ -65,7 +66,7 @@ class Life:
     upload_every: float | None = None
 
 
-def living(life: Life) -> Simulation:
+def living(life: Life, make: Callable[..., Simulation] = Simulation) -> Simulation:
     """The world of this life, with its faults planned."""
     config = a_config(
         name="run",
@@ -99,7 +100,7 @@ def living(life: Life) -> Simulation:
         on_existing=life.on_existing,
         hang_policy=life.hang_policy,
     )
-    world = Simulation(
+    world = make(
         config=config,
         rng=random.Random(life.seed),
         weather=Weather(loss=life.loss, duplicate=life.duplicate, delay=life.delay),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tests.simulation.drawn import deaf_life, drawn_life, rare_life
+from tests.simulation.folder_lives import mistake_in_folder
 from tests.simulation.holding import mistake_in
 from tests.simulation.partitioned import drawn, nothing_happened
 from tests.simulation.useful_time import mistake_in_goodput
@@ -32,7 +33,10 @@ TOO_LONG = 300
 one. Not of the clock: on a busy machine a large life may wait for minutes."""
 ONE_IN = 10
 """One number in so many also has a life of a script that never asks, another one a life whose
-goodput is judged, a third one a life with rare causes, a fourth one a life in a cut network."""
+goodput is judged, a third one a life with rare causes, a fourth one a life in a cut network, a
+fifth one a life of a script that saves into a folder of its own."""
+OWN_FOLDER = 4
+"""Last digit of those numbers."""
 LARGE = 1000
 """One in so many sweeps is large, and takes a minute."""
 SHOWN = 1500
@@ -111,7 +115,8 @@ def lived(number: int) -> tuple[int, str]:
     signal.setitimer(signal.ITIMER_PROF, TOO_LONG)
     try:
         mistake = mistake_in(drawn_life(number)) or special_mistake(number)
-        return number, mistake or cut_mistake(number) or sweep_mistake(number)
+        mistake = mistake or cut_mistake(number) or folder_mistake(number)
+        return number, mistake or sweep_mistake(number)
     except Exception:  # noqa: BLE001 - a pass that raises is a mistake as well
         return number, traceback.format_exc()
     finally:
@@ -140,6 +145,13 @@ def cut_mistake(number: int) -> str:
     except AssertionError as error:
         return f"in that in a cut network: {error}"
     return ""
+
+
+def folder_mistake(number: int) -> str:
+    """What was wrong in the life of this number with a folder of its own, if it has one."""
+    own, turn = divmod(number, ONE_IN)
+    found = mistake_in_folder(own) if turn == OWN_FOLDER else ""
+    return f"in that with a folder of its own: {found}" if found else ""
 
 
 def sweep_mistake(number: int) -> str:

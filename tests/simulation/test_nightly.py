@@ -53,6 +53,7 @@ def test_special_lives_that_break_a_promise_count_as_well(
         nightly, "mistake_in_goodput", lambda life: "9.00 s" if life == counted else ""
     )
     monkeypatch.setattr(nightly, "cut_mistake", lambda _number: "")
+    monkeypatch.setattr(nightly, "folder_mistake", lambda _number: "")
     monkeypatch.setattr(nightly, "live", lambda _number: None)
     assert nightly.main(["--lives", "40", "--jobs", "2"]) == 1
     told = capsys.readouterr().out

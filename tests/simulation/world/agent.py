@@ -86,6 +86,7 @@ class SimAgent:
         self.started: list[int] = []
         self.metrics: dict[str, object] = {}
         self.problems: tuple[Problem, ...] = ()
+        self.fatal: Problem | None = None
         self._ask_store_at = 0.0
         self._looks: set[float] = set()
 
@@ -114,7 +115,7 @@ class SimAgent:
 
     @property
     def _actual(self) -> ActualState:
-        alive = self.computes
+        alive = self.computes or self.world.trainer.busy(self)
         flush = self.desired.flush
         owes_commit = self.world.trainer.owes_commit
         if self.desired.in_place:
@@ -187,7 +188,8 @@ class SimAgent:
                 self.world.trainer.terminated(self)
             case desired_state.Stop():
                 self.end_processes(STOPPED)
-                self.reconcile()
+                if not self.world.trainer.busy(self):
+                    self.reconcile()
             case desired_state.Flush():
                 self._flush(task.steps, in_place=task.in_place)
             case desired_state.GiveUp():

@@ -28,6 +28,9 @@ class Trainer(Protocol[A_contra]):
     def started(self, agent: A_contra) -> None:
         """Its processes have been started."""
 
+    def busy(self, agent: A_contra) -> bool:
+        """What its processes saved by themselves is still being taken."""
+
     def terminated(self, agent: A_contra) -> None:
         """Its processes are sent SIGTERM, for the first time or again."""
 

@@ -68,6 +68,7 @@ def next_state(agent: SimAgent) -> AgentState:
         metrics=agent.metrics,
         posted=_posted(training),
         problems=(*agent.problems, *_away(agent)),
+        fatal=agent.fatal,
         committed=Committed(id=committed, age=commit_age) if committed is not None else None,
         save=agent.vote,
         notice=stated_notice(agent),

@@ -46,14 +46,24 @@ class Training:
     moved: float | None = None
     """When they were started, had waited for their checkpoint, or reported last."""
 
+    found: int | None = None
+    """The step that the script has found in a folder of its own."""
+
     def __post_init__(self) -> None:
         """Nothing is done yet."""
         self.steps = dict.fromkeys(self.ranks, self.begin)
         self.calls = dict.fromkeys(self.ranks, 0)
 
+    def begin_at(self, step: int) -> None:
+        """The script has found a save of this step; 0: none."""
+        self.found = step
+        self.steps = dict.fromkeys(self.ranks, step)
+
     @property
     def begin(self) -> int:
-        """The step that was handed out; 0: none."""
+        """The step that was handed out, or found; 0: none."""
+        if self.found is not None:
+            return self.found
         return self.order.resume.step if self.order.resume is not None else 0
 
     @property

@@ -112,6 +112,10 @@ class TrainingLoop:
         self._last: dict[int, int] = {}
         """The step with which the ranks of an attempt end that have been sent SIGTERM."""
 
+    def busy(self, _agent: SimAgent) -> bool:
+        """Nothing is left to be taken of what its processes have saved by themselves."""
+        return False
+
     def started(self, agent: SimAgent) -> None:
         """Processes are up after a while, and read the checkpoint that they were handed."""
         attempt = agent.attempt

@@ -219,7 +219,9 @@ class FolderCheckpoints:
         note = self._restored.note
         if note is None or self.bringing.uploads.fatal is not None:
             return self.bringing.uploads.fatal is None
-        if why := ignores(note, entry, self._known or {}, self._printed.last):
+        # When it changed: by now the output may have got further than what was restored.
+        output = self._printed.at(entry.modified) or self._printed.last
+        if why := ignores(note, entry, self._known or {}, output):
             given = ", ".join(note.names) or self.rule.path
             if entry.number is not None:
                 self._behind.add(entry.number)
