@@ -15,7 +15,7 @@ from tests.support.first_life import first_life, told_on_failure
 from tests.support.levels import examples
 from trainrun.agent.folder.entries import Quiet
 
-LIVES = examples(40)
+LIVES = examples(30)
 
 
 def test_no_save_is_resumed_that_is_not_whole_and_none_is_lost_that_was() -> None:

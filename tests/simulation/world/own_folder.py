@@ -6,6 +6,7 @@ agent's own rules; takes are late, void (a full disk) or overtaken by the script
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -100,7 +101,7 @@ class SimFolder(SimOwnFiles):
         self._quiet, self._printed = Quiet(settle=SETTLE), Printed()
         self._step = resume.step if resume is not None else 0
         memory, look = self.memory, dict(self.files)
-        if memory.before is None and attempt == 1:
+        if memory.before is None and (attempt == 1 or resume is None):
             memory.before = look
         left, memory.left = memory.left, None
         if left is not None and left[1].same(look):
@@ -284,6 +285,7 @@ class SimFolder(SimOwnFiles):
         given, note_of = self._given, self.note
         if note_of is not None and note_of.number is None:  # what was printed is all that is known
             given = min(given, note_of.printed or 0)
+            given -= math.ceil(self.world.script.slow)  # it trains while it saves
         if content.step < given:
             self.world.wrong(f"step {content.step} is taken although {given} was restored")
         step = entry.number if entry.number is not None else self._step + 1
