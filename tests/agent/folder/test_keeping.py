@@ -35,18 +35,23 @@ def stored(step, attempt=1):
 """
 
 
-def begin(operator: OperatorStandIn, workers: Workers, script: str) -> Worker:
+def begin(operator: OperatorStandIn, workers: Workers, script: str, *, attempt: int = 1) -> Worker:
     worker = workers.start(PRELUDE + script, settings=RunSettings(folder=RULE))
-    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
-    operator.until(lambda s: s.resolution, timeout=LONG)
-    operator.order(start())
+    from_scratch(operator, attempt)
     return worker
 
 
-def over(operator: OperatorStandIn) -> AgentState:
+def from_scratch(operator: OperatorStandIn, attempt: int) -> None:
+    request = ResolveRequest(attempt=attempt)
+    operator.order(Hold(attempt=attempt, offer=True, resolve=request))
+    operator.until(lambda s: s.resolution and s.resolution.attempt == attempt, timeout=LONG)
+    operator.order(start(attempt))
+
+
+def over(operator: OperatorStandIn, following: int = 2) -> AgentState:
     """The state once the attempt has ended and all that it left is known."""
-    operator.order(Hold(attempt=2))
-    return operator.until(lambda s: s.held.attempt == 2 and s.phase == "Idle", timeout=LONG)
+    operator.order(Hold(attempt=following))
+    return operator.until(lambda s: s.held.attempt == following and s.phase == "Idle", timeout=LONG)
 
 
 def resume(operator: OperatorStandIn, step: int) -> None:
@@ -192,3 +197,67 @@ time.sleep(600)
     assert state.fatal is not None
     assert (state.fatal.type, state.fatal.reason) == ("FolderRefused", "FolderRefused")
     assert state.fatal.message.startswith("rank 0 reported a checkpoint of step 3, but checkpoint.")
+
+
+def test_files_of_which_none_matches_newest_are_told_and_a_late_folder_is_not(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """The folder appears while the script runs, as after an hour of preparation."""
+    script = """
+time.sleep(3)
+for step in range(100):
+    Path("out").mkdir(exist_ok=True)
+    Path("out", f"model-{step}.bin").write_text("x")
+    Path("out/log.txt").write_text("x")
+    time.sleep(.5)
+time.sleep(600)
+"""
+    begin(operator, workers, script)
+    state = operator.until(lambda s: s.problems, timeout=LONG + 60)
+    (problem,) = state.problems
+    assert (problem.type, problem.reason) == ("FolderNotTaken", "NothingMatches")
+    assert re.fullmatch(
+        r"the save in out is not stored: nothing matches newest: step-\* \(model-0\.bin does not, "
+        r"nor do \d+ others\)\. A new worker would begin with an older one",
+        problem.message,
+    )
+
+
+def test_a_save_with_a_name_that_is_not_utf_8_is_told_and_the_next_one_is_stored(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+save(1)
+bad = b"out/step-1/\\xff.bin"
+open(bad, "w").write("x")
+while not Path("told").exists(): time.sleep(.1)
+save(2); stored(2); time.sleep(600)
+"""
+    begin(operator, workers, script)
+    state = operator.until(lambda s: s.problems, timeout=LONG)
+    assert [(p.reason, p.message) for p in state.problems] == [
+        (
+            "Incomplete",
+            "the save in out is not stored: 'step-1/\\udcff.bin': its name is not UTF-8, which "
+            "object storage requires; rename it. A new worker would begin with an older one",
+        )
+    ]
+    (workers.folder / "told").touch()
+    state = operator.until(lambda s: s.committed and not s.problems, timeout=LONG)
+    assert state.committed is not None
+    assert state.committed.id.step == 2
+
+
+def test_a_torn_save_is_moved_aside_although_the_worker_is_a_later_one_and_nothing_is_stored(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2":
+    file(9).write_text("half"); os.kill(os.getpid(), signal.SIGKILL)
+print("sees", sorted(path.name for path in Path(".").glob("out/*")))
+"""
+    worker = begin(operator, workers, script, attempt=2)
+    operator.until(lambda s: s.exits, timeout=LONG)
+    over(operator, following=3)
+    from_scratch(operator, 3)
+    worker.shows("sees []", timeout=LONG)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainrun.agent.folder import taking
-from trainrun.agent.folder.entries import FolderEntry, entries_of, loose
+from trainrun.agent.folder.entries import FolderEntry, entries_of, hard_links, loose
 from trainrun.agent.folder.looking import broken, live, look_at, proven, writer_of
 from trainrun.agent.folder.taking import EntryChanged
 
@@ -86,10 +86,33 @@ def test_what_is_put_back_replaces_what_differs_and_keeps_logs_that_have_grown(
     (top / "step-1" / "model.bin").unlink()
     (top / "step-1" / "model.bin").write_bytes(b"torn")
     (top / "log.txt").write_text("1\n2\n")
-    taking.put_back(target, top)
+    taking.put_back(target, top, {})
     assert (top / "step-1" / "model.bin").read_bytes() == b"one"
     assert (top / "log.txt").read_text() == "1\n2\n"
     assert look_at(top)["step-1/model.bin"].inode != look_at(target)["step-1/model.bin"].inode
+
+
+def test_one_file_of_several_names_is_stored_once_and_put_back_under_all(
+    top: Path, tmp_path: Path
+) -> None:
+    """As timm has last, checkpoint-N and model_best."""
+    assert hard_links(look_at(top)) == {}
+    (top / "last").unlink()  # a symbolic link
+    (top / "a-best.bin").hardlink_to(top / "step-1" / "model.bin")
+    (top / "step-1" / "again.bin").hardlink_to(top / "step-1" / "model.bin")
+    look, target = look_at(top), tmp_path / "staging" / "folder-1"
+    entry, beside = newest(top), loose(look, "step-*", models=True)
+    links = hard_links({**entry.files, **beside})
+    assert links == {"a-best.bin": "step-1/again.bin", "step-1/model.bin": "step-1/again.bin"}
+    taking.take(top, entry, beside, target)
+    assert [p.name for p in target.rglob("*.bin")] == ["again.bin"]
+    new = tmp_path / "new"
+    taking.put_back(target, new, links)
+    assert (new / "a-best.bin").read_bytes() == b"one"
+    inodes = {look_at(new)[name].inode for name in ("step-1/again.bin", *links)}
+    assert len(inodes) == 1
+    taking.put_back(target, new, links)  # again, over what is there
+    assert not [path for path in new.iterdir() if path.name.startswith(".trainrun-")]
 
 
 def test_what_is_moved_aside_replaces_what_was_moved_before_and_leaves_no_empty_folder(
@@ -218,6 +241,26 @@ def test_a_full_disk_keeps_a_save_from_being_taken_and_leaves_nothing(
         assert not [*staging.iterdir()]
     finally:
         subprocess.run(["umount", staging], check=True)
+
+
+def test_a_disk_that_fills_while_a_save_is_put_back_keeps_what_was_there_and_no_half_file(
+    top: Path, tmp_path: Path
+) -> None:
+    (top / "step-1" / "opt.bin").write_bytes(b"x" * 100_000)
+    target, small = tmp_path / "staging" / "folder-1", tmp_path / "small"
+    take(top, newest(top), target)
+    small.mkdir()
+    mount(small, "64k")
+    try:
+        (small / "other.bin").write_bytes(b"other")
+        with pytest.raises(OSError, match="No space left on device"):
+            taking.put_back(target, small, {})
+        found = [path.name for path in small.rglob("*") if path.is_file()]
+        assert "opt.bin" not in found
+        assert not [name for name in found if name.startswith(".trainrun-")]
+        assert (small / "other.bin").read_bytes() == b"other"
+    finally:
+        subprocess.run(["umount", small], check=True)
 
 
 def mount(folder: Path, size: str) -> None:

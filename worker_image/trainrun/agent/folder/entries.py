@@ -139,6 +139,17 @@ def loose(look: Look, newest: str, *, models: bool) -> Look:
     }
 
 
+def hard_links(files: Look) -> dict[str, str]:
+    """Names of files that are there under another name, too: each with the first one, in the order
+    of the look. None where there are symbolic links, which may lead to any of them."""
+    first: dict[FileFacts, str] = {}
+    if any(facts.target for facts in files.values()):
+        return {}
+    return {
+        name: f for name, facts in files.items() if (f := first.setdefault(facts, name)) != name
+    }
+
+
 def unfit(entry: FolderEntry, complete: Iterable[str]) -> str:
     """Why an entry is not a whole save, by its names and sizes; empty: it may be one."""
     for pattern in complete:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainrun.agent import background
@@ -21,7 +21,15 @@ from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.folder import looking, taking
 from trainrun.agent.folder.arguments import NoSuchFile
-from trainrun.agent.folder.entries import FolderEntry, Look, Quiet, entries_of, is_log, loose
+from trainrun.agent.folder.entries import (
+    FolderEntry,
+    Look,
+    Quiet,
+    entries_of,
+    hard_links,
+    is_log,
+    loose,
+)
 from trainrun.agent.folder.notes import (
     FolderMemory,
     FolderNote,
@@ -49,6 +57,8 @@ LOWER_SAVES = 2
 may be what it saves at each start."""
 TRIES = 3
 """Takes that fail in a row before the condition says so."""
+UNMATCHED = 30
+"""Looks at a folder that has files, of which none is a save, before the condition says so."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +92,8 @@ class FolderCheckpoints:
     _behind: set[int] = field(default_factory=set)
     """Numbers of new saves below the restored one."""
     _failures: int = 0
+    _unmatched: int = 0
+    """Looks that showed files and no save."""
     _next_look: float = 0.0
     _looking: asyncio.Task[None] | None = None
     _ending: asyncio.Task[None] | None = None
@@ -201,8 +213,21 @@ class FolderCheckpoints:
                 why = why or found
             if why:
                 self._fails("Incomplete", why)
+            elif not new:
+                self._tell_unmatched(look, known)
         except OSError as error:
             self._fails("Unreadable", str(error))
+
+    def _tell_unmatched(self, look: Look, known: Look) -> None:
+        """The folder fills, and `newest` may be mistyped."""
+        new = [name for name in sorted(self._changed(look, known)) if not is_log(name)]
+        if not new or entries_of(look, self.rule.newest):
+            self._unmatched = 0
+            return
+        self._unmatched += 1
+        if self._unmatched >= UNMATCHED:
+            some = f"{new[0]} does not, nor do {len(new) - 1} others"
+            self._fails("NothingMatches", f"nothing matches newest: {self.rule.newest} ({some})")
 
     def _new(self, look: Look, known: Look) -> list[FolderEntry]:
         """Entries that have changed since the processes started."""
@@ -257,6 +282,7 @@ class FolderCheckpoints:
         name = f"folder-{step:012d}"
         target = self.bringing.folders[rank] / name
         note, metrics = self._note(entry)
+        note = replace(note, links=hard_links({**entry.files, **beside}))
         try:
             digest = await asyncio.to_thread(taking.take, self.top, entry, beside, target)
         except (taking.EntryChanged, OSError) as error:
@@ -355,6 +381,7 @@ class FolderCheckpoints:
 
     def _fails(self, reason: str, why: str) -> None:
         self._failures += 1
+        why = why.encode(errors="backslashreplace").decode()  # a name may not be UTF-8
         LOG.info("%s is not taken: %s", self.rule.path, why)
         if self._failures >= TRIES or self._ending is not None:  # there is no next try
             message = (

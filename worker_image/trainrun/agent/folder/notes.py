@@ -39,6 +39,8 @@ class FolderNote:
     """The step at which they end, if the output said so."""
     since: int = 0
     """When the first attempt looked at the folder; nanoseconds since the epoch, 0: not known."""
+    links: dict[str, str] = field(default_factory=dict)
+    """Hard links: names that are not stored, with those that are."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -59,9 +61,10 @@ class FolderMemory:
     """What a worker knows of the folder over all its attempts."""
 
     before: Look | None = None
-    """Before attempt 1; None: this worker did not see that."""
+    """Before attempt 1, or before the first one of this worker if nothing was stored by then; None:
+    it has restored something first."""
     since: int = 0
-    """When that was; nanoseconds since the epoch, 0: not known."""
+    """When attempt 1 began; nanoseconds since the epoch, 0: not known."""
     left: tuple[FolderNote, FolderEntry] | None = None
     """A complete save in the folder that is newer than all that could be stored."""
     stored: dict[CheckpointId, FolderEntry] = field(default_factory=dict)

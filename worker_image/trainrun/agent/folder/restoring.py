@@ -66,8 +66,9 @@ class FolderRestore:
         if self.top.resolve() in (Path("/"), Path(os.path.expanduser("~"))):  # noqa: PTH111
             raise RestoreFailed(f"{self.top.resolve()} is not a folder for saves alone")
         look = await self._alone(lambda: looking.look_at(self.top, looking.MOST_AT_START))
-        if memory.before is None and attempt == 1:
-            memory.before, memory.since = look, time.time_ns()
+        if memory.before is None and (attempt == 1 or resume is None):
+            memory.before = look
+            memory.since = time.time_ns() if attempt == 1 else 0
         left, memory.left = memory.left, None
         entry: FolderEntry | None = None
         if left is not None and left[1].same(look):
@@ -122,7 +123,7 @@ class FolderRestore:
         at = max((f.modified for name, f in stored.items() if not is_log(name)), default=0)
         same = {name for name, facts in stored.items() if _alike(facts, look.get(name))}
         await self._clear(look, note.number, stored=same, at=at)
-        await self._alone(lambda: taking.put_back(source, self.top))
+        await self._alone(lambda: taking.put_back(source, self.top, note.links))
         LOG.info("%s is back in %s", resume.name, self.rule.path)
         return note
 

@@ -10,13 +10,13 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from trainrun._common import writer_processes
 from trainrun._common.copying import copy_file
 from trainrun._common.tree import OURS, inner_target, remove_directory, stamp, walk
-from trainrun.agent.folder.entries import FolderEntry, Look, is_log
+from trainrun.agent.folder.entries import FolderEntry, Look, hard_links, is_log
 from trainrun.agent.folder.looking import MOST_AT_START, facts_of, folders_in, look_at
 
 SPARE = 1.1
@@ -41,7 +41,8 @@ def take(top: Path, entry: FolderEntry, beside: Look, target: Path) -> int:
         linked = entry.number is not None and _can_link(top / min(entry.files), part)
         if not linked and shutil.disk_usage(part).free - size < size * SPARE:
             raise OSError(errno.ENOSPC, "the disk has no room for it and for the next save")
-        staged = {*entry.files, *beside}
+        files = {**entry.files, **beside}  # those that were judged come first
+        staged = files.keys() - hard_links(files).keys()
         for name in sorted(staged):
             if (top / name).is_symlink():
                 _stage_link(top, name, part, staged, entry)
@@ -114,9 +115,9 @@ def _make_folders(top: Path, entry: FolderEntry, part: Path) -> None:
     stamp(part, found)
 
 
-def put_back(source: Path, top: Path) -> None:
+def put_back(source: Path, top: Path, links: Mapping[str, str]) -> None:
     """Copy a stored checkpoint into the script's folder, replacing what differs, except logs that
-    are there: they have grown since. Raises OSError."""
+    are there: they have grown since. `links`: hard links to make. Raises OSError."""
     top.mkdir(parents=True, exist_ok=True)
     done = []
     for entry in walk(source):
@@ -126,17 +127,35 @@ def put_back(source: Path, top: Path) -> None:
         elif is_log(entry.name) and os.path.lexists(there):
             continue
         else:
-            part = there.with_name(f".trainrun-{os.urandom(4).hex()}")
-            try:
+            with _replacing(there) as part:
                 if entry.target:
                     part.symlink_to(entry.target)
                 else:
                     copy_file(source / entry.name, part)
-                part.replace(there)
-            finally:
-                part.unlink(missing_ok=True)
         done.append(entry)
     stamp(top, done)
+    for name, first in links.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        with _replacing(top / name) as part:
+            _link(top / first, part)
+
+
+@contextlib.contextmanager
+def _replacing(there: Path) -> Iterator[Path]:
+    """A name of ours for what is then renamed to `there`."""
+    part = there.with_name(f".trainrun-{os.urandom(4).hex()}")
+    try:
+        yield part
+        part.replace(there)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _link(file: Path, there: Path) -> None:
+    try:
+        os.link(file, there)
+    except OSError:  # a file system without hard links
+        copy_file(file, there)
 
 
 def move_aside(top: Path, names: Iterable[str], aside: Path) -> None:
