@@ -321,6 +321,110 @@ def test_what_only_the_jobs_operator_fills_has_to_be_changed(
     assert told == bool(named)
 
 
+def with_command(command: str, folder: Path, *, workers: int = 1) -> Path:
+    path = folder / "job.yaml"
+    container = {"name": "pytorch", "image": "i", "command": shlex.split(command)}
+    group = {"replicas": workers, "template": {"spec": {"containers": [container]}}}
+    job = {"pytorchReplicaSpecs": {"Worker": group}}
+    head = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "job"}}
+    path.write_text(yaml.safe_dump({**head, "spec": job}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        (
+            "torchrun run_clm.py --save_steps 500 --output-dir=/out/clm/",
+            {
+                "path": "/out/clm",
+                "newest": "checkpoint-*",
+                "complete": ["*/trainer_state.json"],
+                "resumeArgs": ["--resume_from_checkpoint", "{newest}"],
+            },
+        ),
+        (
+            "accelerate launch --num_processes 1 cv.py --checkpointing_steps 50 --output_dir out",
+            {
+                "path": "out",
+                "newest": "step_*",
+                "complete": ["*/random_states_0.pkl"],
+                "resumeArgs": ["--resume_from_checkpoint", "{newest}"],
+            },
+        ),
+        (
+            "torchrun train.py /data --model vit --experiment e7",
+            {
+                "path": "output/train/e7",
+                "newest": "last.pth.tar",
+                "resumeArgs": ["--resume", "{newest}"],
+            },
+        ),
+        (
+            "python train.py --data coco.yaml --project runs --name one --weights ''",
+            {
+                "path": "runs/one",
+                "newest": "weights/last.pt",
+                "resumeArgs": ["--resume", "{newest}"],
+            },
+        ),
+        (
+            "python -m open_clip_train.main --name a --logs /l",
+            {
+                "path": "/l/a/checkpoints",
+                "newest": "epoch_*.pt",
+                "resumeArgs": ["--resume", "latest"],
+                "resumeArgsFrom": "SecondAttempt",
+            },
+        ),
+        (
+            "litgpt pretrain pythia-14m --out_dir out",
+            {
+                "path": "out",
+                "newest": "step-*",
+                "complete": ["*/lit_model.pth"],
+                "resumeArgs": ["--resume", "{newest}/lit_model.pth"],
+            },
+        ),
+        (
+            "torchrun train.py config/gpt2.py --out_dir=out",
+            {"path": "out", "resumeArgs": ["--init_from=resume"]},
+        ),
+        (
+            "python main.py -a resnet50 /data",
+            {
+                "path": ".",
+                "newest": "checkpoint.pth.tar",
+                "resumeArgs": ["--resume", "{newest}"],
+            },
+        ),
+        ("torchrun train.py --output_dir out", None),
+        ("torchrun run_clm.py --save_steps 500 --output_dir $(OUT)", None),
+        ("torchrun run_clm.py --save_steps 500 --output_dir ../out", None),
+        ("torchrun run_clm.py --save_steps 500 --output_dir --seed 1", None),
+    ],
+)
+def test_a_script_that_is_known_by_its_command_gets_its_folder_proposed(
+    command: str, folder: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    result = converted(with_command(command, tmp_path))
+    spec = spec_of(result)
+    assert spec.get("checkpoint", {}).get("folder") == folder
+    assert spec.get("progress") == ({"output": "Auto"} if folder else None)
+    told = "note: checkpoint.folder and progress.output are proposals, because the command looks"
+    assert (told in result.stderr) == (folder is not None)
+
+
+def test_a_folder_that_the_workers_cannot_use_is_not_proposed(tmp_path: Path) -> None:
+    command = "bash -c 'cd src && python train.py --out_dir=out'"
+    result = converted(with_command(command, tmp_path))
+    assert "checkpoint" not in spec_of(result)
+    assert (
+        "note: the command looks like nanoGPT, and its saves are not stored: checkpoint.folder."
+        "resumeArgs would become $0 of bash -c. Write the command without a shell" in result.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -15,8 +15,8 @@ import yaml
 from trainrun.contract.launcher import torch_launch
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import InvalidFile, kinds_in, read, read_document
-from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.resources import TRAINRUN, TrainRun
+from trainrun_operator.api.run.launching import folder_problem, launching_of
 from trainrun_operator.cli.converting.gang import (
     Fields,
     document_of,
@@ -26,6 +26,7 @@ from trainrun_operator.cli.converting.gang import (
     unfilled,
 )
 from trainrun_operator.cli.converting.kinds import KINDS
+from trainrun_operator.cli.converting.known_scripts import own_folder
 from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
 from trainrun_operator.cli.preparation import read_file
 
@@ -77,13 +78,41 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     except InvalidSpec as error:
         raise InvalidSpec(f"{source}: {error}") from error
     trainrun = document_of(metadata, gang, notes, storage=storage)
+    _propose_folder(trainrun, notes)
     left = [f"{path} was left out: {reason(path, kind.settled)}" for path in fields.left()]
     return Converted(trainrun, [*notes, *left], _problems(trainrun))
 
 
+def _propose_folder(trainrun: dict[str, Any], notes: list[str]) -> None:
+    """Add the folder of a script that is known by its command, or say why it cannot be used."""
+    try:
+        run = _read(trainrun)
+        found = own_folder(run.spec.workers.template.spec.training.words)
+        if found is None:
+            return
+        name, checkpoint = found[0].name, {"folder": found[1]}
+        with_folder = {**trainrun["spec"], "checkpoint": checkpoint}
+        spec = _read({**trainrun, "spec": with_folder}).spec
+    except InvalidFile:
+        return  # a path that only the job's operator or a shell knows, or told as a problem
+    if problem := folder_problem(spec.checkpoint.folder, spec.workers):
+        notes.append(f"the command looks like {name}, and its saves are not stored: {problem}")
+        return
+    trainrun["spec"] |= {"checkpoint": checkpoint, "progress": {"output": "Auto"}}
+    notes.append(
+        f"checkpoint.folder and progress.output are proposals, because the command looks like "
+        f"{name}; remove the folder if the script calls trainrun.report(checkpoint=)"
+    )
+
+
+def _read(trainrun: dict[str, Any]) -> TrainRun:
+    """Raises InvalidFile."""
+    return read(json.loads(json.dumps(trainrun)), TRAINRUN, source="the TrainRun")
+
+
 def _problems(trainrun: dict[str, Any]) -> list[str]:
     try:
-        run = read(json.loads(json.dumps(trainrun)), TRAINRUN, source="the TrainRun")
+        run = _read(trainrun)
     except InvalidFile as error:
         return list(error.problems)
     if problem := launching_of(run.spec.workers).problem:

@@ -77,6 +77,21 @@ def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
         rehearsal.make_runs()
 
 
+def test_a_script_with_a_folder_of_its_own_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    """It was told to call trainrun.report()."""
+    run = load_file(a_file(tmp_path), overrides={"spec.checkpoint": {"folder": {"path": "out"}}})
+    environment = RecordedGround(iter([]))
+    rehearsal = Rehearsal(
+        run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
+    )
+    with pytest.raises(InvalidSpec) as refused:
+        rehearsal.make_runs()
+    assert str(refused.value) == (
+        "a drill compares what a script reports, and does not rehearse checkpoint.folder. To see "
+        'the script resume, start it with `trainrun run` and --fault "kill rank=0 after=60s"'
+    )
+
+
 def test_three_kills_that_come_too_early_are_told(tmp_path: Path) -> None:
     drill, _ = drilled(tmp_path, TOO_EARLY, TOO_EARLY, TOO_EARLY)
     (told,) = drill.rehearsed

@@ -104,6 +104,12 @@ class Rehearsal:
 
     def make_runs(self) -> Drill:
         """Make all runs. Raises ScriptFails, InvalidSpec, StoreError, KeyboardInterrupt."""
+        if self.run.spec.checkpoint.folder is not None:
+            raise InvalidSpec(
+                "a drill compares what a script reports, and does not rehearse checkpoint.folder. "
+                "To see the script resume, start it with `trainrun run` and "
+                '--fault "kill rank=0 after=60s"'
+            )
         first = self._undisturbed("first", None)
         if first.points and all(OF_TASKS in point.metrics for point in first.points):
             raise InvalidSpec(
