@@ -54,7 +54,17 @@ def unsaved(*, reports: bool) -> str:
     return (
         f"no {'checkpoint was ever committed' if reports else 'step was ever reported'}: unless "
         "the script resumes from its own folder, a restart begins from scratch. Call "
-        "trainrun.report(step=..., checkpoint=...) in the training loop"
+        "trainrun.report(step=..., checkpoint=...) in the training loop, or let TrainRun store "
+        "that folder (checkpoint.folder)"
+    )
+
+
+def _unsaved_folder(path: str) -> str:
+    """The message about a run that stores its script's folder, and has stored nothing yet."""
+    return (
+        f"no save in {path} has been stored yet: unless a complete one is left there, the script "
+        "begins from scratch. If it did save, check checkpoint.folder, and FolderNotTaken in "
+        "status.conditions"
     )
 
 
@@ -65,7 +75,9 @@ def _from_scratch(view: View, point: CheckpointId | None) -> Event | None:
     warned = status.restarts and not steps
     if point is not None or status.start_record is None or status.runs_tasks or warned:
         return None
-    return Event(type="Warning", reason="StartsFromScratch", message=unsaved(reports=steps))
+    rule = view.config.folder
+    message = _unsaved_folder(rule.path) if rule is not None else unsaved(reports=steps)
+    return Event(type="Warning", reason="StartsFromScratch", message=message)
 
 
 def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:

@@ -17,6 +17,7 @@ from tests.support.builders import (
     seconds,
 )
 from trainrun.contract.agent_state import Committed, Outcome
+from trainrun.contract.answer import FolderRule
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import StartRecord
 from trainrun_operator.api.run.status_parts import Cause, CheckpointStatus, Progress
@@ -149,9 +150,21 @@ def test_a_training_that_begins_from_scratch_says_so_when_it_happens() -> None:
             "StartsFromScratch",
             "no checkpoint was ever committed: unless the script resumes from its own folder, a "
             "restart begins from scratch. Call trainrun.report(step=..., checkpoint=...) in the "
-            "training loop",
+            "training loop, or let TrainRun store that folder (checkpoint.folder)",
         ),
     ]
+
+
+def test_where_no_save_of_a_folder_is_stored_it_is_told_that_the_script_starts_anew() -> None:
+    folder = FolderRule(path="out")
+    scene = a_run(max_failures=1, folder=folder).running().with_all(steps=(None,)).with_exit(0)
+    _, warned = scene.after(scene.plan).waiting().resolved().without_backoff().plan.events
+    assert (warned.type, warned.reason) == ("Warning", "StartsFromScratch")
+    assert warned.message == (
+        "no save in out has been stored yet: unless a complete one is left there, the script "
+        "begins from scratch. If it did save, check checkpoint.folder, and FolderNotTaken in "
+        "status.conditions"
+    )
 
 
 def test_of_a_script_that_reports_nothing_nobody_says_that_it_starts_from_nothing() -> None:
