@@ -399,6 +399,7 @@ def with_command(command: str, folder: Path, *, workers: int = 1) -> Path:
             },
         ),
         ("torchrun train.py --output_dir out", None),
+        ("python run_no_trainer.py --per_device_train_batch_size 8 --output_dir out", None),
         ("torchrun run_clm.py --save_steps 500 --output_dir $(OUT)", None),
         ("torchrun run_clm.py --save_steps 500 --output_dir ../out", None),
         ("torchrun run_clm.py --save_steps 500 --output_dir --seed 1", None),

@@ -243,6 +243,24 @@ def test_a_full_disk_keeps_a_save_from_being_taken_and_leaves_nothing(
         subprocess.run(["umount", staging], check=True)
 
 
+def test_a_disk_that_fills_in_the_middle_of_a_take_leaves_nothing_staged(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount(disk, "128k")
+    try:
+        top, staging = disk / "out", disk / "staging"
+        (top / "step-1").mkdir(parents=True)
+        staging.mkdir()
+        (top / "step-1" / "model.bin").write_bytes(b"one")  # becomes a hard link
+        (top / "log.txt").write_bytes(b"x" * 80_000)  # is copied
+        with pytest.raises(OSError, match="No space left on device"):
+            take(top, newest(top), staging / "folder-1")
+        assert not [*staging.iterdir()]
+        assert (top / "step-1" / "model.bin").read_bytes() == b"one"
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_a_disk_that_fills_while_a_save_is_put_back_keeps_what_was_there_and_no_half_file(
     top: Path, tmp_path: Path
 ) -> None:

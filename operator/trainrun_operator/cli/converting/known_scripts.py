@@ -34,7 +34,8 @@ class KnownScript:
 KNOWN = (
     KnownScript(
         name="Hugging Face's Trainer",
-        sign=r"--(save_(steps|strategy|total_limit)|per_device_train_batch_size)\b",
+        sign=r"^(?!.*(--checkpointing_steps|no_trainer)).*--(save_(steps|strategy|total_limit)"
+        r"|per_device_train_batch_size)\b",
         path="{output_dir}",
         newest="checkpoint-*",
         complete="*/trainer_state.json",
