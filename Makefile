@@ -327,6 +327,10 @@ bench-checkpoint: bench-checkpoint-save bench-checkpoint-write bench-checkpoint-
 bench-checkpoint-save: install ## how long save(wait=False) stops the training, against one memcpy (ROUNDS=7, MEGABYTES=400)
 	@$(PYTHON) -m benchmarks.checkpoint_save --rounds $(or $(ROUNDS),7) --megabytes $(or $(MEGABYTES),400)
 
+.PHONY: bench-folder
+bench-folder: install ## a script's own folder: kills in mid-write, the loop, uploads (KILLS=50 PAIRS=5 GIGABYTES=20 MEGABYTES=100)
+	@$(PYTHON) -m benchmarks.folder --kills $(or $(KILLS),50) --pairs $(or $(PAIRS),5) --gigabytes $(or $(GIGABYTES),20) --megabytes $(or $(MEGABYTES),100)
+
 .PHONY: bench-recovery
 bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun
 	@failed=0; for it in recovery recovery_torch; do $(PYTHON) benchmarks/$$it.py || failed=1; done; exit $$failed
