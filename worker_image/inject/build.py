@@ -53,6 +53,12 @@ UNUSED = (
 )
 """Unused parts of the libraries: for other services, browsers, other transfers, calendars, proxies
 of a protocol that boto3 does not speak, tests, Windows."""
+NOT_IMPORTED = {
+    "botocore": ("crt/auth.py",),
+    "dateutil": ("zoneinfo",),
+    "urllib3": ("http2/connection.py",),
+}
+"""Likewise, by path: for compiled libraries that are not here, and for the time zones."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
 AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: those of the agent and of a sweep's clerk."""
@@ -82,7 +88,7 @@ def build(archive: Path) -> None:
 
 def _libraries(folder: Path) -> None:
     for module, distribution in LIBRARIES.items():
-        _copy_module(module, folder)
+        _copy_module(module, folder, without=NOT_IMPORTED.get(module, ()))
         _copy_metadata(distribution, folder)
     _prune(folder / "boto3" / "data", keep=())
     _prune(folder / "botocore" / "data", keep=SERVICES)
