@@ -21,6 +21,8 @@ from trainrun_operator.cluster.ca import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainrun_operator.kube.api import KubeApi
 
 HOST = "trainrun-agents.trainrun.svc"
@@ -186,3 +188,24 @@ def test_a_ca_that_has_ended_is_refused() -> None:
 
 def test_a_ca_outlives_the_workers_that_trust_it() -> None:
     assert valid_until(authority().ca_pem.encode()) > datetime.now(UTC) + timedelta(days=19 * 365)
+
+
+async def test_agents_of_a_run_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    now = [datetime.now(UTC)]
+    pair = new_ca(common_name="agents", now=now[0])
+    authority = Authority(pair, b"s" * 32, now=lambda: now[0])
+    first = authority.node_certificate("uid-1")
+    assert authority.node_certificate("uid-1") is first
+    assert authority.node_certificate("uid-2").name == "uid-2.workers.trainrun.dev"
+
+    file = tmp_path / "node.pem"
+    file.write_text(first.certificate + first.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    await handshake(server, authority.ca_pem, "uid-1.workers.trainrun.dev")
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        await handshake(server, authority.ca_pem, "uid-2.workers.trainrun.dev")
+
+    now[0] += SERVING_LIFETIME / 2
+    renewed = authority.node_certificate("uid-1")
+    assert valid_until(renewed.certificate.encode()) > valid_until(first.certificate.encode())

@@ -22,7 +22,6 @@ from trainrun.contract.agent_state import (
     Rechecked,
     Resolution,
     SaveVote,
-    StagedStep,
     Suspect,
 )
 from trainrun.contract.ages import Passing, aged, changed, essence, passing
@@ -36,6 +35,7 @@ from trainrun.contract.evidence import (
     RankConnections,
     RankEvidence,
 )
+from trainrun.contract.staged_parts import CopiedPart, StagedStep
 
 STATE = AgentState(
     run="digits",
@@ -96,7 +96,9 @@ OTHERS: dict[str, Any] = {
     "spawned": None,
     "first_step": None,
     "stepped": None,
+    "copies": (CopiedPart(slot=1, step=2),),
     "serves": "10.0.0.1:1",
+    "serves_tls": "10.0.0.1:2",
 }
 """Another value for each field by which the operator decides: it is woken when one changes."""
 

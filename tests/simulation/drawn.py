@@ -90,6 +90,34 @@ def deaf_life(number: int) -> Life:
     return replace(drawn_life(number, STOPS, within=30.0), asks=False, on_notice=on_notice)
 
 
+LOSSES: tuple[FaultKind, ...] = (
+    "node-loss",
+    "node-loss",
+    "dark-node",
+    "vanish",
+    "kill",
+    "operator-crash",
+    "store-away",
+    "template",
+)
+
+
+def buddy_life(number: int) -> Life:
+    """One of a gang with copies on other nodes, which loses workers, also several at once."""
+    life = drawn_life(number, LOSSES, within=30.0)
+    pairs = tuple(
+        replace(fault, at=fault.at + 0.3, slot=fault.slot + 1 + number % 2)
+        for fault in life.faults[: number % 3]
+    )
+    return replace(
+        life,
+        faults=(*life.faults, *pairs),
+        replicas=max(life.replicas, 2),
+        upload_every=4.0 if number % 4 == 0 else 600.0,
+        buddy=True,
+    )
+
+
 def rare_life(number: int) -> Life:
     """One in which also comes what is rare, as often as everything else together."""
     return drawn_life(number, (*FAULTS, *RARE * (len(FAULTS) // len(RARE))))

@@ -64,6 +64,7 @@ class Life:
     before: Before = "Nothing"
     hang_policy: Literal["Observe", "Restart"] = "Observe"
     upload_every: float | None = None
+    buddy: bool = False
 
 
 def living(life: Life, make: Callable[..., Simulation] = Simulation) -> Simulation:
@@ -90,6 +91,7 @@ def living(life: Life, make: Callable[..., Simulation] = Simulation) -> Simulati
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),
         upload_every=_seconds(life.upload_every),
+        buddy=life.buddy,
         on_notice=life.on_notice,
         grace=timedelta(seconds=life.grace),
         placement_timeout=timedelta(seconds=20),

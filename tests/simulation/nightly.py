@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tests.simulation.drawn import deaf_life, drawn_life, rare_life
+from tests.simulation.drawn import buddy_life, deaf_life, drawn_life, rare_life
 from tests.simulation.folder_lives import mistake_in_folder
 from tests.simulation.holding import mistake_in
 from tests.simulation.partitioned import drawn, nothing_happened
@@ -129,6 +129,8 @@ def special_mistake(number: int) -> str:
     own, turn = divmod(number, ONE_IN)
     if turn == 3 and (mistake := mistake_in(deaf_life(own))):
         return f"in that of a script that never asks: {mistake}"
+    if turn == 7 and (mistake := mistake_in(buddy_life(own))):
+        return f"in that of a gang with buddies: {mistake}"
     if turn == 6 and (mistake := mistake_in_goodput(drawn_life(own))):
         return f"in its goodput: {mistake}"
     if turn == 9 and (mistake := mistake_in(rare_life(own))):

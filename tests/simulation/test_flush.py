@@ -156,6 +156,54 @@ def test_a_node_that_is_lost_between_two_uploads_costs_what_was_not_uploaded() -
     assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
 
 
+def with_buddies(seed: int) -> Simulation:
+    """Few steps are uploaded by time; every worker has a copy of step 10 or a later one."""
+    config = a_config(
+        upload_every=timedelta(seconds=600),
+        flush_timeout=timedelta(seconds=20),
+        buddy=True,
+        replicas=4,
+    )
+    world = a_life(seed=seed, save_every=2, config=config)
+    until(world, lambda: len(world.gang(1)) == 4 and all(has_copy(a, 10) for a in world.gang(1)))
+    return world
+
+
+def has_copy(agent: SimAgent, step: int) -> bool:
+    return any(copy.complete and copy.step >= step for copy in agent.buddy.copies.values())
+
+
+@pytest.mark.case(
+    "nodes", "A node is lost between two uploads (checkpoint.buddy)", counted="maxPreemptions"
+)
+@pytest.mark.parametrize("seed", some(range(4), quick=1))
+def test_a_node_with_a_buddy_costs_the_steps_since_the_newest_copy(seed: int) -> None:
+    world = with_buddies(seed)
+    assert not any(entry.manifest for entry in world.store.checkpoints.values())
+    world.lose_node(worker(world, seed % 4), known_after=2.0)
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step >= 10
+    world.live(HOUR)
+    assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
+    assert causes(world) == ["NodeLost"]
+
+
+@pytest.mark.parametrize("seed", some(range(2), quick=1))
+@pytest.mark.parametrize(("other", "resumes"), [(1, False), (2, True)])
+def test_two_nodes_at_once_cost_more_only_if_one_is_the_buddy_of_the_other(
+    seed: int, other: int, *, resumes: bool
+) -> None:
+    world = with_buddies(seed)
+    for slot in (0, other):
+        world.lose_node(worker(world, slot), known_after=2.0)
+    until(world, lambda: 2 in world.judge.records)
+    assert (world.judge.records[2].resume_point is not None) == resumes
+    world.live(HOUR)
+    assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
+
+
 def test_a_run_that_ends_between_two_uploads_has_its_last_step_in_the_store() -> None:
     world = seldom(2)
     world.live(HOUR)

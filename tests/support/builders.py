@@ -22,10 +22,10 @@ from trainrun.contract.agent_state import (
     ProcessExit,
     Resolution,
     SaveVote,
-    StagedStep,
 )
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
 from trainrun_operator.api.run.status_parts import (

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from trainrun.contract.staged_parts import NodeCertificate
+
 
 @dataclass
 class TestAuthority:
@@ -45,6 +47,19 @@ class TestAuthority:
 
     def server(self, folder: Path, *, host: str = "127.0.0.1") -> ssl.SSLContext:
         """A server's side, with a certificate for `host` (an address or a name)."""
+        file = folder / f"{self.name}-{host}.pem"
+        file.write_bytes(b"".join(self._issue(host)))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
+
+    def node_certificate(self, name: str) -> NodeCertificate:
+        """With which the agents of a run serve other nodes."""
+        key, certificate = self._issue(name)
+        return NodeCertificate(name=name, certificate=certificate.decode(), key=key.decode())
+
+    def _issue(self, host: str) -> tuple[bytes, bytes]:
+        """A key and its certificate, PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
@@ -55,14 +70,8 @@ class TestAuthority:
             .add_extension(x509.SubjectAlternativeName([name]), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        file = folder / f"{self.name}-{host}.pem"
-        file.write_bytes(
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            + certificate.public_bytes(Encoding.PEM)
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return private, certificate.public_bytes(Encoding.PEM)
 
 
 def _builder(

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from trainrun.contract.staged_parts import NodeCertificate
 from trainrun.errors import TrainRunError
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import AlreadyExists, Conflict, NotFound
@@ -160,6 +161,8 @@ class Authority:
             raise ValueError(f"the CA was valid until {valid_until(pair.certificate)}")
         self._pair = pair
         self._now = now
+        self._nodes: dict[str, tuple[datetime, NodeCertificate]] = {}
+        """Those of runs, with the time of issue."""
         self.signing_key = signing_key
         self.ca_pem = pair.certificate.decode()
 
@@ -198,6 +201,21 @@ class Authority:
         # Called in every handshake, so renewal needs no task.
         context.sni_callback = look_at_age
         return context
+
+    def node_certificate(self, run_uid: str) -> NodeCertificate:
+        """With what the agents of a run serve each other on other nodes. Renewed after 15 days;
+        agents then get the new one, and trust any that the CA has signed for their run."""
+        now = self._now()
+        issued, certificate = self._nodes.get(run_uid, (now - SERVING_LIFETIME, None))
+        if certificate is None or not issued <= now < issued + REISSUE_AFTER:
+            name = f"{run_uid}.workers.trainrun.dev"
+            pair = issue(self._pair, dns_names=[name], ips=[], now=now)
+            certificate = NodeCertificate(
+                name=name, certificate=pair.certificate.decode(), key=pair.key.decode()
+            )
+            fresh = {u: it for u, it in self._nodes.items() if now < it[0] + REISSUE_AFTER}
+            self._nodes = {**fresh, run_uid: (now, certificate)}
+        return certificate
 
     def _issue_into(
         self, context: ssl.SSLContext, dns_names: Sequence[str], ips: Sequence[str]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from trainrun.errors import InvalidSpec
@@ -190,6 +191,7 @@ class RunManager:
         self, managed: _ManagedRun, around: WorldDependencies, *, grace: float = 0.0
     ) -> None:
         managed.agents.secret = around.place.signing_key
+        managed.agents.certificate = partial(around.place.certify, managed.agents.run_uid)
         namespace, name = managed.object.current.namespace, managed.object.current.name
         self._server.add(managed.agents)
 

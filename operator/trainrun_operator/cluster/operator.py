@@ -255,6 +255,7 @@ class Operator:
                 operators=self._operators,
                 ca_pem=authority.ca_pem,
                 signing_key=authority.signing_key,
+                certify=authority.node_certificate,
             ),
             notices=settings.notice_taints,
             leads=self._leads,

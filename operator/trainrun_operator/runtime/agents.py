@@ -5,7 +5,8 @@ newer one; a replaced agent of a worker is never accepted again; a held request 
 answer differs from the one its agent has seen. The cost of agents that train well is bounded by how
 often they poll, however many there are: progress is reported and processed less often as the fleet
 grows, every second in a small one; other news at once. The key of an attempt is derived whenever it
-is needed and sent only to agents: no status, log, environment or store holds it.
+is needed and sent only to agents: no status, log, environment or store holds it. So is the key of
+the certificate with which they serve other nodes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainrun._common.text import cleaned
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import aged, changed, essence
 from trainrun.contract.answer import PROGRESS_INTERVAL, Answer, Start
+from trainrun.contract.staged_parts import NodeCertificate
 from trainrun_operator.worlds.base import AgentContact
 
 _SALT = b"trainrun attempt key v1"
@@ -111,6 +113,8 @@ class RunAgents:
     clock: Callable[[], float] = time.monotonic
     secret: bytes = b""
     """Keys of attempts are derived from it; empty: agents get no key."""
+    certificate: Callable[[], NodeCertificate | None] = lambda: None
+    """With what agents of a run with buddies serve other nodes; None: they do not."""
 
     def __post_init__(self) -> None:
         self._listening_since = self.clock()
@@ -274,14 +278,15 @@ class RunAgents:
                 await held
             finally:
                 ending.cancel()
-        return self._with_key(link.answer)
+        return self._with_secrets(link.answer)
 
-    def _with_key(self, answer: Answer | None) -> Answer | None:
-        """Add the key only here: answers that are decided, compared and shown do not hold it."""
+    def _with_secrets(self, answer: Answer | None) -> Answer | None:
+        """Add keys only here: answers that are decided, compared and shown do not hold them."""
         if answer is None or not isinstance(answer.order, Start) or not self.secret:
             return answer
         key = attempt_key(self.secret, run_uid=self.run_uid, attempt=answer.order.attempt)
-        return replace(answer, key=key)
+        buddies = answer.settings is not None and answer.settings.buddy
+        return replace(answer, key=key, certificate=self.certificate() if buddies else None)
 
     def release(self, worker: str) -> None:
         """This agent has something new to send: answer its held request at once."""

@@ -9,6 +9,11 @@ VALID = (
     ok("one upload at a time", spec__checkpoint__maxPending=1),
     ok("16 uploads", spec__checkpoint__maxPending=16),
     ok("an upload every five minutes", spec__checkpoint__uploadEvery="5m"),
+    ok(
+        "buddies",
+        spec__checkpoint={"uploadEvery": "5m", "buddy": True},
+        spec__workers__replicas=2,
+    ),
     ok("no flush", spec__checkpoint__flushTimeout="0s"),
     ok("a flush of an hour", spec__checkpoint__flushTimeout="1h"),
     ok("the best by accuracy", spec__checkpoint={"scoreMetric": "accuracy", "scoreOrder": "Max"}),
@@ -107,6 +112,18 @@ INVALID = (
         "uploads without a pause",
         {"spec.checkpoint.uploadEvery": "0s"},
         'spec.checkpoint.uploadEvery: "0s" is not allowed: it must be between 1s and 24h',
+    ),
+    bad(
+        "a buddy of a single worker",
+        {"spec.checkpoint": {"uploadEvery": "5m", "buddy": True}, "spec.workers.replicas": 1},
+        "spec.checkpoint.buddy: true is not allowed: it must be false where workers.replicas is "
+        "1: no worker is on another node",
+    ),
+    bad(
+        "a buddy with nothing to copy",
+        {"spec.checkpoint.buddy": True, "spec.workers.replicas": 2},
+        "spec.checkpoint.uploadEvery: must be given with buddy: without it every checkpoint is "
+        "uploaded at once",
     ),
     bad("keep one", {"spec.checkpoint.keep": 1}, "spec.checkpoint.keep: 1 is less than 2"),
     bad(

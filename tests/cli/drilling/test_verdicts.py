@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from trainrun.contract.agent_state import AgentState, Committed, SaveVote, StagedStep
+from trainrun.contract.agent_state import AgentState, Committed, SaveVote
 from trainrun.contract.answer import OnNotice
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.drilling.comparing import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import FaultFreeBaseline

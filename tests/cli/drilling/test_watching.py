@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.builders import an_agent
-from trainrun.contract.agent_state import StagedStep
+from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.cli.drilling.run_monitor import LAST_COMMIT, Watcher
 
 STAGED = (StagedStep(step=30, complete=True),)

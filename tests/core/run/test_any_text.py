@@ -25,9 +25,9 @@ from trainrun.contract.agent_state import (
     Problem,
     ProcessExit,
     Resolution,
-    StagedStep,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import StagedStep
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.run.status import json_object, json_size, status_from
@@ -64,6 +64,7 @@ TALKATIVE = an_agent(
     damaged=Damaged(id=CheckpointId(attempt=1, step=5), message="a bit"),
     seen="digest",
     serves="10.0.0.1:7000",
+    serves_tls="10.0.0.1:7001",
     cold="rank 0: it has no standby yet",
 )
 """An agent's state in which no text field is empty."""

@@ -14,7 +14,8 @@ from tests.support.builders import (
     an_incident,
     seconds,
 )
-from trainrun.contract.agent_state import Held, Notice, Problem, ProcessExit, StagedStep
+from trainrun.contract.agent_state import Held, Notice, Problem, ProcessExit
+from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.api.run.status_parts import Cause
 
 

@@ -23,9 +23,9 @@ from trainrun.contract.agent_state import (
     ProcessExit,
     Resolution,
     SaveVote,
-    StagedStep,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.api.run.status import (
     Condition,
     StartRecord,

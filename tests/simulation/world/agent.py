@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.simulation.world.buddies import SimBuddy
 from tests.simulation.world.carrying import SimCarrying
 from tests.simulation.world.processes import Training
 from tests.simulation.world.recording import SimRecording
@@ -73,6 +74,7 @@ class SimAgent:
         self.training: Training | None = None
         self.staging = SimStaging()
         self.carrying = SimCarrying()
+        self.buddy = SimBuddy()
         self.heard = 0.0
         """When the operator answered last."""
         self._new_votes()
@@ -122,6 +124,7 @@ class SimAgent:
             uploading = self.carrying.owes(self, flush)
         else:
             uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
+            uploading = uploading or self.buddy.owes(flush, self.desired.stand_in)
         return ActualState(alive=alive, stopped=not alive, uploading=uploading)
 
     # ------------------------------------------------------------------ what it is told
@@ -192,6 +195,7 @@ class SimAgent:
                     self.reconcile()
             case desired_state.Flush():
                 self._flush(task.steps, in_place=task.in_place)
+                self.buddy.upload(self, task.steps, task.stand_in)
             case desired_state.GiveUp():
                 self.staging.uploads_only = ()
             case desired_state.OfferPort():
@@ -219,7 +223,7 @@ class SimAgent:
         self.carrying.begin(self, order)
         self.desired = desired_state.started(self.desired, order.attempt)
         self.started.append(order.attempt)
-        self.staging = SimStaging()
+        self.staging, self.buddy = SimStaging(), SimBuddy()
         self.resolution = self.damaged = self.suspect = None
         self.training = Training(order=order, ranks=self.ranks)
         self.tally.close()
@@ -256,6 +260,7 @@ class SimAgent:
             self._learn(entry.step)
         for step in self.staging.order(answer.upload):
             self.world.trainer.upload_later(self, self.attempt, step)
+        self.buddy.follow(self, answer)
         if answer.save is not None and isinstance(answer.order, Start):
             self.votes.apply(answer.save)
 

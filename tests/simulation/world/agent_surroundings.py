@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import random
 
     from tests.simulation.world.clock import Clock
+    from tests.simulation.world.staging import SimStaging
     from tests.simulation.world.store import SimStore
     from trainrun.contract.agent_state import Resolution
     from trainrun.contract.answer import ResolveRequest, Start
@@ -40,6 +41,19 @@ class Trainer(Protocol[A_contra]):
     def owes_commit(self, agent: A_contra, step: int) -> bool:
         """Every part of a step is stored, and this agent is to commit it."""
 
+    def stored(self, checkpoint: CheckpointId) -> None:
+        """A part was stored; it may be the last one."""
+
+
+class Served(Protocol):
+    """An agent from which others copy."""
+
+    staging: SimStaging
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that was started last."""
+
 
 class AgentSurroundings(Protocol[A_contra]):
     """What an agent needs of its world."""
@@ -54,6 +68,9 @@ class AgentSurroundings(Protocol[A_contra]):
     @property
     def trainer(self) -> Trainer[A_contra]:
         """Lets its processes work."""
+
+    def reached(self, address: str, secret: str) -> Served | None:
+        """The agent that serves there, if it lives."""
 
     def send(self, agent: A_contra) -> None:
         """Something changed that the operator waits for."""

@@ -302,6 +302,11 @@ class SimCluster(ABC):
         known = (*self.workers.values(), *self.gone)
         return [w.agent for w in known if w.agent.attempt == attempt]
 
+    def reached(self, address: str, secret: str) -> SimAgent | None:
+        """The agent that serves there, if it lives."""
+        agents = (worker.agent for worker in self.workers.values())
+        return next((a for a in agents if a.alive and (a.name, a.id) == (address, secret)), None)
+
     def refusal(self) -> RefusedReason | None:
         """Why no worker can be created now."""
         full = self.quota is not None and len(self.present()) >= self.quota

@@ -64,6 +64,8 @@ def next_state(agent: SimAgent) -> AgentState:
         staged=agent.staging.described(now),
         dropped=tuple(sorted(agent.staging.dropped)),
         holds=agent.carrying.holds(agent),
+        copies=agent.buddy.told(),
+        serves_tls=agent.name if agent.world.config.buddy else "",
         asked_for_checkpoint=training is not None and training.moved is not None,
         metrics=agent.metrics,
         posted=_posted(training),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import StagedStep
+from trainrun.contract.staged_parts import StagedStep
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId

@@ -382,6 +382,10 @@ class TrainingLoop:
         newer = committed is None or committed < checkpoint
         return agent.slot == 0 and newer and self.world.store.uncommitted(checkpoint)
 
+    def stored(self, checkpoint: CheckpointId) -> None:
+        """A buddy has stored a part; it may be the last one."""
+        self._commit(checkpoint)
+
     def _commit(self, checkpoint: CheckpointId, *, all_listed: bool = False) -> None:
         if self.world.store.commit(checkpoint, all_listed=all_listed):
             self.world.committed(checkpoint)

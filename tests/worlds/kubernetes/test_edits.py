@@ -52,6 +52,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.flushTimeout": ("30s", "60s"),
     "checkpoint.maxPending": (2, 4),
     "checkpoint.uploadEvery": ("5s", "10s"),
+    "checkpoint.buddy": (False, True),
     "checkpoint.keep": (3, 5),
     "checkpoint.scoreMetric": ("accuracy", "loss"),
     "checkpoint.scoreOrder": ("Max", "Min"),
@@ -93,6 +94,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
 """For each field a value, and another one."""
 
 BESIDE: dict[str, Json] = {
+    "checkpoint.buddy": {"uploadEvery": "5s"},
     "checkpoint.scoreMetric": {"scoreOrder": "Max"},
     "checkpoint.scoreOrder": {"scoreMetric": "loss"},
     **{
@@ -101,6 +103,8 @@ BESIDE: dict[str, Json] = {
     },
 }
 """Fields of the same object without which one is refused."""
+ELSEWHERE: dict[str, Json] = {"checkpoint.buddy": {"workers": {"replicas": 2}}}
+"""Fields of other objects, likewise."""
 
 
 def spec_with(path: str, value: Any) -> Json:
@@ -109,7 +113,7 @@ def spec_with(path: str, value: Any) -> Json:
     value = {**BESIDE.get(path, {}), last: value}
     for name in reversed(parents):
         value = {name: value}
-    return {"spec": value}
+    return {"spec": merged(value, ELSEWHERE.get(path, {}))}
 
 
 def run_with(path: str, value: Any) -> Json:

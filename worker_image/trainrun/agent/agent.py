@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from trainrun._common import kernel
 from trainrun.agent import background, shutdown
 from trainrun.agent.attempt_context import AttemptContext
+from trainrun.agent.checkpoints.buddy import Buddy
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
@@ -107,7 +108,6 @@ class Agent:
             heartbeat_timeout=config.settings.heartbeat_timeout,
             ways=OperatorAddresses(config.operators),
         )
-        self.sharing = Sharing(self.storage.downloads, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
         counter = kernel.find_counter()
         around = AttemptContext(
@@ -137,7 +137,11 @@ class Agent:
             gathering=EvidenceCollector(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,
+            buddy=Buddy(
+                folder=self.folders.copies, storage=self.storage, tls=self.tls, news=self.news
+            ),
         )
+        self.sharing = Sharing(self.storage.downloads, self.identity, self.supervisor.staged_part)
         self.shutdown = Shutdown(
             supervisor=self.supervisor,
             heartbeat=self.heartbeat,
@@ -172,10 +176,14 @@ class Agent:
             sequence=self._sequence,
             notice=self._notice(now),
             serves=self.sharing.address,
+            serves_tls=self.sharing.tls_address,
         )
 
     def apply(self, answer: Answer) -> bool:
         """Apply an answer of the operator; False when it changes nothing."""
+        if answer.certificate is not None and not self.shutdown.begun:
+            self.sharing.open_tls(self.config.address, answer.certificate)
+            self.supervisor.buddy.certificate = answer.certificate
         return not self.shutdown.begun and self.supervisor.apply(answer)
 
     def child_ended(self) -> None:

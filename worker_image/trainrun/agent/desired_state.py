@@ -57,6 +57,7 @@ class DesiredState:
                 number=order.number,
                 flush=order.flush,
                 in_place=order.in_place,
+                stand_in=order.stand_in,
             )
         return Held()
 
@@ -69,6 +70,11 @@ class DesiredState:
     def in_place(self) -> bool:
         """They are described instead."""
         return self.stops is not None and self.stops.in_place
+
+    @property
+    def stand_in(self) -> tuple[int, ...]:
+        """Slots of lost workers whose parts of them are uploaded, too."""
+        return self.stops.stand_in if self.stops is not None else ()
 
     @property
     def runs(self) -> bool:
@@ -109,6 +115,8 @@ class Flush:
 
     steps: tuple[int, ...]
     in_place: bool = False
+    stand_in: tuple[int, ...] = ()
+    """Slots whose copied parts of them are uploaded, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,7 @@ def _uploads(desired: DesiredState, actual: ActualState, now: float) -> tuple[Ta
         return ()
     if actual.uploading and now >= desired.flush_until:
         return (GiveUp(),)
-    return (Flush(desired.flush, desired.in_place),)
+    return (Flush(desired.flush, desired.in_place, desired.stand_in),)
 
 
 def _preparation(

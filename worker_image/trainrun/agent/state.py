@@ -25,9 +25,10 @@ def describe(
     sequence: int,
     notice: Notice | None,
     serves: str,
+    serves_tls: str,
 ) -> AgentState:
     """Return the state of this `agent` for heartbeat number `sequence`; it `serves` checkpoints at
-    that address. `now` is on the monotonic clock."""
+    these addresses. `now` is on the monotonic clock."""
     config, attempt = supervisor.around.config, supervisor.attempt
     state = AgentState(
         run=config.run,
@@ -51,18 +52,24 @@ def describe(
         standby_bytes=supervisor.around.standbys.largest,
         seen=supervisor.desired.seen,
         serves=serves,
+        serves_tls=serves_tls,
     )
     if attempt is None:
         return state
     state = _with_attempt(state, attempt, now)
-    return replace(state, holds=supervisor.holds, committed=supervisor.committed(now))
+    return replace(
+        state,
+        holds=supervisor.holds,
+        copies=supervisor.buddy.describe(),
+        committed=supervisor.committed(now),
+    )
 
 
 def problems(supervisor: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
     found = supervisor.attempt.problems(now) if supervisor.attempt is not None else ()
     carried = supervisor.carried.problem if supervisor.carried is not None else None
-    own = (carried, supervisor.ownership.problem)
+    own = (supervisor.buddy.problem, carried, supervisor.ownership.problem)
     every = (*found, *(problem for problem in own if problem is not None))
     return tuple(replace(problem, message=masked(problem.message)) for problem in every)
 

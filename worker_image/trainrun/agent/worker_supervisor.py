@@ -18,11 +18,12 @@ from trainrun.agent import background, desired_state
 from trainrun.agent.attempt import Attempt
 from trainrun.agent.attempt_context import AttemptContext
 from trainrun.agent.attempt_parts import put_together
+from trainrun.agent.checkpoints.buddy import Buddy
 from trainrun.agent.checkpoints.carried import CarriedPart, carried_part, held_checkpoint
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
-from trainrun.agent.checkpoints.staged import MORE_ROOM
+from trainrun.agent.checkpoints.staged import MORE_ROOM, Step
 from trainrun.agent.code import Code
 from trainrun.agent.desired_state import ActualState, DesiredState, Task
 from trainrun.agent.evidence.gathering import EvidenceCollector
@@ -53,6 +54,7 @@ class WorkerSupervisor:
     ownership: Ownership
     leave: Callable[[Exit], None]
     """Starts the agent's shutdown."""
+    buddy: Buddy
     attempt: Attempt | None = None
     carried: CarriedPart | None = None
     """Of the attempt's resume point, if it was on the workers' disks."""
@@ -165,9 +167,8 @@ class WorkerSupervisor:
         return ActualState(
             alive=attempt.alive,
             stopped=self._swept == attempt.number,
-            uploading=attempt.uploads.unfinished(
-                self.desired.flush, in_place=self.desired.in_place
-            ),
+            uploading=attempt.uploads.unfinished(self.desired.flush, in_place=self.desired.in_place)
+            or self.buddy.owes(self.desired.flush, self.desired.stand_in),
         )
 
     def _do(self, task: Task) -> None:
@@ -179,6 +180,8 @@ class WorkerSupervisor:
                 self.stop()
             case desired_state.Flush():
                 self._flush(frozenset(task.steps), in_place=task.in_place)
+                self.buddy.stop()
+                self.buddy.upload(task.steps, task.stand_in)
             case desired_state.GiveUp():
                 self._give_up()
             case desired_state.OfferPort():
@@ -218,6 +221,7 @@ class WorkerSupervisor:
         if self.attempt is not None:
             self.keep_lines()
             self.attempt.close()
+        self.buddy.clear()
         self.resolving.want(None)
         self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
@@ -253,6 +257,15 @@ class WorkerSupervisor:
             return self.carried.committed(now)
         return found
 
+    def staged_part(self, checkpoint: CheckpointId) -> Step | None:
+        """This worker's part of a checkpoint of the attempt, if it is complete and on the disk."""
+        attempt = self.attempt
+        if attempt is None or attempt.number != checkpoint.attempt:
+            return None
+        part = attempt.staged.find(checkpoint.step)
+        complete = part is not None and attempt.staged.complete(checkpoint.step)
+        return part if complete and part is not None and not part.uploaded else None
+
     def _read_ahead(self) -> None:
         order = self.desired.order
         if isinstance(order, Hold) and order.attempt > self.desired.attempt and order.prefetch:
@@ -270,7 +283,7 @@ class WorkerSupervisor:
         self.around.storage.settings = self.settings
         if self.attempt is not None:
             room, keeps = self.settings.max_pending, self.settings.upload_every > 0
-            room += MORE_ROOM if keeps else 0
+            room += (MORE_ROOM + self.settings.buddy) if keeps else 0
             self.attempt.rooms.limit(room)
             self.attempt.uploads.keep = room if keeps else 0
 
@@ -281,6 +294,7 @@ class WorkerSupervisor:
             return
         if answer.committed is not None and answer.committed.attempt == attempt.number:
             attempt.uploads.saw_commit(answer.committed)
+            self.buddy.saw_commit(answer.committed)
         for step in answer.drop:
             attempt.uploads.drop(step)
         attempt.staged.open((open_.step for open_ in answer.steps), time.monotonic())
@@ -291,5 +305,6 @@ class WorkerSupervisor:
             attempt.voter.apply(answer.save)
             attempt.fetching.source = answer.order.source
             attempt.tasks.apply(answer)
+            self.buddy.follow(answer)
         attempt.changed()
         self.around.news()

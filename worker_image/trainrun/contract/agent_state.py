@@ -17,6 +17,7 @@ from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import CodeFile, Evidence, OutputProgress, Posted, RankConnections
 from trainrun.contract.metrics import bounded
+from trainrun.contract.staged_parts import CopiedPart, StagedStep
 from trainrun.contract.wire import checked
 
 
@@ -58,27 +59,6 @@ class ProcessExit:
     def failed(self) -> bool:
         """Whether it ended by itself in any other way."""
         return self.code != 0 and not self.ordered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedStep:
-    """A checkpoint step on this worker's disk."""
-
-    step: int
-    ranks: tuple[int, ...] = ()
-    """Global ranks of the local processes that reported files."""
-    complete: bool = False
-    """All local ranks have passed this step: the worker's part is final."""
-    uploaded: bool = False
-    """The worker's part, including its done marker, is in the store."""
-    whole: bool = False
-    """Reported with whole=True: no other rank is needed."""
-    after_save: bool = False
-    """Reported after the answer to this attempt's save request: it is the requested checkpoint."""
-    due: bool = False
-    """An answer has named it in `Answer.upload`."""
-    age: Age = 0.0
-    """Seconds since it was first staged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +234,7 @@ class Held:
     number: int = 0
     flush: tuple[int, ...] = ()
     in_place: bool = False
+    stand_in: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +278,8 @@ class AgentState:
     them: a marker without its files would make a checkpoint look complete."""
     holds: tuple[CheckpointId, ...] = ()
     """Checkpoints of which this worker has its part: described and on its disk, or stored."""
+    copies: tuple[CopiedPart, ...] = ()
+    """Parts of other workers, saved in `attempt`, of which it has copies or makes them."""
     committed: Committed | None = None
     save: SaveVote = SaveVote()
     notice: Notice | None = None
@@ -376,6 +359,8 @@ class AgentState:
     """Digest of the last answer received: a waiting server replies when it has a different one."""
     serves: str = ""
     """`host:port` where other agents of its node can copy its checkpoint files; empty: nowhere."""
+    serves_tls: str = ""
+    """The same for agents of other nodes, by TLS; empty: it has no certificate."""
 
     def to_json(self) -> str:
         """One line of JSON."""

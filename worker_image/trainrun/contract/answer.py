@@ -15,6 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Changing, Remaining, essence
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
+from trainrun.contract.staged_parts import NodeCertificate
 
 POLL_INTERVAL = 10.0
 """Maximum seconds until an agent without news sends the next heartbeat; a third of the heartbeat
@@ -73,6 +74,8 @@ class Hold:
     in_place: bool = False
     """Do not upload `flush`: describe this worker's part of it in the store. The next attempt
     starts from the disks."""
+    stand_in: tuple[int, ...] = ()
+    """Slots of lost workers: upload their part of `flush`, too, from the copies on this disk."""
     grace_seconds: Remaining = 0.0
     """How long processes of the ended attempt may take to exit after SIGTERM; 0: kill them at
     once."""
@@ -100,10 +103,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSource:
-    """An agent on the same node that downloads the resume point; the others copy from it."""
+    """An agent from which others copy: one on the same node that downloads the resume point, or a
+    partner on another node."""
 
     address: str
-    """Its `AgentState.serves`."""
+    """Its `AgentState.serves`, or `serves_tls`."""
     secret: str = field(repr=False)
     """Its `AgentState.agent`: only members of the run know it."""
 
@@ -137,6 +141,9 @@ class Start:
     """`resume` has no manifest yet: each worker holds its part, and uploads it first."""
     holders: tuple[PartHolder, ...] = ()
     """If `staged`: the other agents on this node, from which their parts can be copied."""
+    partners: tuple[PartHolder, ...] = ()
+    """Workers on other nodes whose buddy this worker is: it copies their part of `Answer.copy`, by
+    TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +258,8 @@ class RunSettings:
     upload_every: float = 0.0
     """Seconds between two uploads of an attempt. Above 0 the agent uploads the steps that
     `Answer.upload` names, and keeps the others on its disk. 0: it uploads every step."""
+    buddy: bool = False
+    """Each worker's staged files are copied to a worker on another node."""
     keep: int = 3
     """Number of checkpoints that retention keeps."""
     score_metric: str = ""
@@ -285,6 +294,11 @@ class Answer:
     upload: tuple[int, ...] = ()
     """With `RunSettings.upload_every`: the staged steps to upload. One that was named once stays
     due until it is committed or dropped."""
+    copy: int = -1
+    """The staged step that buddies copy from their partners; -1: none."""
+    copied: int = -1
+    """The step of which each buddy has its copy, and keeps it; -1: none. With `copy`, copies of
+    other steps are not needed."""
     committed: CheckpointId | None = None
     """The newest commit that the operator knows of."""
     recheck: Recheck | None = None
@@ -300,6 +314,8 @@ class Answer:
     """The current settings; absent: those of the agent's configuration."""
     key: str = field(default="", repr=False)
     """Secret of the ranks of the started attempt, in hexadecimal; empty: there is none."""
+    certificate: NodeCertificate | None = field(default=None, repr=False)
+    """With checkpoint.buddy: with what this agent serves other nodes."""
     lost: tuple[LostRank, ...] = ()
     """Lost ranks of the last attempts, oldest first: a task that ran there used up a retry."""
     begun: int = 0
@@ -317,6 +333,7 @@ class Answer:
         `progress` differs. It is sent in clear and reveals nothing about the key."""
         plain = wire.encode(essence(self))
         plain.pop("key", None)
+        plain.pop("certificate", None)
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

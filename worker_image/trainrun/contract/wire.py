@@ -29,6 +29,9 @@ AGENT_PATH = "/v1/agent"
 """GET from the operator: the agent as a zip file."""
 CHECKPOINTS_PATH = "/v1/checkpoints/"
 """GET from an agent of the same node: prefix of `<name>/<file>` of a checkpoint."""
+STAGED_PATH = "/v1/staged/"
+"""GET from an agent of another node: prefix of `<checkpoint>`, which lists the staged part of its
+worker, and of `<checkpoint>/<rank>/<file>`."""
 
 LARGEST_HEARTBEAT = 256 * 1024
 """Maximum bytes of an `AgentState` as JSON, for both the agent and the operator."""

@@ -79,6 +79,7 @@ EDITS = (
     Edit("checkpoint.flushTimeout", "NextAnswer"),
     Edit("checkpoint.maxPending", "NextAnswer"),
     Edit("checkpoint.uploadEvery", "NextAnswer"),
+    Edit("checkpoint.buddy", "NextAnswer"),
     Edit("checkpoint.keep", "NextAnswer", "the next commit deletes surplus checkpoints"),
     Edit("checkpoint.scoreMetric", "NextAnswer", "deleted checkpoints do not come back"),
     Edit("checkpoint.scoreOrder", "NextAnswer", "deleted checkpoints do not come back"),

@@ -184,6 +184,12 @@ class CheckpointSpec(Model):
             holds=lambda spec: spec.score_order is None or spec.score_metric is not None,
             path=("scoreMetric",),
         ),
+        Rule(
+            cel="!self.buddy || has(self.uploadEvery)",
+            message="must be given with buddy: without it every checkpoint is uploaded at once",
+            holds=lambda spec: not spec.buddy or spec.upload_every is not None,
+            path=("uploadEvery",),
+        ),
     )
 
     on_notice: OnNotice = "Auto"
@@ -209,6 +215,10 @@ class CheckpointSpec(Model):
     the attempt, and at every end of an attempt. The others stay on the workers' disks, at most
     maxPending + 3 in all, until newer ones replace them. Between 1s and 24h. Default: every
     checkpoint is uploaded."""
+    buddy: bool = False
+    """true: copies each worker's part of the newest checkpoint to the disk of a worker on another
+    node. If a worker is lost, its part is uploaded from there. Takes room for three checkpoints
+    more. For runs with uploadEvery and two workers or more. Default false."""
     keep: Annotated[int, Field(ge=2, le=1000)] = 3
     """Newest checkpoints to keep in storage, 2 to 1000. The two newest and those that the last two
     attempts resumed from are never deleted. Default 3."""
@@ -349,6 +359,14 @@ class Health(Model):
 class TrainRunSpec(Model):
     """What the user asks for."""
 
+    RULES = (
+        Rule(
+            cel="!self.checkpoint.buddy || self.workers.replicas > 1",
+            message="must be false where workers.replicas is 1: no worker is on another node",
+            holds=lambda spec: not spec.checkpoint.buddy or spec.workers.replicas > 1,
+            path=("checkpoint", "buddy"),
+        ),
+    )
     CHANGES = tuple(unchangeable(edit.path, edit.note) for edit in REFUSED)
     managed_by: (
         Annotated[

@@ -31,9 +31,16 @@ from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of
-from trainrun_operator.core.run.drain import flush_allowed, flush_left, grace_left, to_flush
+from trainrun_operator.core.run.drain import (
+    flush_allowed,
+    flush_left,
+    grace_left,
+    stood_in,
+    to_flush,
+)
 from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
+from trainrun_operator.core.run.pairing import buddies, node_of
 from trainrun_operator.core.run.storage import has_worked
 from trainrun_operator.core.run.unreachable import looker
 from trainrun_operator.core.run.view import View
@@ -96,14 +103,16 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         upload=steps.to_upload(view),
+        copy=steps.to_copy(view),
+        copied=steps.copied_by_all(view),
         committed=steps.committed_id(view),
         # Too high where numbers were skipped; the store has some attempt up to there in any case.
         begun=record.attempt - view.status.restarts if view.status.reached else 0,
         evidence=evidence.request(view),
         lost=_lost(view, record),
     )
-    sources, holders = _sources(view), _holders(view, record)
-    of_source: dict[tuple[PeerSource | None, str], Answer] = {}
+    sources, holders, partners = _sources(view), _holders(view, record), _partners(view)
+    of_source: dict[tuple[PeerSource | None, str, tuple[PartHolder, ...]], Answer] = {}
     looks = looker(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
     by_name = {}
@@ -114,12 +123,18 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         if place is None or worker.created_for <= place:
             by_name[worker.name] = leave
         if worker.created_for == place:
-            source, node = sources.get(worker.slot), _node(worker) if holders else ""
+            own = (
+                sources.get(worker.slot),
+                node_of(worker) if holders else "",
+                partners.get(worker.slot, ()),
+            )
             # Made once for all workers of a node: most workers of a large gang get the same.
-            if (source, node) not in of_source:
-                order = replace(start, source=source, holders=holders.get(node, ()))
-                of_source[source, node] = replace(answer, order=order)
-            by_name[worker.name] = of_source[source, node]
+            if own not in of_source:
+                source, node, copied = own
+                of = holders.get(node, ())
+                order = replace(start, source=source, holders=of, partners=copied)
+                of_source[own] = replace(answer, order=order)
+            by_name[worker.name] = of_source[own]
             if worker.slot == speaker:  # the others report progress with their next heartbeat
                 by_name[worker.name] = replace(by_name[worker.name], progress=PROGRESS_INTERVAL)
         elif worker is looks:
@@ -160,7 +175,7 @@ def _sources(view: View) -> dict[int, PeerSource]:
     for worker in view.roster:
         if worker is None or worker.agent is None:
             continue
-        node, agent = _node(worker), worker.agent
+        node, agent = node_of(worker), worker.agent
         lead = leads.setdefault(node, agent)
         if node and lead is not agent and lead.serves:
             found[worker.slot] = PeerSource(address=lead.serves, secret=lead.agent)
@@ -177,15 +192,22 @@ def _holders(view: View, record: StartRecord) -> dict[str, tuple[PartHolder, ...
     for worker in view.roster if record.staged else ():
         if worker is not None and worker.agent is not None and worker.agent.serves:
             source = PeerSource(address=worker.agent.serves, secret=worker.agent.agent)
-            before = found.get(_node(worker), ())
+            before = found.get(node_of(worker), ())
             holder = PartHolder(slot=worker.slot, source=source)
-            found[_node(worker)] = (*before, holder)[:MOST_HOLDERS]
+            found[node_of(worker)] = (*before, holder)[:MOST_HOLDERS]
     found.pop("", None)
     return found
 
 
-def _node(worker: WorkerFact) -> str:
-    return worker.node or (worker.agent.node if worker.agent is not None else "")
+def _partners(view: View) -> dict[int, tuple[PartHolder, ...]]:
+    """By slot, the workers whose buddy it is, if their agents serve other nodes."""
+    found: dict[int, tuple[PartHolder, ...]] = {}
+    for slot, buddy in sorted(buddies(view).items()):
+        agent = view.agents[slot]
+        if agent is not None and agent.serves_tls:
+            source = PeerSource(address=agent.serves_tls, secret=agent.agent)
+            found[buddy] = (*found.get(buddy, ()), PartHolder(slot=slot, source=source))
+    return found
 
 
 def gathering(
@@ -219,12 +241,20 @@ def gathering(
     proving = replace(answer, order=proves)
     # No worker of slot 0 proves: once it leads, its proof would be taken for a claim.
     by_name = {w.name: answer if w.slot == 0 or w.agent is None else proving for w in view.workers}
-    for name, checkpoint in prefetch.items():
-        order = hold if by_name[name] is answer else proves
-        by_name[name] = replace(answer, order=replace(order, prefetch=checkpoint))
+    standing_in = stood_in(view)
+    for name in {*prefetch, *standing_in}:
+        own = hold if by_name[name] is answer else proves
+        own = replace(own, stand_in=standing_in.get(name, ()), prefetch=prefetch.get(name))
+        by_name[name] = replace(answer, order=own)
     if lead is not None:
         request = _resolve_request(view, held) if resolve else None
-        asked = replace(hold, prefetch=prefetch.get(lead.name), offer=True, resolve=request)
+        asked = replace(
+            hold,
+            stand_in=standing_in.get(lead.name, ()),
+            prefetch=prefetch.get(lead.name),
+            offer=True,
+            resolve=request,
+        )
         by_name[lead.name] = replace(answer, order=asked)
     return _with_story(view, by_name)
 

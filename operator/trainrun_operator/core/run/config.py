@@ -115,6 +115,8 @@ class RunConfig:
     max_pending: int
     upload_every: timedelta | None
     """None: every checkpoint is uploaded."""
+    buddy: bool = False
+    """What each worker has staged is copied to another node."""
     keep: int
     score_metric: str
     """"": none; the newest checkpoints are kept."""
@@ -142,6 +144,7 @@ class RunConfig:
         return RunSettings(
             max_pending=self.max_pending,
             upload_every=self.upload_every.total_seconds() if self.upload_every else 0.0,
+            buddy=self.buddy,
             keep=self.keep,
             score_metric=self.score_metric,
             score_order=self.score_order,
@@ -201,6 +204,7 @@ def config_of(run: TrainRun) -> RunConfig:
         flush_timeout=_flush_timeout(spec.checkpoint),
         max_pending=spec.checkpoint.max_pending,
         upload_every=_length(spec.checkpoint.upload_every),
+        buddy=spec.checkpoint.buddy,
         keep=spec.checkpoint.keep,
         score_metric=spec.checkpoint.score_metric or "",
         score_order=spec.checkpoint.score_order or "Max",

@@ -25,6 +25,7 @@ from trainrun_operator.core.run.incidents import attempt_progress, ledger, repea
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.incidents.output import by_output, output_progress
+from trainrun_operator.core.run.pairing import without_buddy
 from trainrun_operator.core.run.storage import paused
 from trainrun_operator.core.run.view import STORE_AWAY, View, and_others, counted
 from trainrun_operator.core.run.warnings import STRAGGLER
@@ -246,6 +247,7 @@ def _watched(
         (warnings.SAVE_TOO_LATE, "AsksTooSeldom", warnings.save_too_late(view, status)),
         ("CheckpointSkipped", "OnTrial", repeats.on_trial(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
+        (steps.NO_BUDDY, "OneNode", without_buddy(view)),
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),
     )
     return tuple(

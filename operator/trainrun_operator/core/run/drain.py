@@ -12,7 +12,7 @@ for uploads does not run: the next attempt has to wait for the same store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -153,6 +153,16 @@ def to_flush(view: View) -> tuple[int, ...]:
     if ending.in_place:
         return (survivors or named)[-1:]  # if the newest is torn, the one before it
     return tuple(sorted({*named, *survivors}))[-MAX_FLUSH:]
+
+
+@once
+def stood_in(view: View) -> Mapping[str, tuple[int, ...]]:
+    """By worker, the slots of lost ones whose parts it uploads from its copies."""
+    if not to_flush(view):
+        return {}
+    found = steps.stand_ins(view, gone_slots(view)).items()
+    holders = ((view.roster[holder], slots) for holder, slots in found)
+    return {worker.name: slots for worker, slots in holders if worker is not None}
 
 
 def gone_slots(view: View) -> frozenset[int]:
@@ -329,6 +339,7 @@ def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
         and acknowledged(view, agent)
         and flush <= set(agent.held.flush)
         and agent.held.in_place == (ending is not None and ending.in_place)
+        and agent.held.stand_in == stood_in(view).get(worker.name, ())
         and not _owes_resume_point(view, agent)
     )
 

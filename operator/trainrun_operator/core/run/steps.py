@@ -5,18 +5,24 @@ Layer: core. Made from the agents' `staged` lists; the store itself decides what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from trainrun.contract.agent_state import AgentState, Committed, StagedStep
+from trainrun.contract.agent_state import AgentState, Committed
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import CopiedPart, StagedStep
+from trainrun_operator.core.run.pairing import buddies
 from trainrun_operator.core.run.view import View, done, once
+
+NO_BUDDY = "NoBuddy"
+"""Type of the condition, and of the problem of an agent that cannot copy its partner's files."""
 
 KEPT = 2
 """With uploadEvery: how many of the newest complete steps stay on the workers' disks. The second
-is there in case the newest turns out to be torn."""
+is there in case the newest turns out to be torn; one that is copied or being copied stays, too, and
+does for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,10 @@ class GangStep:
     """Its upload was ordered, or some slot has uploaded its part."""
     age: float
     """Seconds since it was first staged."""
+    copies: frozenset[tuple[int, int]]
+    """Slots whose part is copied in full, each with the slot that has the copy."""
+    begun: bool
+    """Some worker copies it, or has."""
 
     def staged_by(self, slots: int) -> bool:
         """No more files are needed from the training for this step."""
@@ -51,7 +61,22 @@ def gang_steps(view: View) -> tuple[GangStep, ...]:
         for entry in _parts(view, slot):
             if entry.step not in dropped:
                 entries.setdefault(entry.step, {})[slot] = entry
-    steps = (_gang_step(view, step, by_slot) for step, by_slot in sorted(entries.items()))
+    copies: dict[int, list[tuple[int, CopiedPart]]] = {}
+    for agent in view.heard:
+        for copy in agent.copies:
+            if copy.step not in dropped:
+                copies.setdefault(copy.step, []).append((agent.slot, copy))
+    for step, held in copies.items():
+        for copy in (copy for _, copy in held if copy.complete):
+            # What was copied stays known where the worker is lost, or its own word is older.
+            known = entries.setdefault(step, {}).get(copy.slot) or StagedStep(
+                step=step, ranks=copy.ranks, complete=True, whole=copy.whole
+            )
+            entries[step][copy.slot] = replace(known, uploaded=known.uploaded or copy.uploaded)
+    steps = (
+        _gang_step(view, step, by_slot, copies.get(step, ()))
+        for step, by_slot in sorted(entries.items())
+    )
     return tuple(step for step in steps if step.brought)
 
 
@@ -68,7 +93,13 @@ def dropped_steps(view: View) -> frozenset[int]:
     return frozenset(step for agent in view.heard for step in agent.dropped)
 
 
-def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangStep:
+def _gang_step(
+    view: View,
+    step: int,
+    by_slot: dict[int, StagedStep],
+    copies: Iterable[tuple[int, CopiedPart]],
+) -> GangStep:
+    held = [(copy.slot, holder, copy.complete) for holder, copy in copies]
     staged = {slot for slot, entry in by_slot.items() if entry.complete}
     staged |= {slot for slot, agent in enumerate(view.agents) if passed(agent, step)} - set(by_slot)
     return GangStep(
@@ -80,6 +111,8 @@ def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangSte
         after_save=any(entry.after_save for entry in by_slot.values()),
         due=any(entry.due or entry.uploaded for entry in by_slot.values()),
         age=max(entry.age for entry in by_slot.values()),
+        copies=frozenset((slot, holder) for slot, holder, complete in held if complete),
+        begun=bool(held),
     )
 
 
@@ -149,7 +182,7 @@ def saved_step(view: View) -> int | None:
 
 
 def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
-    """Steps not committed yet whose missing parts are all on surviving workers.
+    """Steps not committed yet whose missing parts are all on surviving workers, or copied to them.
 
     With uploadEvery only the newest is needed, and the one that is being uploaded.
     """
@@ -157,9 +190,9 @@ def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
     committed = committed_step(view)
 
     def survives(step: GangStep) -> bool:
-        if step.whole - lost or step.whole & step.uploaded:
-            return True
-        return all(slot in step.uploaded or slot in step.staged - lost for slot in slots)
+        copied = {slot for slot, holder in step.copies if holder not in lost}
+        there = step.uploaded | (step.staged - lost) | copied
+        return bool(step.whole & there) or there >= slots
 
     found = [s for s in gang_steps(view) if s.step > committed and survives(s)]
     if view.config.upload_every is not None:
@@ -184,7 +217,10 @@ def to_drop(view: View) -> tuple[int, ...]:
     }
     uncommitted = [s for s in gang_steps(view) if s.step > committed]
     if view.config.upload_every is not None:
-        begun |= {s.step for s in _complete(view)[:-KEPT]} - set(to_upload(view))
+        complete = [s.step for s in _complete(view)]
+        staying = {*complete[-1:], *({to_copy(view), copied_by_all(view)} & {*complete})}
+        staying |= {*complete[-KEPT:]} if len(staying) < KEPT else set()
+        begun |= {*complete} - staying - {*to_upload(view)}
     elif any(_backlog(agent, committed) >= view.config.max_pending for agent in view.heard):
         complete = [s.step for s in uncommitted if s.staged_by(len(view.roster))]
         begun |= {step for step in complete[:-1] if step != uncommitted[0].step}
@@ -193,6 +229,41 @@ def to_drop(view: View) -> tuple[int, ...]:
 
 def _backlog(agent: AgentState, committed: int) -> int:
     return sum(1 for s in agent.staged if s.ranks and not s.uploaded and s.step > committed)
+
+
+def to_copy(view: View) -> int:
+    """The step that buddies copy now; -1: none, or some worker is not heard.
+
+    The newest complete one, once every buddy has the one before: so all workers still hold the
+    newest step that is copied everywhere.
+    """
+    if not buddies(view) or None in view.agents:
+        return -1
+    complete = _complete(view)
+    late = (step.step for step in complete if step.begun and not _is_copied(view, step))
+    return max(late, default=complete[-1].step if complete else -1)
+
+
+def copied_by_all(view: View) -> int:
+    """The newest step of which every buddy has its copy; -1: there is none."""
+    copied = (step.step for step in _complete(view) if step.copies and _is_copied(view, step))
+    return max(copied, default=-1)
+
+
+def _is_copied(view: View, step: GangStep) -> bool:
+    """Nobody waits for a buddy that cannot copy."""
+    unable = {a.slot for a in view.heard for p in a.problems if p.type == NO_BUDDY}
+    wanted = {pair for pair in buddies(view).items() if pair[1] not in unable}
+    return wanted <= step.copies
+
+
+def stand_ins(view: View, gone: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
+    """By slot of a buddy, those of lost workers whose parts of steps to flush it has copied."""
+    found: dict[int, set[int]] = {}
+    for slot, holder in (pair for step in gang_steps(view) for pair in step.copies):
+        if slot in gone and holder not in gone:
+            found.setdefault(holder, set()).add(slot)
+    return {holder: tuple(sorted(slots)) for holder, slots in found.items()}
 
 
 def to_upload(view: View) -> tuple[int, ...]:

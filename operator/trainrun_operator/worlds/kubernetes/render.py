@@ -16,6 +16,7 @@ from posixpath import normpath
 from typing import Any
 
 from trainrun.contract import variables
+from trainrun.contract.staged_parts import NodeCertificate
 from trainrun_operator.api.resources import TRAINRUN, ObjectMeta, TrainRun
 from trainrun_operator.api.run.spec import StorageSpec
 from trainrun_operator.api.sweep.spec import SweepStorage
@@ -71,6 +72,8 @@ class OperatorPlace:
     ca_pem: str
     """Certificates with which agents verify the operator."""
     signing_key: bytes
+    certify: Callable[[str], NodeCertificate | None] = lambda _uid: None
+    """Returns with what the agents of the run with this uid serve other nodes."""
 
 
 def worker_pod(

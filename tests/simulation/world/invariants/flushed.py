@@ -39,8 +39,9 @@ def thrown_away(
         return None
     begin = resume.step if resume is not None and resume.attempt == gang[0].attempt else -1
     steps = {step for agent in gang for step in _held(agent)}
-    lost = (step for step in steps if step > begin and all(_brings(agent, step) for agent in gang))
-    return max((step for step in lost if any(_lacks(agent, step) for agent in gang)), default=None)
+    lost = [step for step in steps if step > begin and all(_is_there(a, step, gang) for a in gang)]
+    stored = {step for step in lost if not any(_lacks(agent, step, gang) for agent in gang)}
+    return max((step for step in lost if step not in stored), default=None)
 
 
 def _held(agent: SimAgent) -> set[int]:
@@ -50,9 +51,19 @@ def _held(agent: SimAgent) -> set[int]:
     return held | agent.staging.dropped if agent.staging.keeps else held
 
 
-def _lacks(agent: SimAgent, step: int) -> bool:
+def _lacks(agent: SimAgent, step: int, gang: Sequence[SimAgent]) -> bool:
     entry = agent.staging.steps.get(step)
-    return entry is None or not entry.uploaded
+    copies = (other.buddy.copies.get((agent.slot, step)) for other in gang)
+    by_buddy = any(copy is not None and copy.uploaded for copy in copies)
+    return not by_buddy and (entry is None or not entry.uploaded)
+
+
+def _is_there(agent: SimAgent, step: int, gang: Sequence[SimAgent]) -> bool:
+    """Its part is, or will be, stored: by itself, or by a buddy that lives."""
+    return _brings(agent, step) or (
+        not agent.alive
+        and any(a.alive and not a.unheard and a.buddy.has(agent.slot, step) for a in gang)
+    )
 
 
 def _brings(agent: SimAgent, step: int) -> bool:

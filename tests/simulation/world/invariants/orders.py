@@ -58,7 +58,7 @@ class OrdersGiven:
         record = case.records.get(order.attempt)
         if record is None:
             case.wrong(f"attempt {order.attempt} was ordered without a start record")
-        elif start_order(record) != replace(order, source=None, holders=()):
+        elif start_order(record) != replace(order, source=None, holders=(), partners=()):
             case.wrong(f"an order of attempt {order.attempt} differs from its start record")
         elif (record.roster[agent.slot], record.identity(agent.slot)) != (
             agent.created_for,

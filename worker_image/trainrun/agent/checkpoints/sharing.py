@@ -1,10 +1,11 @@
-"""Serves checkpoint files to the other workers of this node, so the store is read once per node.
+"""Serves checkpoint files to other workers: to those of this node, so the store is read once per
+node, and by TLS to a buddy on another node, which copies what this worker has staged.
 
 Layer: agent. A small HTTP/1.1 server: `GET /v1/checkpoints/<name>/<file>` (the name is that of
 `FilesOnNode`: a checkpoint's, or one for initial weights) with our own identity as the bearer
 token, which only agents of the run know. A missing file is downloaded on request; until it is
 complete the answer is 202 with the bytes received, so that clients can distinguish a slow download
-from a stalled one.
+from a stalled one. Staged parts: see `STAGED_PATH`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
+import ssl
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import Downloads
+from trainrun.agent.checkpoints.part_copying import list_part
+from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.exchange.http import RequestHead, answer_head, read_head
-from trainrun.contract.wire import CHECKPOINTS_PATH
+from trainrun.checkpoint.reader import check_file_name
+from trainrun.contract import wire
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.staged_parts import NodeCertificate
+from trainrun.contract.wire import CHECKPOINTS_PATH, STAGED_PATH
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
@@ -36,17 +46,41 @@ BACKLOG = 128
 class Sharing:
     """The server of one agent."""
 
-    def __init__(self, downloads: Downloads, secret: str) -> None:
+    def __init__(
+        self,
+        downloads: Downloads,
+        secret: str,
+        staged: Callable[[CheckpointId], Step | None] = lambda _: None,
+    ) -> None:
+        """`staged` returns this worker's part of a checkpoint, if it is complete."""
         self._downloads = downloads
         self._secret = secret
+        self._staged = staged
         self._wanted: dict[tuple[str, str], asyncio.Task[Path]] = {}
-        self._listener: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server | socket.socket] = []
+        self._certificate: NodeCertificate | None = None
+        self._tls: ssl.SSLContext | None = None
         self.address = ""
         """`host:port`; empty: not serving."""
+        self.tls_address = ""
+        """The same for other nodes."""
 
     def open(self, host: str) -> None:
         """Start serving at an address of this worker; if that fails, the others read the store."""
+        self.address = self._open(host)
+
+    def open_tls(self, host: str, certificate: NodeCertificate) -> None:
+        """Serve other nodes, too; a newer certificate is used from the next connection on."""
+        if certificate == self._certificate:
+            return
+        self._certificate = certificate
+        tls = self._tls or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _load(tls, certificate)
+        if self._tls is None:
+            self._tls = tls
+            self.tls_address = self._open(host, tls)
+
+    def _open(self, host: str, tls: ssl.SSLContext | None = None) -> str:
         v6 = ":" in host
         try:
             listener = socket.create_server(
@@ -54,22 +88,21 @@ class Sharing:
             )
         except OSError as error:
             LOG.warning("cannot serve checkpoints to other workers at %s: %s", host, error)
-            return
-        self.address = f"{f'[{host}]' if v6 else host}:{listener.getsockname()[1]}"
-        self._listener = listener
-        background.run(self._listen(listener))
+            return ""
+        self._servers.append(listener)
+        background.run(self._listen(listener, tls))
+        return f"{f'[{host}]' if v6 else host}:{listener.getsockname()[1]}"
 
     def close(self) -> None:
         """Stop serving."""
-        if self._server is not None:
-            self._server.close()
-        if self._listener is not None:
-            self._listener.close()
+        for server in reversed(self._servers):
+            server.close()
         for task in self._wanted.values():
             task.cancel()
 
-    async def _listen(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=listener)
+    async def _listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        server = await asyncio.start_server(self._serve, sock=listener, ssl=tls)
+        self._servers.append(server)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -84,6 +117,8 @@ class Sharing:
     async def _answer(self, head: RequestHead, writer: asyncio.StreamWriter) -> None:
         if not head.has_token(self._secret):
             return await _reply(writer, 401, "the token is not that of this agent")
+        if head.method == "GET" and head.path.startswith(STAGED_PATH):
+            return await self._answer_staged(unquote(head.path[len(STAGED_PATH) :]), writer)
         asked = _parse(head)
         if asked is None:
             return await _reply(writer, 400, "expected GET /v1/checkpoints/<name>/<file>")
@@ -97,6 +132,24 @@ class Sharing:
             have = self._downloads.received(asked[0])
             return await _reply(writer, 202, json.dumps({"received": have}))
         return await _send(writer, path)
+
+    async def _answer_staged(self, asked: str, writer: asyncio.StreamWriter) -> None:
+        name, _, rest = asked.partition("/")
+        rank, _, file = rest.partition("/")
+        checkpoint = CheckpointId.named(name)
+        part = self._staged(checkpoint) if checkpoint is not None else None
+        try:
+            if part is None or (rest and (not rank.isdigit() or int(rank) not in part.files)):
+                raise ObjectNotFound(f"this worker has nothing staged as {asked}")
+            if not rest:
+                listing = wire.encode(await asyncio.to_thread(list_part, part))
+                return await _reply(writer, 200, json.dumps(listing))
+            check_file_name(file, manifest=name)
+            return await _send(writer, part.files[int(rank)] / file)
+        except (CheckpointDamaged, ObjectNotFound, FileNotFoundError) as error:
+            return await _reply(writer, 404, str(error))
+        except TrainRunError as error:
+            return await _reply(writer, 503, str(error))
 
     async def _find(self, name: str, source: str) -> Path | None:
         """The file; None while it is being downloaded."""
@@ -122,6 +175,17 @@ def _parse(head: RequestHead) -> tuple[str, str] | None:
         return None
     name, _, source = path[len(CHECKPOINTS_PATH) :].partition("/")
     return (name, source) if name and source else None
+
+
+def _load(tls: ssl.SSLContext, certificate: NodeCertificate) -> None:
+    # OpenSSL only reads files: use one in memory.
+    descriptor = os.memfd_create("node-certificate")
+    try:
+        with os.fdopen(descriptor, "w", closefd=False) as file:
+            file.write(certificate.certificate + certificate.key)
+        tls.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 async def _reply(writer: asyncio.StreamWriter, status: int, text: str) -> None:

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.contract.agent_state import StagedStep
 from trainrun.contract.messages import Report
+from trainrun.contract.staged_parts import StagedStep
 
 MORE_ROOM = 3
 """With uploadEvery: room for checkpoints beside those that wait for upload. Two that every rank has
-staged, and a newer one."""
+staged, and a newer one; with a buddy one more, which is being copied."""
 
 REMEMBERED_DROPS = 64
 """Bound of `AgentState.dropped`."""

@@ -95,26 +95,28 @@ class AsyncRunStore(OpenedStore):
         workers: int,
         upload: Upload,
         described: DoneMarker | None = None,
+        worker: int | None = None,
     ) -> Manifest | None:
-        """Upload this worker's `part` of a checkpoint, its done marker (or manifest) last.
+        """Upload this worker's `part` of a checkpoint, its done marker (or manifest) last; or that
+        of another `worker`, which is lost.
 
         Raises CheckpointUnfinished if the files of a rank have changed digests by then, or are not
         those that were `described`.
         """
 
         def write() -> Manifest | None:
-            scanned, run = _scanned(part), self.run()
+            scanned, run = scanned_files(part), self.run()
             manifest = writer.write_part(
                 run,
                 attempt=checkpoint.attempt,
                 step=checkpoint.step,
-                worker=self.config.slot,
+                worker=self.config.slot if worker is None else worker,
                 workers=workers,
                 files=scanned,
                 metrics=part.metrics,
                 metadata=part.metadata,
                 whole=part.whole,
-                unchanged=lambda: _check_unchanged(part, upload),
+                unchanged=lambda: check_unchanged(part, upload),
                 upload=upload,
                 described=described,
             )
@@ -136,10 +138,10 @@ class AsyncRunStore(OpenedStore):
                 checkpoint,
                 worker=self.config.slot,
                 workers=workers,
-                files=_scanned(part),
+                files=scanned_files(part),
                 metrics=part.metrics,
                 metadata=part.metadata,
-                unchanged=lambda: _check_unchanged(part, upload),
+                unchanged=lambda: check_unchanged(part, upload),
                 upload=upload,
             )
             slot, directories = self.config.slot, part.files
@@ -307,7 +309,8 @@ class AsyncRunStore(OpenedStore):
         return manifest
 
 
-def _scanned(part: Step) -> list[LocalFile]:
+def scanned_files(part: Step) -> list[LocalFile]:
+    """What the ranks of a worker have staged. Raises as `writer.scan`."""
     return [
         file
         for rank, directory in sorted(part.files.items())
@@ -315,7 +318,9 @@ def _scanned(part: Step) -> list[LocalFile]:
     ]
 
 
-def _check_unchanged(part: Step, upload: Upload) -> None:
+def check_unchanged(part: Step, upload: Upload) -> None:
+    """Raises CheckpointUnfinished if files are not those that were reported, and TransferCancelled
+    if the upload was given up."""
     try:
         changed = [
             rank

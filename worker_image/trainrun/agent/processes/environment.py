@@ -230,6 +230,7 @@ class Folders:
         for folder in caches(self._root).values():  # not every compiler creates parent folders
             folder.mkdir(parents=True, exist_ok=True)
         self.forget_below(2**63)
+        _remove_but(self.copies, (), ())
         try:
             _write_rendezvous(self.rendezvous)
         except OSError as error:
@@ -257,6 +258,11 @@ class Folders:
     def staging(self, attempt: int) -> Path:
         """Where the ranks of `attempt` stage their checkpoints."""
         return self._root / "staging" / f"attempt-{attempt}"
+
+    @property
+    def copies(self) -> Path:
+        """Holds copies of what other workers have staged."""
+        return self._root / "copies"
 
     @property
     def standby(self) -> Path:
