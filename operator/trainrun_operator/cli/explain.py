@@ -15,7 +15,7 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.explaining import search_report
 from trainrun_operator.cli.explaining.life import ExtrasReader, life_of
 from trainrun_operator.cli.explaining.run_report import report_of
-from trainrun_operator.cli.explaining.search_life import search_life_of
+from trainrun_operator.cli.explaining.search_life import resume_command_of, search_life_of
 from trainrun_operator.cli.finding import (
     cluster_name,
     cluster_source,
@@ -105,10 +105,6 @@ def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> None:
 
 
 def _resume_command(sweep: ReadSweep, options: ExplainOptions) -> str:
-    if sweep.version is not None:
-        metadata = sweep.version.sweep.metadata
-        edit = f"kubectl edit trainsweep {metadata.name} -n {metadata.namespace}"
-        return f"apply its file again (or change it with `{edit}`)"
-    if sweep.described is None:
-        return "`trainrun run` of the sweep's file"
+    if sweep.version is not None or sweep.described is None:
+        return resume_command_of(sweep)
     return RunOptions(file=Path(options.where), storage=options.storage).command

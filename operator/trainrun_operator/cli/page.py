@@ -16,7 +16,6 @@ from urllib.parse import urlencode
 import click
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.ctrl_c import leave_at_once
 from trainrun_operator.cli.preparation import Preparation, storage_uri
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.catalog import RunCatalog
@@ -43,7 +42,6 @@ class PageOptions:
 def page(options: PageOptions) -> None:
     """Serve the page until Ctrl-C. Raises NoCluster if there is nothing else to show, and
     InvalidSpec."""
-    leave_at_once()  # nothing is written, and a read of a store that hangs takes minutes
     asyncio.run(_serve(options))
 
 

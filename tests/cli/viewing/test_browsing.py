@@ -11,14 +11,17 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
 from tests.cli.viewing.browser import browsing
 from tests.support.eventually import eventually
+from trainrun.checkpoint.agent_records import write_hang
 from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.records import HangRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident, Progress
@@ -67,11 +70,15 @@ def with_metrics(root: Path, name: str = "llama", **metrics: float) -> None:
     MetricsLog(1).write(RunStore(open_store(root.as_uri()), name), records)
 
 
-def a_local_run(root: Path, name: str = "mine", **fields: Any) -> tuple[StatusFile, StoredRun]:
+def a_local_run(
+    root: Path, name: str = "mine", *, spec: dict[str, Any] | None = None, **fields: Any
+) -> tuple[StatusFile, StoredRun]:
     """The files of a run of this machine, without a process."""
     file = StatusFile(place_of(root.as_uri(), name, environ={}).status)
     status = TrainRunStatus(phase="Running", attempt=1, progress=Progress(step=7, time=at(0)))
-    stored = file.replace(replace(file.create({}), status=replace(status, **fields)))
+    stored = file.replace(
+        replace(file.create({"spec": spec or {}}), status=replace(status, **fields))
+    )
     return file, stored
 
 
@@ -198,7 +205,13 @@ async def test_the_nodes_are_listed_with_the_incidents_of_all_runs_and_who_avoid
 async def test_no_text_of_a_script_becomes_markup(tmp_path: Path) -> None:
     first, second, *rest = a_life()
     evil = an_incident(
-        cause=EVIL, worker=EVIL, node=EVIL, message=EVIL, lastLines=[EVIL], raisedAt=EVIL
+        cause=EVIL,
+        worker=EVIL,
+        node=f"{EVIL}n",
+        message=EVIL,
+        lastLines=[EVIL],
+        raisedAt=EVIL,
+        evidence="hangs/000001-1/",
     )
     odd: tuple[Chapter, ...] = (first, replace(second, incident=evil), *rest)
     a_folder(tmp_path, *odd, name="a<b>'&")
@@ -206,11 +219,22 @@ async def test_no_text_of_a_script_becomes_markup(tmp_path: Path) -> None:
     run = RunStore(open_store(tmp_path.as_uri()), "a<b>'&")
     log = RankLog(rank=0, lines=(LogLine(at=1.0, text=EVIL),))
     write_log(run, WorkerLog(attempt=1, slot=0, ranks=(log,)))
-    a_local_run(tmp_path, EVIL, phase=EVIL, reason=EVIL, advice=EVIL)
+    write_hang(run, HangRecord(attempt=1, number=1, worker=0, ranks=({"rank": 0, "stacks": EVIL},)))
+    a_local_run(tmp_path, EVIL, phase=EVIL, reason=EVIL, advice=EVIL, spec={EVIL: EVIL})
+    a_local_run(tmp_path, "b", spec={"args": [f"--{EVIL}", EVIL], "env": [{"name": EVIL}]})
     async with browsing(tmp_path.as_uri()) as browser:
-        await browser.shows("2 runs.")
+        await browser.shows("3 runs.")
         local = f"run?id=local:{tmp_path.as_uri()}/%3Cimg%20src=x%20onerror=alert(1)%3E%22'"
-        paths = [f"?q={EVIL}", f"run?id=stored:{tmp_path.as_uri()}/a%3Cb%3E'%26", local]
+        evil = quote(f"local:{tmp_path.as_uri()}/{EVIL}")
+        compared = f"compare?run={evil}&run=local:{tmp_path.as_uri()}/b"
+        await browser.shows("&lt;img", "nodes")
+        paths = [
+            "nodes",
+            compared,
+            f"?q={EVIL}",
+            f"run?id=stored:{tmp_path.as_uri()}/a%3Cb%3E'%26",
+            local,
+        ]
         for path in ("", *paths):
             text = await browser.text(path)
             check(text)

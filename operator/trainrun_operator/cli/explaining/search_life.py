@@ -72,6 +72,15 @@ class SearchLife:
         return f"{self.sweep.uri}/{TRIALS}/{folder_name(trial)}"
 
 
+def resume_command_of(sweep: ReadSweep) -> str:
+    """How a sweep is continued whose file is not known."""
+    if sweep.version is None:
+        return "`trainrun run` of the sweep's file"
+    metadata = sweep.version.sweep.metadata
+    edit = f"kubectl edit trainsweep {metadata.name} -n {metadata.namespace}"
+    return f"apply its file again (or change it with `{edit}`)"
+
+
 def search_life_of(sweep: ReadSweep, *, resume_command: str) -> SearchLife:
     """Read what is needed in addition to the log. Raises StoreError."""
     troubled = troubled_trials(sweep.view)

@@ -15,6 +15,7 @@ from typing import Any
 from trainrun.sweep.view import TrialView, best, standing
 from trainrun_operator.api.sweep.status import json_object
 from trainrun_operator.cli.explaining.advice import remedy
+from trainrun_operator.cli.explaining.importance import importances
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.explaining.search_life import (
     SearchLife,
@@ -26,6 +27,9 @@ from trainrun_operator.cli.formatting import clock, counted, joined
 from trainrun_operator.cli.formatting import seconds as in_words
 from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import (
+    Bar,
+    BarKind,
+    Bars,
     Block,
     Curves,
     Document,
@@ -93,6 +97,9 @@ def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
     yield _best(life)
     if pictures and (drawn := history(life)):
         yield Section(title="Values of the trials, and the best so far", blocks=(drawn,))
+    if pictures and (matters := importance(life)):
+        about = "How much of the ranking of the trials each parameter explains by itself."
+        yield Section(title="What matters", blocks=(matters, TextLine(about)))
 
 
 def _failed(life: SearchLife, trial: TrialView) -> Iterator[Block]:
@@ -152,6 +159,18 @@ def history(life: SearchLife) -> Curves | None:
         return None
     picture = {0: values.points, 1: ahead.points}
     return Curves(names=("by trial", "the best so far"), pictures={goal.metric: picture})
+
+
+def importance(life: SearchLife) -> Bars | None:
+    """How much each parameter matters; None if too few trials have a value."""
+    names = [parameter.name for parameter in life.sweep.space]
+    found = importances(life.view.trials.values(), names)
+    bars = tuple(
+        Bar(name=f"{name} {100 * share:.0f} %", parts={"useful": share})
+        for name, share in found.items()
+    )
+    kind = BarKind(name="useful", sign="=", words="share of the ranking")
+    return Bars(bars=bars, kinds=(kind,), scale=("0 %", "100 %")) if bars else None
 
 
 def _data(life: SearchLife) -> dict[str, object]:

@@ -68,7 +68,7 @@ class BarKind:
     """The character that draws it in a terminal."""
     words: str
     amount: str = ""
-    """Total in all bars."""
+    """Total in all bars; empty: bars that do not add up have none, and a page lists no totals."""
     share: float = 0.0
     """Share of all bars, from 0 to 1."""
 

@@ -149,6 +149,7 @@ def _bars(block: Bars) -> str:
         f"<tr><td>{_key(f'class={kind.name}')}{safe(kind.words)}</td>"
         f"{_cells((f'{100 * kind.share:.1f} %', kind.amount))}</tr>"
         for kind in block.kinds
+        if kind.amount
     )
     first, last = map(safe, block.scale)
     return (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -26,23 +27,29 @@ from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import open_store
 from trainrun.contract import layout
 from trainrun.errors import StoreMisconfigured, TrainRunError
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.explaining.life import Life, chapters_of
 from trainrun_operator.cli.explaining.metric_curves import reported_numbers
-from trainrun_operator.cli.finding import cluster_source
+from trainrun_operator.cli.finding import source_of
 from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import Point
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric, with_status, with_story
+from trainrun_operator.cli.viewing.sweep_rows import logged_sweep, sweep_row, trial_row
+from trainrun_operator.core.sweep.config import TRIALS
+from trainrun_operator.worlds.kubernetes.run_object import RunVersion
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:
-    from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
     from trainrun_operator.worlds.kubernetes.user_watch import UnreadableRun, UserWatch
 
 LOOK = 0.5
 """Seconds between two looks at the runs of this machine."""
 BROWSE = 30.0
 """Seconds between two looks at what a storage holds, and at a folder without an end."""
+PAUSE = 2.0
+"""Seconds between two looks at what is due, and after a storage failed."""
 ENDED = 600.0
 """Seconds after which the folder of an ended run is read again: it may have been continued."""
 READERS = 16
@@ -70,6 +77,8 @@ class RunCatalog:
     watch: UserWatch | None = None
     """None: without a cluster."""
     rows: dict[str, RunRow] = field(default_factory=dict)
+    changes: int = 0
+    """Grows with each change of a row or of a curve."""
     browsed: bool = False
     """Each storage was browsed once."""
     _curves: dict[str, Downsampled] = field(default_factory=dict)
@@ -91,7 +100,7 @@ class RunCatalog:
             if self.watch is not None:
                 # Only rows are kept in memory, no objects.
                 follow = self.watch.follow(
-                    project=_cluster_row,
+                    project=_row_of,
                     unreadable=_unreadable_row,
                     key=lambda row: row.id,
                     on_change=self._changed,
@@ -112,6 +121,14 @@ class RunCatalog:
             return now
         return self.rows.get(f"stored:{row.uri}", row)
 
+    def trial(self, row_id: str) -> RunRow | None:
+        """The row of a trial of a sweep, by the URI of its folder; only sweeps that are shown have
+        trials."""
+        at, _, folder = row_id.removeprefix("stored:").rpartition("/")
+        found = (row for row in self.rows.values() if row.sweep and f"{row.uri}/{TRIALS}" == at)
+        sweep = next(found, None)
+        return None if sweep is None or not folder.strip(".") else trial_row(sweep, folder)
+
     def deleted(self, row_id: str) -> RunRow | None:
         """The row of the folder of a TrainRun that was deleted, by the id that it had."""
         return self.rows.get(self._deleted.get(row_id, ""))
@@ -127,20 +144,23 @@ class RunCatalog:
 
     def troubles(self) -> Iterator[str]:
         """What cannot be read now, and how old its data is."""
-        if self.watch is not None:
-            why, age = self.watch.trouble, self.watch.age
-            if why and not self.watch.listed:
-                yield f"The TrainRuns of the cluster cannot be read: {why}."
+        ages = list[tuple[float, str]]()
+        for kind, informer in () if self.watch is None else self.watch.informers.items():
+            why, age = informer.listing.trouble, informer.silent_for()
+            if why and not informer.synced.is_set():
+                yield f"The {kind}s of the cluster cannot be read: {why}."
             elif why or age > QUIET:
-                more = f" ({why})" if why else ""
-                yield f"The cluster does not answer: its data is {age:.0f} s old{more}."
+                ages.append((age, f" ({why})" if why else ""))
+        if ages:
+            age, more = max(ages)
+            yield f"The cluster does not answer: its data is {age:.0f} s old{more}."
         for uri, (why, since) in self._troubles.items():
             age = time.monotonic() - since
             yield f"{uri} cannot be read: its data is {age:.0f} s old ({why})."
 
     def spark(self, row: RunRow) -> list[Point]:
         """The points of its small curve, as far as they are known; asks for older ones."""
-        if row.id not in self._asked:
+        if row.id not in self._asked and not row.sweep:
             self._asked.add(row.id)
             loop = asyncio.get_running_loop()
             loop.run_in_executor(self._pool, self._read_curve, row, loop)
@@ -153,6 +173,7 @@ class RunCatalog:
         """Show this version of a run."""
         before = self.rows.get(row.id)
         self.rows[row.id] = row
+        self.changes += before != row
         if before is not None and before.uid != row.uid:
             self._forget_curve(row.id)
             before = None
@@ -170,6 +191,7 @@ class RunCatalog:
     def _forget(self, row: RunRow) -> None:
         """Its TrainRun is gone; its folder stays."""
         self.rows.pop(row.id, None)
+        self.changes += 1
         self._forget_curve(row.id)
         phase = NO_END if row.active else row.phase
         self._read.pop(row.uri, None)
@@ -206,6 +228,7 @@ class RunCatalog:
     # ------------------------------------------------------------------------------- storages
 
     async def _browse(self) -> None:
+        listed, folders = dict[str, float](), dict[str, list[Source]]()
         while True:
             sources = [
                 row.source
@@ -213,17 +236,21 @@ class RunCatalog:
                 if row.kind == "stored" and row.source.storage not in self.storages
             ]
             for uri in self.storages:
-                try:
-                    names = await asyncio.to_thread(shared_store(uri).folders)
-                    # Keys with two slashes or dots give folders that no run can have.
-                    sources += (_source(uri, name) for name in names if name.strip("."))
-                    self._troubles.pop(uri, None)
-                except (TrainRunError, OSError) as error:
-                    self._fails(uri, error)
+                if time.monotonic() - listed.get(uri, -math.inf) > BROWSE:
+                    try:
+                        names = await asyncio.to_thread(shared_store(uri).folders)
+                        # Keys with two slashes or dots give folders that no run can have.
+                        folders[uri] = [_source(uri, name) for name in names if name.strip(".")]
+                        listed[uri] = time.monotonic()
+                        self._troubles.pop(uri, None)
+                    except (TrainRunError, OSError) as error:  # again soon
+                        self._fails(uri, error)
+                        folders.pop(uri, None)
+                sources += folders.get(uri, [])
             known = self._known()
             await asyncio.gather(*(self._refresh(s) for s in sources if self._is_due(s, known)))
             self.browsed = True
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(PAUSE)
 
     async def _refresh(self, source: Source) -> None:
         loop = asyncio.get_running_loop()
@@ -249,7 +276,8 @@ class RunCatalog:
     def _is_due(self, source: Source, known: set[str]) -> bool:
         uri = layout.run_uri(source.storage, source.name)
         row, read = self.rows.get(f"stored:{uri}"), self._read.get(uri)
-        pause = ENDED if row is not None and row.phase != NO_END else BROWSE
+        over = row is not None and not row.active and row.phase != NO_END
+        pause = ENDED if over else BROWSE
         return uri not in known and (read is None or time.monotonic() - read > pause)
 
     def _read_curve(self, row: RunRow, loop: asyncio.AbstractEventLoop) -> None:
@@ -274,6 +302,7 @@ class RunCatalog:
             if step > last:
                 curve.add(step, value)
         self._curves[row_id] = curve
+        self.changes += 1
 
 
 def _source(uri: str, name: str) -> Source:
@@ -281,25 +310,20 @@ def _source(uri: str, name: str) -> Source:
     return Source(name=name, storage=uri, place=place, store=shared_store(uri))
 
 
+def _row_of(version: RunVersion | SweepVersion) -> RunRow:
+    return _cluster_row(version) if isinstance(version, RunVersion) else sweep_row(version)
+
+
 def _cluster_row(version: RunVersion) -> RunRow:
-    source, metadata = cluster_source(version), version.run.metadata
-    # Not the cluster's source itself: it holds the whole status.
-    lasting = Source(
-        name=source.name,
-        storage=source.storage,
-        endpoint_url=source.endpoint_url,
-        region=source.region,
-        score=source.score,
-        place=source.place,
-    )
+    source, metadata = source_of(version.run), version.run.metadata
     with contextlib.suppress(StoreMisconfigured):  # whoever reads there says so
         store = shared_store(source.storage, endpoint_url=source.endpoint_url, region=source.region)
-        lasting = replace(lasting, store=store)
+        source = replace(source, store=store)
     row = RunRow(
         kind="cluster",
         name=metadata.name,
         namespace=metadata.namespace,
-        source=lasting,
+        source=source,
         uid=version.uid,
         queue=metadata.labels.get(QUEUE, ""),
         version=str(version.raw["metadata"]["resourceVersion"]),
@@ -311,6 +335,7 @@ def _unreadable_row(run: UnreadableRun) -> RunRow:
     place = place_of(run.storage, run.name, environ=os.environ)
     return RunRow(
         kind="cluster",
+        sweep=run.kind == TRAINSWEEP.kind,
         name=run.name,
         namespace=run.namespace,
         source=Source(name=run.name, storage=run.storage, place=place),
@@ -342,10 +367,10 @@ def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
 
 
 def _stored_row(source: Source, before: RunRow | None) -> RunRow | None:
-    """The run in this folder; None: the folder is not a run's. Raises StoreError."""
+    """The run or the sweep in this folder; None: it holds none. Raises StoreError."""
     run = generations(source.checkpoints())[-1]
     chapters = chapters_of(read_story(run), None, datetime.now(UTC), [])
-    if before is None and not chapters and not run.attempts():
-        return None
+    if (before is None or before.sweep) and not chapters and not run.attempts():
+        return logged_sweep(source)
     row = before or RunRow(kind="stored", name=source.name, source=source)
     return with_story(row, Life(name=source.name, uri=run.uri, chapters=chapters))

@@ -47,7 +47,7 @@ def _sections(names: Sequence[str], compared: Sequence[RunDetails]) -> Iterator[
     cells = zip(names, compared, strict=True)
     table = Table(heads=HEADS, rows=tuple(_row(name, details) for name, details in cells))
     yield Section(title="How they stand", blocks=(table,))
-    yield Section(title="Curves", blocks=tuple(_curves(names, compared)))
+    yield Section(title="Curves", blocks=tuple(_curves(names, compared)), id="curves")
     yield Section(title="What differs", blocks=tuple(_differences(names, compared)))
 
 
@@ -65,7 +65,6 @@ def _row(name: str, details: RunDetails) -> TableRow:
             long(spent["rework"]) if spent.get("rework") else "-",
             row.cause or "-",
         ),
-        tone="bad" if row.tone == "bad" else "plain",
         link=link("run", id=row.id),
     )
 

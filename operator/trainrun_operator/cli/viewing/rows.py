@@ -54,6 +54,8 @@ class RunRow:
     """In the cluster, of its TrainRun."""
     uid: str = ""
     """Another run of the same name has another one; empty: not known."""
+    sweep: bool = False
+    """It is a sweep."""
     queue: str = ""
     phase: str = ""
     reason: str = ""
@@ -62,6 +64,8 @@ class RunRow:
     """It has not ended, as far as is known."""
     step: str = formatting.NO_STEP
     at_step: int = -1
+    best: str = ""
+    """The best value of a sweep."""
     goodput: float | None = None
     """From 0 to 1."""
     failures: int = 0
@@ -86,7 +90,8 @@ class RunRow:
     @property
     def id(self) -> str:
         """Unique on the page."""
-        return f"{self.kind}:{f'{self.namespace}/{self.name}' if self.namespace else self.uri}"
+        kind = "sweep" if self.sweep and self.kind == "cluster" else self.kind
+        return f"{kind}:{f'{self.namespace}/{self.name}' if self.namespace else self.uri}"
 
     @property
     def uri(self) -> str:

@@ -23,7 +23,7 @@ from trainrun_operator.cli.log_lines.history import stored_slots
 from trainrun_operator.cli.log_lines.line import WorkerOutput
 from trainrun_operator.cli.sources import ClusterSource, RunState, Source, generation_of
 from trainrun_operator.cli.viewing.catalog import RunCatalog
-from trainrun_operator.cli.viewing.rows import RunRow
+from trainrun_operator.cli.viewing.rows import NO_END, RunRow
 from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class RunDetails:
     troubles: dict[str, str] = field(default_factory=dict)
     """What could not be read the last time, and why."""
     asked: float = field(default_factory=time.monotonic)
+    changes: int = 0
+    """Grows with each."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once everything was read."""
     _source: Source | None = None
@@ -94,11 +96,12 @@ class RunDetails:
         while True:
             row, begun = self.row, time.monotonic()
             await self._guarded(job)
+            self.changes += 1
             self._done.add(job.__name__)
             if len(self._done) == of:
                 self.ready.set()
             while (row.attempt, row.active) == (self.row.attempt, self.row.active) and not (
-                row.active and time.monotonic() - begun > pause
+                (row.active or row.phase == NO_END) and time.monotonic() - begun > pause
             ):
                 await asyncio.sleep(LOOK)
 
@@ -117,6 +120,7 @@ class RunDetails:
             return
         self.row = row
         await self._guarded(self._read_state)
+        self.changes += 1
         if row.at_step >= 0:
             self.newer.append(row.record)
 

@@ -15,7 +15,9 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -24,9 +26,11 @@ from trainrun_operator.cli.report.page import STYLE, safe
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.comparison import MOST_RUNS, compare_view
 from trainrun_operator.cli.viewing.nodes import nodes_view
-from trainrun_operator.cli.viewing.rows import matching, sorted_rows
+from trainrun_operator.cli.viewing.rows import RunRow, matching, sorted_rows
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.style import LIST_STYLE
+from trainrun_operator.cli.viewing.sweep_details import SweepDetails
+from trainrun_operator.cli.viewing.sweep_view import sweep_view
 from trainrun_operator.cli.viewing.views import (
     MOST_ROWS,
     ListAsked,
@@ -49,16 +53,21 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-PAGES = ("", "run", "compare", "nodes")
+PAGES = ("", "run", "compare", "nodes", "sweep")
 """Paths of the list and of the other pages."""
 TICK = 0.5
 """Seconds between two looks for news."""
+REDRAW = 5.0
+"""Seconds after which a page is drawn again though nothing has changed: ages have."""
 BEAT = 5.0
 """Seconds without news after which a sign of life is sent."""
 FIRST_READ = 3.0
 """Seconds that a view of a run waits for the first read of its storage."""
 SCRIPT = Path(__file__).with_name("page.js")
 
+Key = tuple[str, str, int | None]
+"""Id and uid of a row, and a rank."""
+D = TypeVar("D", RunDetails, SweepDetails)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -69,7 +78,8 @@ class PageServer:
     catalog: RunCatalog
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     port: int = 0
-    _details: dict[tuple[str, str, int | None], RunDetails] = field(default_factory=dict)
+    _runs: dict[Key, RunDetails] = field(default_factory=dict)
+    _sweeps: dict[Key, SweepDetails] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _runner: web.AppRunner | None = None
 
@@ -151,19 +161,19 @@ class PageServer:
         return response
 
     async def _view(self, request: web.Request) -> PageView:
-        page = request.path.rpartition("/")[2]
-        if page == "run":
-            details = self._of_run(request.query.get("id", ""), _number(request, "rank"))
-            await _read(details)
-            return run_view(details, self.catalog.troubles())
-        if page == "compare":
-            names = [*dict.fromkeys(request.query.getall("run", []))]
-            if not 1 < len(names) <= MOST_RUNS:
-                raise web.HTTPBadRequest(reason=f"choose 2 to {MOST_RUNS} runs in the list")
-            compared = [self._of_run(name, None) for name in names]
-            await _read(*compared)
-            return compare_view(compared, self.catalog.troubles())
+        page = _page_of(request)
+        if page in ("run", "compare"):
+            runs = self._of_runs(request)
+            await _read(*runs)
+            if page == "run":
+                return run_view(runs[0], self.catalog.troubles())
+            return compare_view(runs, self.catalog.troubles())
         rows = self.catalog.shown()
+        if page == "sweep":
+            sweep = self._of_sweep(request)
+            await _read(sweep)
+            ids = {row.uri: row.id for row in rows if not row.sweep}
+            return sweep_view(sweep, self.catalog.troubles(), ids=ids)
         if page == "nodes":
             return nodes_view(rows, self.catalog.troubles())
         asked = _asked(request)
@@ -179,27 +189,55 @@ class PageServer:
             loading=self.catalog.loading,
         )
 
+    def _changes(self, request: web.Request) -> tuple[int, ...]:
+        """Differs whenever something on the page may have changed."""
+        match _page_of(request):
+            case "run" | "compare":
+                return tuple(details.changes for details in self._of_runs(request))
+            case "sweep":
+                return (self._of_sweep(request).changes,)
+            case _:
+                return (self.catalog.changes,)
+
+    def _of_runs(self, request: web.Request) -> list[RunDetails]:
+        """What is known of the runs that the request names. Raises HTTPNotFound, HTTPBadRequest."""
+        if _page_of(request) == "run":
+            return [self._of_run(request.query.get("id", ""), _number(request, "rank"))]
+        names = [*dict.fromkeys(request.query.getall("run", []))]
+        if not 1 < len(names) <= MOST_RUNS:
+            raise web.HTTPBadRequest(reason=f"choose 2 to {MOST_RUNS} runs in the list")
+        return [self._of_run(name, None) for name in names]
+
     def _of_run(self, name: str, rank: int | None) -> RunDetails:
         """What is known of the run with this id; `rank` as in RunDetails. Raises HTTPNotFound."""
-        row = self.catalog.rows.get(name) or self.catalog.deleted(name)
-        if row is None:
+        row = self._row(name, sweep=False)
+        make = partial(RunDetails, catalog=self.catalog, row=row, rank=rank)
+        return self._kept(self._runs, (row.id, row.uid, rank), make)
+
+    def _of_sweep(self, request: web.Request) -> SweepDetails:
+        """What is known of the sweep that the request names. Raises HTTPNotFound."""
+        row = self._row(request.query.get("id", ""), sweep=True)
+        make = partial(SweepDetails, catalog=self.catalog, row=row)
+        return self._kept(self._sweeps, (row.id, row.uid, None), make)
+
+    def _row(self, name: str, *, sweep: bool) -> RunRow:
+        find = self.catalog
+        row = find.rows.get(name) or find.deleted(name) or find.trial(name)
+        if row is None or row.sweep != sweep:
             raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")
-        key = (row.id, row.uid, rank)
-        details = self._details.get(key)
+        return row
+
+    def _kept(self, kept: dict[Key, D], key: Key, make: Callable[[], D]) -> D:
+        """The details with this key, which are kept up to date as long as somebody asks."""
+        details = kept.get(key)
         if details is None:
-            details = RunDetails(catalog=self.catalog, row=row, rank=rank)
-            self._details[key] = details
-            task = asyncio.create_task(self._keep(key, details))
+            details = kept[key] = make()
+            task = asyncio.create_task(details.run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _: kept.pop(key, None))
         details.asked = time.monotonic()
         return details
-
-    async def _keep(self, key: tuple[str, str, int | None], details: RunDetails) -> None:
-        try:
-            await details.run()
-        finally:
-            self._details.pop(key, None)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         view = await self._view(request)  # of no run: an answer that ends the stream
@@ -215,17 +253,25 @@ class PageServer:
                     await response.write(f"data: {json.dumps(news)}\n\n".encode())
                     said = now
                 sent = dict(view.parts)
+                seen, drawn = self._changes(request), now
                 await asyncio.sleep(TICK)
+                while self._changes(request) == seen and time.monotonic() - drawn < REDRAW:
+                    await asyncio.sleep(TICK)
                 view = await self._view(request)
         return response
 
 
-async def _read(*details: RunDetails) -> None:
+async def _read(*details: RunDetails | SweepDetails) -> None:
     """Wait a moment for the first read of each."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FIRST_READ):
             for each in details:
                 await each.ready.wait()
+
+
+def _page_of(request: web.Request) -> str:
+    """One of PAGES."""
+    return request.path.rpartition("/")[2]
 
 
 def _news(sent: dict[str, str], view: PageView) -> dict[str, object]:

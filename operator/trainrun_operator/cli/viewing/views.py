@@ -19,6 +19,8 @@ from trainrun_operator.cli.explaining.life import Extras
 from trainrun_operator.cli.explaining.run_report import report_of as story_of
 from trainrun_operator.cli.report.drawing import svg
 from trainrun_operator.cli.report.model import (
+    Bars,
+    Curves,
     Document,
     Point,
     Preformatted,
@@ -185,15 +187,16 @@ def _head(name: str, text: str, asked: ListAsked) -> str:
 
 def _row(row: RunRow, points: Sequence[Point], now: datetime) -> str:
     kind = {"cluster": "", "local": "this machine, ", "stored": "storage, "}[row.kind]
+    kind = f"sweep, {kind}" if row.sweep else kind
     saved = "" if row.saved_step is None else f"step {row.saved_step}"
     age = "" if row.saved is None else f"{_age(row.saved, now)} ago"
     picked = f'name="run" value="{html.escape(row.id)}" aria-label="compare {safe(row.name)}"'
     cells = {
-        "pick": f'<input type="checkbox" form="chosen" {picked}>',
-        "name": f'<a href="{link("run", id=row.id)}">{safe(row.name)}</a>'
+        "pick": "" if row.sweep else f'<input type="checkbox" form="chosen" {picked}>',
+        "name": f'<a href="{link("sweep" if row.sweep else "run", id=row.id)}">{safe(row.name)}</a>'
         f"<small>{safe(kind + row.place)}</small>",
         "phase": f'<b class="{row.tone}">{safe(row.phase)}</b><small>{safe(row.reason)}</small>',
-        "step": safe(row.step),
+        "step": safe(row.step) + (f"<small>{safe(row.best)}</small>" if row.best else ""),
         "spark": svg({1: points}, compared=False),
         "goodput": row.share,
         "failures": row.failed,
@@ -246,7 +249,7 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
         led = {"cluster": "the operator", "local": "this machine", "stored": ""}[row.kind]
         top = status_of(row.name, state.status, led_by=led if row.active else "")
     remarks = (*top.remarks, *(story.remarks if top is not story else ()), *details.extras.remarks)
-    facts = (*top.facts, *(story.facts if top is not story else ()))
+    facts = (*top.facts, *_at_stake(row), *(story.facts if top is not story else ()))
     lead = (*top.lead, *(story.lead if top is not story else ()))
     whole = Document(
         name=top.name, headline=top.headline, tone=top.tone, lead=lead, facts=facts,
@@ -261,11 +264,23 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
     return PageView(title=top.name, parts=parts, before=back)
 
 
+def _at_stake(row: RunRow) -> Iterator[tuple[str, str]]:
+    """What a failure would cost a run that makes steps."""
+    if not row.active or row.at_step < 0:
+        return
+    if row.saved is None or row.saved_step is None:
+        yield "at stake", "all steps: it has no checkpoint yet"
+    else:
+        steps = formatting.counted(max(row.at_step - row.saved_step, 0), "step")
+        yield "at stake", f"{steps}, those since the checkpoint {_age(row.saved, now_utc())} ago"
+
+
 def _sections(story: Document, top: Document, details: RunDetails) -> Iterator[Section]:
     """Curves and times first, then what failed, then the newest attempts."""
     chapters = [part for part in story.sections if part.at is not None]
     others = [part for part in story.sections if part.at is None]
-    yield from sorted(others[:2], key=lambda part: part.title.startswith("Where the time"))
+    for kind in (Curves, Bars):
+        yield from (part for part in others if isinstance(part.blocks[0], kind))
     if top is not story:
         yield from top.sections
     if details.pods:
@@ -279,7 +294,7 @@ def _sections(story: Document, top: Document, details: RunDetails) -> Iterator[S
             f"{len(chapters) - MOST_CHAPTERS:,} older attempts: `trainrun explain` shows all."
         )
         yield Section(title="Older attempts", blocks=(TextLine(left_out),))
-    yield from others[2:]
+    yield from (part for part in others if not isinstance(part.blocks[0], Curves | Bars))
 
 
 def _workers(details: RunDetails) -> Section:

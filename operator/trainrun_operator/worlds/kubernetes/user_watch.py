@@ -1,4 +1,4 @@
-"""Follows a user's TrainRuns, and reads one of them, its pods and their output.
+"""Follows a user's TrainRuns and TrainSweeps, and reads one of them, its pods and their output.
 
 Layer: worlds/kubernetes. Uses only the credentials of the user's kubeconfig, over one connection,
 and only the verbs get, list and watch. Use it in the event loop that made it.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.resources import TRAINRUN, Resource
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import KubeError, NoCluster, Unavailable
@@ -20,9 +22,13 @@ from trainrun_operator.kube.informer import EVERYWHERE, Informer
 from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, last_lines, worker_pods
 from trainrun_operator.worlds.kubernetes.run_object import Raw, RunVersion, run_version
+from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion, sweep_version
 from trainrun_operator.worlds.kubernetes.user_client import user_error
 
 T = TypeVar("T")
+
+RESOURCES: dict[str, Resource[Any]] = {TRAINRUN.kind: TRAINRUN, TRAINSWEEP.kind: TRAINSWEEP}
+"""What is followed."""
 
 LINES_WITHIN = 30.0
 """Seconds for the last lines of a pod: those of a node that hangs never end."""
@@ -36,8 +42,9 @@ class _GrowingList(Informer[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableRun:
-    """A TrainRun whose spec or status this version of the command cannot read."""
+    """A TrainRun or a TrainSweep whose spec or status this version of the command cannot read."""
 
+    kind: str
     namespace: str
     name: str
     uid: str
@@ -51,12 +58,13 @@ class UnreadableRun:
 
 @dataclass(slots=True)
 class UserWatch:
-    """The TrainRuns of one namespace, or of all."""
+    """The TrainRuns and TrainSweeps of one namespace, or of all."""
 
     _api: KubeApi
     namespace: str
     """Empty: all."""
-    _informer: Informer[Any] | None = field(default=None)
+    informers: dict[str, Informer[Any]] = field(default_factory=dict)
+    """By kind, once they are followed."""
 
     @classmethod
     async def connect(
@@ -75,48 +83,44 @@ class UserWatch:
     async def follow(
         self,
         *,
-        project: Callable[[RunVersion], T],
+        project: Callable[[RunVersion | SweepVersion], T],
         unreadable: Callable[[UnreadableRun], T],
         key: Callable[[T], str],
         on_change: Callable[[T | None, T | None], None],
     ) -> None:
-        """Call `on_change` with (before, after) of each TrainRun's projection, forever."""
+        """Call `on_change` with (before, after) of the projection of each TrainRun and TrainSweep,
+        forever."""
 
-        def projected(raw: dict[str, Any]) -> T:
+        def projected(kind: str, raw: dict[str, Any]) -> T:
             try:
-                return project(run_version({**TRAINRUN.head(), **raw}))
+                return project(_version(kind, raw))
             except InvalidSpec as error:
-                return unreadable(_unreadable(raw, error))
+                return unreadable(_unreadable(kind, raw, error))
 
-        informer = _GrowingList(
-            self._api,
-            path=TRAINRUN.path(self.namespace),
-            params={},
-            project=projected,
-            key=key,
-            on_change=on_change,
-        )
-        self._informer = informer
-        informer.follow()
+        self.informers = {
+            kind: _GrowingList(
+                self._api,
+                path=resource.path(self.namespace),
+                params={},
+                project=partial(projected, kind),
+                key=key,
+                on_change=on_change,
+            )
+            for kind, resource in RESOURCES.items()
+        }
         try:
-            await informer.run()
+            async with asyncio.TaskGroup() as tasks:
+                for informer in self.informers.values():
+                    informer.follow()
+                    tasks.create_task(informer.run())
         finally:
             await self._api.close()
 
     @property
-    def trouble(self) -> str:
-        """Why the cluster cannot be read now; empty: it can."""
-        return "" if self._informer is None else self._informer.listing.trouble
-
-    @property
-    def age(self) -> float:
-        """Seconds since the cluster last answered."""
-        return 0.0 if self._informer is None else self._informer.silent_for()
-
-    @property
     def listed(self) -> bool:
-        """All were listed."""
-        return self._informer is not None and self._informer.synced.is_set()
+        """All TrainRuns were listed."""
+        runs = self.informers.get(TRAINRUN.kind)
+        return runs is not None and runs.synced.is_set()
 
     async def read(self, namespace: str, name: str) -> RunVersion:
         """One TrainRun as it is now. Raises NoSuchObject, ClusterRefused, InvalidSpec."""
@@ -124,6 +128,13 @@ class UserWatch:
             return run_version(await self._api.get(TRAINRUN.path(namespace, name)))
         except KubeError as error:
             raise user_error(error, "get", TRAINRUN, namespace, name) from error
+
+    async def read_sweep(self, namespace: str, name: str) -> SweepVersion:
+        """One TrainSweep as it is now. Raises as `read`."""
+        try:
+            return sweep_version(await self._api.get(TRAINSWEEP.path(namespace, name)))
+        except KubeError as error:
+            raise user_error(error, "get", TRAINSWEEP, namespace, name) from error
 
     async def pods(self, namespace: str, uid: str) -> list[WorkerPod]:
         """The worker pods of a run. Raises KubeError."""
@@ -139,9 +150,17 @@ class UserWatch:
             raise Unavailable(why) from error
 
 
-def _unreadable(raw: Raw, error: InvalidSpec) -> UnreadableRun:
+def _version(kind: str, raw: Raw) -> RunVersion | SweepVersion:
+    """Read an object of a list, which leaves its kind out. Raises InvalidSpec."""
+    if kind == TRAINSWEEP.kind:
+        return sweep_version({**TRAINSWEEP.head(), **raw})
+    return run_version({**TRAINRUN.head(), **raw})
+
+
+def _unreadable(kind: str, raw: Raw, error: InvalidSpec) -> UnreadableRun:
     metadata = raw["metadata"]
     return UnreadableRun(
+        kind=kind,
         namespace=str(metadata["namespace"]),
         name=str(metadata["name"]),
         uid=str(metadata["uid"]),
