@@ -75,6 +75,10 @@ crds: install ## write crds/, and the chart's copy of them, from the models
 reference: install ## write docs/reference/ from docstrings, models, help texts and comments
 	@$(PYTHON) -m tools.reference docs/reference
 
+.PHONY: page-pictures
+page-pictures: install ## look at the page in a headless Chromium: docs/page-*.png
+	@$(PYTHON) -m tests.cli.viewing.pictures docs
+
 .PHONY: readme-picture
 readme-picture: install ## record a run with two faults: docs/first-run.svg, the picture of the README
 	@$(PYTHON) -m tools.picture docs/first-run.svg

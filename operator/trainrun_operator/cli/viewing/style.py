@@ -38,7 +38,11 @@ font-variant-numeric:tabular-nums}
 .runs td.spark svg{display:block;width:7.5rem;height:1.6rem;
 overflow:visible}
 .runs td.spark path{stroke:var(--link);stroke-width:1.5}
+.wide td{overflow-wrap:break-word}
+#curves .c0{fill:var(--c2)}#curves .c2{fill:var(--c0)}
+#curves path.c0{fill:none;stroke:var(--c2)}#curves path.c2{fill:none;stroke:var(--c0)}
 @media(max-width:48rem){.runs .cause,.runs .queue,.runs .goodput,.runs .checkpoint,
 .runs .failures{display:none}
-.runs td.spark,.runs td.spark svg{width:4.5rem}.runs td.name{min-width:0}}
+.runs td.spark,.runs td.spark svg{width:4.5rem}.runs td.name{min-width:7rem}}
+@media(max-width:32rem){.runs .spark{display:none}.runs .phase b,.runs td.step{white-space:normal}}
 """
