@@ -177,8 +177,11 @@ def test_retention_leaves_its_uploads_alone(begun: Bench, monkeypatch: pytest.Mo
     assert (is_left_over(f"{running}x"), is_left_over(f"{old}x")) == (False, True)
 
 
-@pytest.mark.parametrize("change", ["a file is gone", "a link was added", "another content"])
+@pytest.mark.parametrize(
+    "change", ["a file is gone", "a link was added", "another content", "another, of the same time"]
+)
 def test_what_was_not_described_like_that_is_not_stored(any_bench: Bench, change: str) -> None:
+    """Not even where all files had arrived before the restart."""
     any_bench.resolve(1)
     files = any_bench.save(0, {"model.pt": b"one", "optimizer.pt": b"two"})
     folder, brings = files[0].path.parent, {"worker": 0, "workers": 1, "metrics": {"loss": 1.0}}
@@ -191,15 +194,29 @@ def test_what_was_not_described_like_that_is_not_stored(any_bench: Bench, change
         upload=Upload(),
         **brings,  # type: ignore[arg-type]
     )
+    upload, optimizer = Upload(), folder / "optimizer.pt"
+    write_part(any_bench.run, attempt=1, step=5, files=files, upload=upload, **brings)  # type: ignore[arg-type]
+    upload = upload.restart(doubt=True)
+    facts = optimizer.stat()
     if change == "a link was added":
         (folder / "last.pt").symlink_to("model.pt")
-    elif change == "another content":
-        (folder / "optimizer.pt").write_bytes(b"too")
+    elif change.startswith("another"):
+        optimizer.write_bytes(b"too")
+        if change.endswith("time"):
+            os.utime(optimizer, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     else:
-        (folder / "optimizer.pt").unlink()
+        optimizer.unlink()
     now = scan(folder, rank=0)
     with pytest.raises(CheckpointUnfinished, match="has changed on the disk of worker 0 since"):
-        write_part(any_bench.run, attempt=1, step=10, files=now, described=described, **brings)  # type: ignore[arg-type]
+        write_part(
+            any_bench.run,
+            attempt=1,
+            step=10,
+            files=now,
+            described=described,
+            upload=upload,
+            **brings,  # type: ignore[arg-type]
+        )
     assert not any_bench.run.folder(POINT).done
 
 

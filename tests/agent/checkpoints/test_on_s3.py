@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.agent.checkpoints.test_started_in_place import POINT, crash, go_on
+from tests.agent.checkpoints.test_upload_every import KEEPS
 from tests.agent.workers import Workers, start
+from tests.support.eventually import eventually
 from tests.support.s3_server import S3Server
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.answer import Answer, Exit, Hold, ResolveRequest
@@ -88,3 +92,51 @@ def test_checkpoints_wait_for_a_server_that_is_away_and_are_read_back(
     worker.shows("read b'abcabc'")
     operator.order(Exit(succeeded=True))
     assert worker.code() == 0
+
+
+SAVE_TWO_FILES = """
+import time, trainrun
+resume = trainrun.get_checkpoint()
+for step in (1, 2) if resume is None else ():
+    directory = trainrun.staging_directory()
+    for name in "ab":
+        (directory / name).write_text(name * step)
+    trainrun.report(step=step, checkpoint=directory)
+if resume is not None:
+    print("resumed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_files_that_were_stored_before_a_restart_from_the_disk_are_not_sent_again(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    storage = StorageConfig(
+        uri="s3://bucket/runs", run_name="run", endpoint_url=s3.endpoint, region="us-east-1"
+    )
+    worker = workers.start(SAVE_TWO_FILES, storage=storage, settings=KEEPS)
+    part = f"bucket/runs/run/checkpoints/{POINT.name}/worker-00000"
+
+    def puts(name: str) -> int:
+        return s3.requests().count(("PutObject", f"/{part}/{name}"))
+
+    # The server refuses an object in whose place there is a folder.
+    in_the_way = s3.data / part / "b"
+    in_the_way.mkdir(parents=True)
+    operator.order(start(), settings=KEEPS)
+    operator.until(lambda s: len(s.staged) == 2)
+    operator.also(settings=KEEPS, upload=(POINT.step,))
+    eventually(lambda: puts("a") and puts("b"), what="an upload of both files")
+    crash(operator, worker.config.worker)
+    go_on(operator)
+    worker.shows("resumed")
+    tries = puts("b")
+    eventually(lambda: puts("b") > tries, what="an upload after the restart")
+    # Something newer goes first, and then this upload again.
+    order = Hold(attempt=3, flush=(3,), flush_seconds=60.0, flush_allowed=60.0)
+    operator.order(order, settings=KEEPS)
+    operator.until(lambda s: s.phase == "Idle" and s.held.attempt == 3)
+    operator.order(replace(start(3, resume=POINT), staged=True), settings=KEEPS)
+    in_the_way.rmdir()
+    state = operator.until(lambda s: s.committed)
+    assert (state.committed.id, puts("a")) == (POINT, 1)

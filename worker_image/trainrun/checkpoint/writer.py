@@ -74,7 +74,15 @@ class Upload:
 
     arrived: dict[str, PartFile] = field(default_factory=dict)
     """Files that earlier calls stored, by name."""
+    doubted: set[str] = field(default_factory=set)
+    """Those of them that are compared once more with what is on the disk."""
     _cancelled: bool = False
+
+    def restart(self, *, doubt: bool = False) -> Upload:
+        """Cancel this one; return one that continues where it stopped, and may `doubt` its files.
+        They share what arrived: a call that is being cancelled may still store a file."""
+        self.cancel()
+        return Upload(self.arrived, set(self.arrived) if doubt else self.doubted)
 
     def cancel(self) -> None:
         """Make the running call raise TransferCancelled within one chunk."""
@@ -139,8 +147,7 @@ def write_part(
         metadata=metadata or {},
     )
     unchanged()
-    # Check again: a cancelled upload's directory is being removed. If no file was left to notice
-    # that with, an empty part would make the rest look complete.
+    # Check again: a cancelled upload's directory is being removed, and an empty part would count.
     upload.advance(0)
     if described is not None and not same_part(marker, described):
         raise _changed_since(described, marker)
@@ -183,9 +190,8 @@ def done_marker(
 def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | None:
     """Commit a checkpoint when all workers' done markers exist; None while some are missing.
 
-    Safe to repeat and to run concurrently. Raises CheckpointConflict (ranks of two workers saved
-    the same name with different content), CheckpointDamaged (a file that a marker names is
-    missing), StoreError.
+    Safe to repeat and to run concurrently. Raises CheckpointConflict (two workers saved a name with
+    different content), CheckpointDamaged (a file that a marker names is missing), StoreError.
     """
     folder = run.folder(CheckpointId(attempt=attempt, step=step))
     if folder.has_manifest:
@@ -200,8 +206,7 @@ def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
         return None
     manifest = merged.manifest
     if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
-        # Only another layout version or a `whole` report can have written different bytes.
-        manifest = run.manifest(manifest.id)
+        manifest = run.manifest(manifest.id)  # differs if of another layout version or `whole`
     _delete_unnamed(run, manifest, merged.duplicates)
     return manifest
 
@@ -286,9 +291,9 @@ def _store_files(
     upload: Upload,
 ) -> tuple[PartFile, ...]:
     """Upload the files of a worker's ranks, each content once; return the stored files."""
-    # Only a name that several ranks brought must be compared before it is sent. Any other file is
-    # read once: its checksum is that of the bytes that went to the store.
-    brought = Counter(item.name for item in files)
+    # Only a name that several ranks brought is compared before it is sent. Other files are read
+    # once: the checksum is that of the bytes that went to the store.
+    brought = Counter([*(item.name for item in files), *upload.doubted])
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         described = pool.map(lambda item: describe_file(item, read=brought[item.name] > 1), files)
         parts = merge_ranks(described, step=checkpoint.step)
@@ -297,6 +302,7 @@ def _store_files(
         def send(part: PartFile) -> PartFile:
             upload.advance(0)
             known, local = part.crc32 != UNKNOWN, first[part.name, part.ranks[0]]
+            upload.doubted.discard(part.name)
             sent = upload.arrived.get(part.name)
             if sent is not None and (sent if known else replace(sent, crc32=UNKNOWN)) == part:
                 return sent

@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainrun._common.backoff import Backoff
@@ -58,12 +58,13 @@ class CarriedPart:
     workers: int
     storage: AsyncRunStore
     news: Callable[[], None]
+    upload: Upload
+    """Its progress; files that arrived before the restart are not sent again."""
     problem: Problem | None = None
     lost: bool = False
     """Its files are not those that were described: no attempt may start from them again."""
     _committed: Committed | None = None
     _committed_at: float = 0.0
-    _upload: Upload = field(default_factory=Upload)
     _task: asyncio.Task[None] | None = None
 
     @property
@@ -85,13 +86,12 @@ class CarriedPart:
     def start(self) -> None:
         """Upload what is left to upload."""
         if self._task is None and not self.lost:
-            self._upload = Upload()
             self._task = background.run(self._run())
 
     def pause(self) -> None:
         """Something newer is uploaded first."""
         if self._task is not None:
-            self._upload.cancel()
+            self.upload = self.upload.restart()
             self._task.cancel()
             self._task = None
 
@@ -145,11 +145,11 @@ class CarriedPart:
                 # What is summed now is compared with what was described then.
                 replace(part, digests={}),
                 workers=self.workers,
-                upload=self._upload,
+                upload=self.upload,
                 described=self.described,
             )
             self.part = None
-            await self.storage.keep(self.checkpoint, part, self._upload, in_use=self.checkpoint)
+            await self.storage.keep(self.checkpoint, part, self.upload, in_use=self.checkpoint)
             self._tell(None)
         if self.slot > 0 and manifest is None:
             return True
@@ -204,6 +204,7 @@ def carried_part(
         workers=uploads.workers,
         storage=uploads.storage,
         news=news,
+        upload=uploads.begun(point.step),
     )
 
 

@@ -257,7 +257,7 @@ class AsyncRunStore(OpenedStore):
                 self.run(),
                 checkpoint,
                 self.config.slot,
-                upload.arrived.values(),
+                tuple(upload.arrived.values()),
                 part.files,
                 cache_dir=self.cache,
                 in_use=in_use,

@@ -152,6 +152,10 @@ class Uploads:
             return None
         return (None, None) if entry.uploaded else (entry, self._described[step])
 
+    def begun(self, step: int) -> Upload:
+        """An upload of this step that continues where the one of this attempt stopped."""
+        return self._handles.get(step, Upload()).restart(doubt=True)
+
     def finish(self) -> None:
         """The agent ends: upload what is left, the newest first."""
         self.only, self.keep, self.describes = None, 0, frozenset()
@@ -161,9 +165,7 @@ class Uploads:
     def abandon(self) -> None:
         """Give up the current upload, and upload nothing until an order names steps again."""
         self.only = frozenset()
-        for handle in self._handles.values():
-            handle.cancel()
-        self._handles.clear()
+        self._handles = {step: handle.restart() for step, handle in self._handles.items()}
 
     def stored(self, step: int, slots: Iterable[int]) -> None:
         """The parts of these slots of a step are in the store, according to others."""
@@ -284,7 +286,6 @@ class Uploads:
         self._described[entry.step] = await self.storage.describe_part(
             checkpoint, entry, workers=self.workers, upload=handle
         )
-        self._handles.pop(entry.step, None)
         self._over_trouble()
         self.news()
 
