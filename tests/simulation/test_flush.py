@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
 from tests.simulation.world.agent import SimAgent
 from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.store import SimStore
 from tests.simulation.world.weather import Weather
 from tests.support.levels import some
+from trainrun.contract.answer import ResolveRequest
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.gang import roster
-from trainrun_operator.core.run.stages import gathering
+from trainrun_operator.core.run.stages import gathering, waiting
+from trainrun_operator.core.run.view import View
 
 
 def killed_after_a_report(seed: int) -> Simulation:
@@ -245,6 +250,43 @@ def test_a_drop_of_the_newest_step_that_all_ranks_have_is_noticed(
     world.kill_process(worker(world, 0).agent)
     until(world, lambda: 2 in world.judge.records)
     assert "is being stored" in world.judge.mistakes[0]
+
+
+@pytest.mark.slow
+def test_a_start_from_a_step_that_not_all_hold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core asks for it before all have described it, and the store believes that."""
+    monkeypatch.setattr(roster, "acknowledged", lambda *_: True)
+    monkeypatch.setattr(gathering, "still_flushing", lambda _: ())
+    monkeypatch.setattr(waiting, "held", held_by_some)
+    monkeypatch.setattr(gathering, "held_by", lambda *_: True)
+    monkeypatch.setattr(SimStore, "_staged", believed)
+    mistakes = []
+    for seed in range(10):
+        world = seldom(seed)
+        until(world, lambda world=world: len(all_at(world, 10)) == 3)
+        world.kill_process(worker(world, 0).agent)
+        until(world, lambda world=world: 2 in world.judge.records)
+        mistakes += world.judge.mistakes
+    assert mistakes, "nobody was too early"
+    assert "attempt 2 resumes from" in mistakes[0]
+    assert "which is incomplete or damaged" in mistakes[0]
+
+
+def all_at(world: Simulation, step: int) -> list[SimAgent]:
+    return [agent for agent in world.gang(1) if reported(agent, step)]
+
+
+def held_by_some(view: View) -> CheckpointId | None:
+    held = (point for w in view.workers if w.agent is not None for point in w.agent.holds)
+    return max(held, default=None)
+
+
+def believed(store: SimStore, request: ResolveRequest, stored: CheckpointId | None) -> Any:
+    STAGED(store, request, stored)
+    return request.staged
+
+
+STAGED = SimStore._staged
 
 
 def test_a_suspension_that_is_taken_back_at_once_costs_nothing() -> None:
