@@ -10,7 +10,7 @@ from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent,
 from trainrun.contract.agent_state import Committed, Notice
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.status_parts import Cause
+from trainrun_operator.api.run.status_parts import Cause, EndingKind
 from trainrun_operator.core.run.steps import newest_known
 
 POINT = CheckpointId(attempt=1, step=20)
@@ -172,8 +172,9 @@ def test_a_newer_step_is_uploaded_if_the_one_before_is_not_stored_yet() -> None:
     assert crashed(stored).hold(0).in_place
 
 
-def test_a_suspension_waits_for_the_upload_of_the_resume_point() -> None:
-    scene = started(on_disks()).ended(kind="Suspend").edited(suspend=True)
+@pytest.mark.parametrize("kind", ["Suspend", "Incident"])
+def test_a_suspension_waits_for_the_upload_of_the_resume_point(kind: EndingKind) -> None:
+    scene = started(on_disks()).ended(kind=kind).edited(suspend=True)
     assert scene.plan.message == "waiting for 2 workers to stop and to finish their uploads"
     stored = scene.with_agent(0, committed=Committed(id=POINT))
     assert stored.plan.reason == "Suspended"

@@ -347,6 +347,7 @@ def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
 def _owes_resume_point(view: View, agent: AgentState) -> bool:
     """No attempt follows soon, and what this one started from is not in the store yet."""
     ending, point = view.status.ending, steps.carried(view)
-    if ending is None or ending.kind == "Incident" or point is None or to_flush(view):
+    if ending is None or point is None or to_flush(view):
         return False
-    return point in agent.holds
+    goes_on = ending.kind == "Incident" and not view.config.suspend
+    return point in agent.holds and not goes_on
