@@ -15,7 +15,10 @@ if TYPE_CHECKING:  # mypy checks the names and types of the fields
 else:
 
     def replace(whole, /, **parts):
-        """A copy of `whole` with these fields replaced; quick where its class has no slots."""
+        """A copy of `whole` with these fields replaced; quick where its class has no slots.
+
+        It calls neither `__init__` nor `__post_init__`: what they check or compute is left out.
+        """
         if not hasattr(whole, "__dict__"):
             return dataclasses.replace(whole, **parts)
         copy = object.__new__(type(whole))
