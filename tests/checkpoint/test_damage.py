@@ -210,7 +210,7 @@ def test_when_no_good_one_is_left_nothing_is_not_chosen(bench: Bench, damaged: P
     assert answer.outcome == "NoGoodCheckpoint"
     assert answer.resume is None
     for part in (
-        "has no good checkpoint left, and starting from scratch would lose committed progress",
+        "has no good checkpoint left, and starting from scratch would lose saved progress",
         "step-000000020-attempt-1: manifest.json: empty",
         "step-000000010-attempt-1: worker-00000/model-rank0.pt: missing",
         "Restore the objects named here",

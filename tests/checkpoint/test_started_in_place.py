@@ -132,6 +132,22 @@ def test_one_that_was_set_aside_is_not_claimed(begun: Bench) -> None:
     assert (answer.resume, answer.staged) == (checkpoint_id(1, 5), False)
 
 
+def test_an_only_checkpoint_that_was_set_aside_before_its_upload_is_not_called_committed(
+    any_bench: Bench,
+) -> None:
+    any_bench.resolve(1)
+    any_bench.described(10)
+    any_bench.resolve(2, staged=POINT)
+    set_aside(any_bench.run, POINT, "its files have changed")
+    answer = any_bench.resolve(3)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert answer.message.endswith(
+        "has no good checkpoint left, and starting from scratch would lose saved progress; "
+        "step-000000010-attempt-1: its files have changed. Restore the objects named here, if they "
+        "were ever stored (and remove their records in bad/), or use another runName"
+    )
+
+
 def test_workers_that_saved_one_name_with_two_contents_describe_nothing(any_bench: Bench) -> None:
     any_bench.resolve(1)
     for worker in (0, 1):

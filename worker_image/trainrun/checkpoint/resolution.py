@@ -294,9 +294,9 @@ class _Claimant:
         )
         return (
             f"{self.run.uri} has no good checkpoint left{'' if view.attempts else vanished}, and "
-            "starting from scratch would lose committed progress; "
-            f"{'; '.join([*reasons, *choice.skipped])}. Restore the objects named here (and remove "
-            f"their records in {layout.BAD}), or use another runName"
+            "starting from scratch would lose saved progress; "
+            f"{'; '.join([*reasons, *choice.skipped])}. Restore the objects named here, if they "
+            f"were ever stored (and remove their records in {layout.BAD}), or use another runName"
         )
 
     def _claimed_before(self, view: StoreView, owner: Owned) -> Resolution:
