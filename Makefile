@@ -352,8 +352,8 @@ bench-checkpoint-read: install test-tools ## reading checkpoints: against boto3 
 	@$(PYTHON) -m benchmarks.checkpoint_read --rate $(or $(RATE),60)
 
 .PHONY: bench-checkpoint-restart
-bench-checkpoint-restart: install ## kill -9 between two uploads: steps lost, and seconds against a checkpoint in the store (KILLS=10 ROUNDS=5 MEGABYTES=400 RANKS=1)
-	@$(PYTHON) -m benchmarks.checkpoint_restart --kills $(or $(KILLS),10) --rounds $(or $(ROUNDS),5) --megabytes $(or $(MEGABYTES),400) --ranks $(or $(RANKS),1)
+bench-checkpoint-restart: install ## kill -9 between two uploads: steps lost, and seconds against a checkpoint in the store (KILLS=50 ROUNDS=5 MEGABYTES=400 RANKS=1)
+	@$(PYTHON) -m benchmarks.checkpoint_restart --kills $(or $(KILLS),50) --rounds $(or $(ROUNDS),5) --megabytes $(or $(MEGABYTES),400) --ranks $(or $(RANKS),1)
 
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys

@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -88,18 +89,22 @@ def steps_lost(
         run = Run(job, ranks)
         job.wait_for(*run.names("first"))
         job.wait_for(*run.names("saved"))
-        over = []
+        over, took, lost = 0, [], []
         for number in range(kills):
             time.sleep(dice.uniform(1.0, 8.0))
             writes = max(run.last("write")) / STEP
             seconds, reached, resumed = run.kill(dice.randrange(ranks))
-            lost, limit = reached - resumed, EVERY + writes + 1
-            over.append(lost > limit)
-            print(f"  kill {number + 1}: {lost} steps lost of {limit:.0f} allowed, {seconds:.2f} s")
+            limit = EVERY + writes + 1
+            lost.append(reached - resumed)
+            took.append(seconds)
+            over += lost[-1] > limit
+            text = f"{lost[-1]} steps lost of {limit:.0f} allowed, {seconds:.2f} s"
+            print(f"  kill {number + 1}: {text}", flush=True)
             if resumed:
                 run.wait_for_manifest(resumed)
-        bound = must("kills with more steps lost", sum(over), 0)
-        print(f"{sum(over)} of {kills} kills lost more than one interval and one write {bound}")
+        bound = must("kills with more steps lost", over, 0)
+        print(f"{over} of {kills} kills lost more than one interval and one write {bound}")
+        print(f"steps lost: {spread(lost)}; from the kill to the first step: {spread(took)} s")
 
 
 def one_restart(run: Run, *, stored: bool) -> float:
@@ -131,19 +136,22 @@ def restarts(folder: Path, *, ranks: int, megabytes: int, rounds: int) -> None:
         for _ in range(rounds):
             for stored, run in runs.items():
                 took[stored].append(one_restart(run, stored=stored))
-        staged, uploaded = (statistics.median(took[stored]) for stored in (False, True))
-        print(f"  on the disks only: {[round(s, 2) for s in took[False]]} s")
-        print(f"  in the store:      {[round(s, 2) for s in took[True]]} s")
-        bound = must("the ratio of the restarts", staged / uploaded, 1.2)
+        ratio = statistics.median(took[False]) / statistics.median(took[True])
+        bound = must("the ratio of the restarts", ratio, 1.2)
         print(
-            f"from the kill to the first step: {staged:.2f} s with the checkpoint on the disks "
-            f"only, {uploaded:.2f} s with it in the store, ratio {staged / uploaded:.2f} {bound}"
+            f"from the kill to the first step: {spread(took[False])} s with the checkpoint on the "
+            f"disks only, {spread(took[True])} s with it in the store, ratio {ratio:.2f} {bound}"
         )
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median, minimum and maximum."""
+    return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--ranks", type=int, default=1)

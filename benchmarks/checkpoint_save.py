@@ -86,7 +86,8 @@ def stall_of_a_save(rounds: int, megabytes: int) -> Figure:
         measured=ratio,
         must=2.0,
         aim=1.3,
-        seconds=f"{stall * 1000:.0f} / {statistics.median(copies) * 1000:.0f} ms, "
+        seconds=f"{stall * 1000:.0f} ({min(stalls) * 1000:.0f} to {max(stalls) * 1000:.0f}) / "
+        f"{statistics.median(copies) * 1000:.0f} ms, "
         f"then {statistics.median(waits):.2f} s of writing",
         good=ratio <= 2.0 or stall <= 0.1,
     )
