@@ -72,6 +72,10 @@ class StoreFull(StoreUnavailable):
     """The store has no room for this object (disk full, quota, file size limit)."""
 
 
+class NotUploadedYet(StoreUnavailable):
+    """The store works, but the worker that has this file on its disk is still uploading it."""
+
+
 class StoreDenied(StoreError):
     """Credentials are missing, wrong or expired, or a permission is missing."""
 

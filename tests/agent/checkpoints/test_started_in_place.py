@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -200,11 +201,24 @@ def test_a_file_of_another_node_is_read_once_it_is_stored(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
     prepare_storage(workers)
-    gang = [workers.start(SAVE_OR_READ, slot=slot, settings=KEEPS) for slot in (0, 1)]
+    caches = [str(workers.folder / f"cache-{slot}") for slot in (0, 1)]  # each has its own node
+    gang = [
+        workers.start(SAVE_OR_READ, slot=slot, settings=KEEPS, cache=cache)
+        for slot, cache in enumerate(caches)
+    ]
     operator.order(start(workers=2), settings=KEEPS)
     crash(operator, *(worker.config.worker for worker in gang))
     merge_descriptions(run_store(workers), POINT, workers=2)
+    gang[1].process.send_signal(signal.SIGSTOP)
     go_on(operator, workers=2)
+    state = operator.until(lambda s: s.problems, worker=gang[0].config.worker)
+    [problem] = state.problems
+    assert (problem.type, problem.reason) == ("CheckpointWaiting", "NotUploaded")
+    assert problem.message == (
+        "processes wait for a checkpoint: worker-00001/rank1.bin of step-000000002-attempt-1 is on "
+        "another node's disk, and its worker still uploads it"
+    )
+    gang[1].process.send_signal(signal.SIGCONT)
     for worker in gang:
         worker.shows("read 2 {'rank0.bin': b'two', 'rank1.bin': b'two'}")
     eventually(lambda: in_store(workers) == [2], what="the commit")

@@ -33,7 +33,7 @@ from trainrun.contract import layout
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
-from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreUnavailable
+from trainrun.errors import CheckpointDamaged, NotUploadedYet, ObjectNotFound, StoreUnavailable
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -242,7 +242,7 @@ class HeldCopying:
         }
 
     def copy(self, file: CachedFile, path: Path) -> bool:
-        """As `Copying.copy`. Raises StoreUnavailable while the file is on another node only, and
+        """As `Copying.copy`. Raises NotUploadedYet while the file is on another node only, and
         CheckpointDamaged if the checkpoint was set aside meanwhile."""
         if self._held.link(file, path):
             return True
@@ -261,14 +261,16 @@ class HeldCopying:
 def _check_uploaded(
     run: RunStore, checkpoint: CheckpointId, source: str, *, by: Sequence[str]
 ) -> None:
-    """Raises StoreUnavailable if a file is not in the store yet, as one of the objects `by` would
+    """Raises NotUploadedYet if a file is not in the store yet, as one of the objects `by` would
     show, and CheckpointDamaged if it will not come, since the checkpoint was set aside."""
     folder = run.key(layout.folder(checkpoint))
     if any(run.store.size(folder + name) is not None for name in by):
         return
     if run.is_bad(checkpoint):
         raise CheckpointDamaged(choice.recorded_reason(run, checkpoint))
-    raise StoreUnavailable(f"{source} of {checkpoint.name} is not uploaded yet")
+    raise NotUploadedYet(
+        f"{source} of {checkpoint.name} is on another node's disk, and its worker still uploads it"
+    )
 
 
 def _directory(

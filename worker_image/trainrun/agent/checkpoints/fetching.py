@@ -27,6 +27,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.questions import Described, Failed, Fetched, Reply
 from trainrun.errors import (
     CheckpointDamaged,
+    NotUploadedYet,
     StoreDenied,
     StoreError,
     StoreMisconfigured,
@@ -160,14 +161,15 @@ class Fetching:
                 result = await work()
             except (StoreUnavailable, StoreDenied, StoreMisconfigured) as error:
                 message, reason, now = str(error), "Unavailable", time.monotonic()
-                if not isinstance(error, StoreUnavailable):
+                kind = "StorageUnavailable"
+                if isinstance(error, NotUploadedYet):
+                    kind, reason = "CheckpointWaiting", "NotUploaded"
+                elif not isinstance(error, StoreUnavailable):
                     reason, refused_until = REFUSED, refused_until or now + refusals
                     if now >= refused_until:
                         raise  # keep the problem: it explains why the process ends
                 message = f"processes wait for a checkpoint: {message}"
-                self._set_problem(
-                    Problem(type="StorageUnavailable", reason=reason, message=message)
-                )
+                self._set_problem(Problem(type=kind, reason=reason, message=message))
                 await asyncio.sleep(backoff.next())
             else:
                 self._set_problem(None)
