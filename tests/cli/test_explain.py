@@ -51,7 +51,12 @@ def test_a_folder_alone_tells_what_happened_what_it_cost_and_what_to_change(tmp_
     ):
         assert told in plain, f"{told!r} is missing in:\n{result.output}"
     assert "told with the incident" not in plain
-    advice = re.search(r"saving every (\d+) min cost (\d+) % rework; .* every (\d+) s \(", plain)
+    advice = re.search(
+        r"saving every \d+ min cost \d+ % rework; every \d+ s \(\d+ steps\) costs [\d.]+ %, "
+        r"at [\d.]+ s a save, and a failure loses [\d.]+ s of work: with a failure every .* of "
+        r"training that gains [\d.]+ % goodput",
+        plain,
+    )
     assert advice is not None, result.output
     assert "Young 1974" in plain
 

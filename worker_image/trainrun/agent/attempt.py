@@ -29,6 +29,7 @@ from trainrun.agent.processes.launches import launches_of
 from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import IpcServer
 from trainrun.agent.training.posted_progress import ProgressServer
+from trainrun.agent.training.save_cost import SaveCost
 from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
@@ -100,6 +101,7 @@ class Attempt:
     clock: StepClock
     activity: Activity = field(default_factory=Activity)
     pacing: Pacing = field(default_factory=Pacing)
+    save_cost: SaveCost = field(default_factory=SaveCost)
     loading: Loading = field(default_factory=Loading)
     meetings: RankConnectionMonitor = field(default_factory=RankConnectionMonitor)
     spawned: float = 0.0
@@ -340,6 +342,8 @@ class Attempt:
         self.report.report(rank, report.step, report.metrics, now)
         self.clock.stepped(now)
         self.pacing.stepped(rank, report.step, now)
+        saves = report.files is not None or report.pending
+        self.save_cost.stepped(rank, report.step, now, saves=saves)
         self.folder.reported(rank, report)
         changed = self.bringing.reported(rank, report)
         if report.metrics and rank == 0:

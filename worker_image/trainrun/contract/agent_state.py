@@ -330,8 +330,9 @@ class AgentState:
     section: Changing[LongSection | None] = None
     """The open long section that times out first, or has been over its timeout longest."""
     stall: Changing[float] = 0.0
-    """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank that
-    waited longest."""
+    """Seconds for which `report(checkpoint=)` has waited for room, on the rank that waited most."""
+    save_cost: Changing[float] = 0.0
+    """Mean seconds by which a save has made its step longer, on the slowest rank; 0: not known."""
     rendezvous: Changing[float] = 0.0
     """Seconds from the spawn of the processes of `attempt` to `get_checkpoint()`; 0: no call."""
     imports: Changing[float] = 0.0
@@ -349,8 +350,7 @@ class AgentState:
     load: Changing[float] = 0.0
     """Seconds from the first request for a checkpoint until the last process had it."""
     ask_gap: Changing[float] = 0.0
-    """Maximum seconds from a call of `should_save()` by one rank to its next, or until now. 0: a
-    second or less, or no calls."""
+    """Maximum seconds from a rank's call of `should_save()` to its next, or now; 0: at most one."""
     fewest_calls: Changing[int] = 0
     """Calls of `should_save()` in this attempt by the live rank with the fewest calls."""
     ask_pause: Changing[float] = 0.0

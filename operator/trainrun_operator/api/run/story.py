@@ -102,6 +102,8 @@ class Chapter(StatusPart):
     """The highest step."""
     stall_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
     """How long `report(checkpoint=)` waited for room, on the rank that waited longest."""
+    save_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
+    """By how much a save made its step longer on average, on the slowest rank; 0: not known."""
     read_from: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""
     """Where its steps were read, if the script reports none: form, rank and line of its output."""
     began_with: int | None = None

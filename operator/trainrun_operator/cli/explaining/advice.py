@@ -62,8 +62,10 @@ NOTICED_BY: Mapping[str, str] = {
 }
 """What detects a cause sooner; processes report the other causes at once."""
 
-LEAST_STALL = 1.0
-"""Seconds that a save costs at least: its cost apart from the wait is not measured."""
+UNMEASURED = 1.0
+"""Seconds that a save costs at least where no step shows what it costs apart from the wait."""
+LEAST_COST = 0.01
+"""Seconds that a save costs at least: less is not distinguished from the other steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +79,17 @@ class SavingFigures:
     between_failures: float
     """Training time between two incidents."""
     stall: float
-    """Time that training waits for one save: measured, and at least LEAST_STALL."""
+    """Time that training stands still for one save."""
     best: float
     """The best interval: sqrt(2 * stall * between_failures)."""
 
+    def cost(self, interval: float) -> float:
+        """The part of the time that saves at this interval take."""
+        return self.stall / (self.stall + interval)
+
     def loss(self, interval: float) -> float:
-        """The part of the time that this interval costs, in waits and in steps done again."""
-        part = self.stall / (self.stall + interval) + interval / 2 / self.between_failures
+        """The part of the time that this interval costs, in saves and in steps done again."""
+        part = self.cost(interval) + interval / 2 / self.between_failures
         return min(part, 1.0)  # the formula assumes failures rarer than saves
 
     @property
@@ -130,7 +136,9 @@ def saving(life: Life) -> SavingFigures | None:
     interval = every * step
     saves = max(trained / interval, 1.0)
     stalled = sum(chapter.spent.get("checkpoint_stall", 0.0) for chapter in life.ran)
-    stall, between = max(stalled / saves, LEAST_STALL), trained / failures
+    measured = [chapter.save_seconds for chapter in life.ran if chapter.save_seconds]
+    least = max(sum(measured) / len(measured), LEAST_COST) if measured else UNMEASURED
+    stall, between = max(stalled / saves, least), trained / failures
     # T* = sqrt(2 * d * M): Young 1974. Daly's terms of higher order matter for d > M/50 only.
     best = max(math.sqrt(2 * stall * between), step)
     return SavingFigures(
@@ -174,18 +182,21 @@ def _interval(life: Life) -> Iterator[Advice]:
     whole = sum(spent.values())
     rework = spent.get("rework", 0.0) / whole if whole else 0.0
     stall = spent.get("checkpoint_stall", 0.0) / whole if whole else 0.0
+    if any(chapter.save_seconds for chapter in life.ran):
+        stall = found.cost(found.interval)
     often = found.interval > FAR * found.best and rework >= NOTABLE
     rarely = found.best > FAR * found.interval and stall >= NOTABLE
     if not found.improves or not (often or rarely):
         return
     cost = f"{100 * (rework if often else stall):.0f} %"
-    what = f"{cost} rework" if often else f"{cost} of the time in waits for uploads"
+    what = f"{cost} rework" if often else f"{cost} of the time"
     steps = max(round(found.best / found.step), 1)
+    gain = found.loss(found.interval) - found.loss(found.best)
     text = (
-        f"saving every {in_words(found.interval)} cost {what}; with a failure every "
-        f"{in_words(found.between_failures)} of training, and {in_words(found.stall)} a save, "
-        f"every {in_words(found.best)} ({steps} steps) is best: about "
-        f"{100 * found.loss(found.best):.0f} % instead of {100 * found.loss(found.interval):.0f} % "
+        f"saving every {in_words(found.interval)} cost {what}; every {in_words(found.best)} "
+        f"({steps} steps) costs {100 * found.cost(found.best):.1f} %, at {in_words(found.stall)} a "
+        f"save, and a failure loses {in_words(found.best / 2)} of work: with a failure every "
+        f"{in_words(found.between_failures)} of training that gains {100 * gain:.1f} % goodput "
         f"({SOURCE})"
     )
     yield Advice(
@@ -198,6 +209,7 @@ def _interval(life: Life) -> Iterator[Advice]:
             "secondsBetweenFailures": round(found.between_failures, 3),
             "stallSeconds": round(found.stall, 3),
             "rework": round(rework, 4),
+            "gain": round(gain, 4),
         },
     )
 

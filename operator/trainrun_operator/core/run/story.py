@@ -184,6 +184,7 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
         stepped=stepped if chapter.first_step is not None else None,
         reached=highest_step(view) if chapter.began_with is None else chapter.reached,
         stall_seconds=round(max((a.stall for a in agents), default=shown_stall), 3),
+        save_seconds=max((a.save_cost for a in agents), default=0.0),
         survived=_kept_step(status, highest_step(view)),
         ended=now,
         end=end,
