@@ -55,10 +55,10 @@ UNUSED = (
 of a protocol that boto3 does not speak, tests, Windows."""
 NOT_IMPORTED = {
     "botocore": ("crt/auth.py",),
-    "dateutil": ("zoneinfo",),
+    "dateutil": ("tzwin.py", "utils.py", "zoneinfo"),
     "urllib3": ("http2/connection.py",),
 }
-"""Likewise, by path: for compiled libraries that are not here, and for the time zones."""
+"""Likewise, by path: for compiled libraries that are not here, for Windows and the time zones."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
 AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: those of the agent and of a sweep's clerk."""

@@ -21,7 +21,12 @@ from trainrun.contract import layout
 from trainrun.contract.agent_state import Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.questions import Failed, Fetched
-from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError, StoreUnavailable
+from trainrun.errors import (
+    CheckpointDamaged,
+    NotUploadedYet,
+    StoreDenied,
+    StoreError,
+)
 
 STEP_5 = CheckpointId(attempt=1, step=5)
 
@@ -102,7 +107,7 @@ async def test_ranges_of_a_staged_file_wait_until_its_content_was_compared(tmp_p
         checkpoint=STEP_5, link=lambda _file, _path: False, others={}
     )
     run.store.put(run.key(layout.folder(STEP_5) + layout.file_name(0, "model.pt")), b"xyz")
-    with pytest.raises(StoreUnavailable, match=r"model\.pt of .* is not uploaded yet"):
+    with pytest.raises(NotUploadedYet, match=r"model\.pt of .* is on a worker's disk"):
         await storage.downloads.piece(STEP_5, "model.pt", [(0, 1)])
     write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={})
     path = await storage.downloads.piece(STEP_5, "model.pt", [(0, 1)])

@@ -216,7 +216,7 @@ def test_a_file_of_another_node_is_read_once_it_is_stored(
     assert (problem.type, problem.reason) == ("CheckpointWaiting", "NotUploaded")
     assert problem.message == (
         "processes wait for a checkpoint: worker-00001/rank1.bin of step-000000002-attempt-1 is on "
-        "another node's disk, and its worker still uploads it"
+        "a worker's disk, and that worker still uploads it"
     )
     gang[1].process.send_signal(signal.SIGCONT)
     for worker in gang:

@@ -269,7 +269,7 @@ def _check_uploaded(
     if run.is_bad(checkpoint):
         raise CheckpointDamaged(choice.recorded_reason(run, checkpoint))
     raise NotUploadedYet(
-        f"{source} of {checkpoint.name} is on another node's disk, and its worker still uploads it"
+        f"{source} of {checkpoint.name} is on a worker's disk, and that worker still uploads it"
     )
 
 
