@@ -13,7 +13,7 @@ from trainrun.agent.folder.entries import FileFacts, FolderEntry, entries_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from tests.simulation.world.agent import SimAgent
     from tests.simulation.world.clock import Clock
@@ -115,38 +115,35 @@ class SimOwnFiles:
         )
 
     def save(self, training: Training, step: int, *, at_once: bool = False) -> None:
-        """The script begins to save this step; it may die before it has."""
+        """The script begins to save this step; it may die before it has, unless it saves `at_once`,
+        as before its end."""
         script, rng = self.world.script, self.world.rng
         if rng.random() < script.jumps:
             self.skew = rng.uniform(-100.0, 100.0)
-        takes = 0.0 if at_once else rng.uniform(0.0, script.slow)
-        if script.form == "Rename":
-            self._later(takes, lambda: self._end_save(training, step, "last.bin"))
+        names = {"Place": "ckpt.bin", "Rename": "last.bin", "Folders": f"step-{step}/model.bin"}
+        first = names[script.form]
+        if at_once:
+            self._finish(step, first)
             return
         if script.form == "Place":
             self._overwrites()
-        first = "ckpt.bin" if script.form == "Place" else f"step-{step}/model.bin"
-        self._write(first, step, whole=False)
-        self.open.add(first)
-        if script.form == "Place" or not at_once:
-            self._later(takes, lambda: self._end_save(training, step, first))
-        else:
-            self._end_save(training, step, first)
-
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        if seconds:
-            self.world.clock.after(seconds, what)
-        else:
-            what()
+        if script.form != "Rename":
+            self._write(first, step, whole=False)
+            self.open.add(first)
+        takes = rng.uniform(0.0, script.slow)
+        self.world.clock.after(takes, lambda: self._end_save(training, step, first))
 
     def _end_save(self, training: Training, step: int, first: str) -> None:
         """Unless it has died or hangs: then the file stays as it is, and open while it lives."""
         if self.agent.training is not training or not self.agent.alive or 0 in training.exits:
             self.open.discard(first)
-            return
-        if 0 in training.hung:
+        elif 0 in training.hung:
             self.world.clock.after(1.0, lambda: self._end_save(training, step, first))
-            return
+        else:
+            self._finish(step, first)
+
+    def _finish(self, step: int, first: str) -> None:
+        """The save is whole."""
         if self.world.script.form != "Folders":
             self._overwrites()
         self._write(first, step, whole=True)
