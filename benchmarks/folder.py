@@ -22,7 +22,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.local_job import Job, machine
+from benchmarks.local_job import Job, cpu_seconds, machine
 from benchmarks.verdict import end, must
 
 SCRIPT = Path(__file__).parent / "scripts" / "own_saves.py"
@@ -89,22 +89,40 @@ def kills(folder: Path, form: str, dice: random.Random, *, count: int, slow: flo
 
 
 def loop(folder: Path, *, pairs: int, steps: int) -> None:
-    """The median step with and without."""
-    ratios = []
+    """The median step with and without, and what all of our processes use meanwhile."""
+    ratios, shares = [], []
     for number in range(pairs):
-        took = {}
+        took, cpu = {}, {}
         for kept in (True, False):
             given = {"STEPS": str(steps), "STEP": "0.02", "SLOW": "0", "PAUSE": "0"}
             job = a_job(folder / f"{number}-{kept}", "folders", kept=kept, MEGABYTES="10", **given)
             try:
-                job.wait_for("end")
-                took[kept] = job.at("median")
+                job.wait_for("end", timeout=600)
+                took[kept], cpu[kept] = job.at("median"), cpu_of(job) - job.at("cpu")
+                training = job.at("cpu")
             finally:
                 job.stop()
         ratios.append(took[True] / took[False])
-        print(f"  step {took[True] * 1000:.2f} ms with, {took[False] * 1000:.2f} ms without")
+        shares.append((cpu[True] - cpu[False]) / training)
+        print(
+            f"  step {took[True] * 1000:.2f} ms with, {took[False] * 1000:.2f} ms without; beside "
+            f"{training:.1f} s of CPU for the training {cpu[True]:.2f} and {cpu[False]:.2f} s"
+        )
     what = "median step with patterns and folder / without"
     print(f"{what}: {median(ratios):.4f} {must(what, median(ratios), 1.02)}")
+    print(f"CPU for patterns and folder / CPU of the training: {median(shares):.3f}")
+
+
+def cpu_of(job: Job) -> float:
+    """Seconds of CPU that the living processes of a job have used, its training included."""
+    mark, used = f"MARKS={job.marks}".encode(), 0.0
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                used += cpu_seconds(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile
+    return used
 
 
 def uploads(folder: Path, *, gigabytes: float, megabytes: float) -> None:
