@@ -97,6 +97,8 @@ async def test_the_list_shows_runs_whose_cluster_is_gone_with_phase_step_goodput
             assert told in llama, told
         assert "TooManyFailures" in text
         assert "datasets" not in text
+        told = await browser.text(await browser.link_to("gpt"))
+        assert '<li class="bad">AppError: bad batch</li>' in told
         only = await browser.text("?q=toomany")
         assert (">gpt</a>" in only, ">llama</a>" in only) == (True, False)
         assert ">gpt</a>" not in await browser.text("?phase=Succeeded")

@@ -14,7 +14,10 @@ from tests.cli.viewing.pictures import some_runs
 from tests.cli.viewing.test_browsing import EVIL, a_local_run, with_metrics
 from trainrun_operator.api.run.status_parts import Progress
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs chromium, or google-chrome, in PATH")
+pytestmark = [
+    pytest.mark.skipif(PROGRAM is None, reason="needs chromium, or google-chrome, in PATH"),
+    pytest.mark.slow,
+]
 
 NARROWEST = """Math.min(...[...document.querySelectorAll("td.name a, .wide td, h1, h2")]
     .filter((e) => e.offsetParent && e.textContent.length > 3)

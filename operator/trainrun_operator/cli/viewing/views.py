@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from trainrun_operator.cli import formatting
-from trainrun_operator.cli.explaining.life import Extras
+from trainrun_operator.cli.explaining.life import Extras, Life
 from trainrun_operator.cli.explaining.run_report import report_of as story_of
 from trainrun_operator.cli.report.drawing import svg
 from trainrun_operator.cli.report.model import (
@@ -250,7 +250,7 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
         top = status_of(row.name, state.status, led_by=led if row.active else "")
     remarks = (*top.remarks, *(story.remarks if top is not story else ()), *details.extras.remarks)
     facts = (*top.facts, *_at_stake(row), *(story.facts if top is not story else ()))
-    lead = (*top.lead, *(story.lead if top is not story else ()))
+    lead = (*top.lead, *(story.lead if top is not story else _why_failed(life)))
     whole = Document(
         name=top.name, headline=top.headline, tone=top.tone, lead=lead, facts=facts,
         remarks=remarks, ending=top.ending,
@@ -262,6 +262,14 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
         parts[key] = f'<div id="{key}">{section(part)}</div>'
     back = '<nav><a href="./">all runs</a></nav>'
     return PageView(title=top.name, parts=parts, before=back)
+
+
+def _why_failed(life: Life | None) -> Iterator[TextLine]:
+    """What ended a run that failed, if only its story is known: a status says it by itself."""
+    incident = life.chapters[-1].incident if life is not None and life.succeeded is False else {}
+    if incident:
+        message = str(incident.get("message", "")).partition("\n")[0]
+        yield TextLine(f"{incident.get('cause', 'Unknown')}: {message}", "bad")
 
 
 def _at_stake(row: RunRow) -> Iterator[tuple[str, str]]:
