@@ -97,6 +97,12 @@ def test_all_copy_one_step_until_each_buddy_has_it() -> None:
     assert scene.answer(0).drop == (10, 20)
 
 
+def test_a_part_that_is_stored_need_not_be_copied() -> None:
+    scene = on_nodes("a", "b").staged(0, 10, uploaded=True).staged(1, 10)
+    scene = scene.with_agent(0, copies=(copy_of(1, 10),)).staged_by_all(20)
+    assert (scene.answer(0).copy, scene.answer(0).copied) == (20, 10)
+
+
 def test_a_leader_that_has_not_heard_every_worker_names_no_step() -> None:
     scene = copied(on_nodes("a", "b", "c").staged_by_all(10), 10).staged_by_all(20)
     assert scene.answer(0).copy == 20

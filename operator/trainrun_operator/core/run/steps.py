@@ -246,15 +246,15 @@ def to_copy(view: View) -> int:
 
 def copied_by_all(view: View) -> int:
     """The newest step of which every buddy has its copy; -1: there is none."""
-    copied = (step.step for step in _complete(view) if step.copies and _is_copied(view, step))
+    copied = (step.step for step in _complete(view) if step.begun and _is_copied(view, step))
     return max(copied, default=-1)
 
 
 def _is_copied(view: View, step: GangStep) -> bool:
-    """Nobody waits for a buddy that cannot copy."""
+    """Every part is on two nodes, or in the store. Nobody waits for a buddy that cannot copy."""
     unable = {a.slot for a in view.heard for p in a.problems if p.type == NO_BUDDY}
-    wanted = {pair for pair in buddies(view).items() if pair[1] not in unable}
-    return wanted <= step.copies
+    pairs = buddies(view).items()
+    return step.copies >= {p for p in pairs if p[1] not in unable and p[0] not in step.uploaded}
 
 
 def stand_ins(view: View, gone: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
