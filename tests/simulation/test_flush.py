@@ -289,6 +289,15 @@ def believed(store: SimStore, request: ResolveRequest, stored: CheckpointId | No
 STAGED = SimStore._staged
 
 
+@pytest.mark.slow
+def test_a_copy_that_nobody_is_told_to_store_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "stand_ins", lambda *_: {})
+    world = with_buddies(1)
+    world.lose_node(worker(world, 1), known_after=2.0)
+    until(world, lambda: 2 in world.judge.records)
+    assert "is being stored" in world.judge.mistakes[0]
+
+
 def test_a_suspension_that_is_taken_back_at_once_costs_nothing() -> None:
     """A worker that was told to leave was taken for ready, and its leaving for a failure."""
     world = a_life(config=a_config(replicas=1), weather=Weather(delay=1.5))

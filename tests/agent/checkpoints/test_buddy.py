@@ -14,6 +14,7 @@ from tests.agent.checkpoints.test_upload_every import KEEPS, in_store
 from tests.agent.workers import Workers, start
 from tests.support.certificates import TestAuthority
 from tests.support.eventually import eventually
+from tests.support.mounts import mounted
 from tests.support.operator_stand_in import OperatorStandIn
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_state import AgentState
@@ -201,6 +202,22 @@ def test_a_buddy_that_cannot_copy_says_so_and_nothing_waits(pair: Pair) -> None:
     pair.copy(2)
     state = pair.until(0, copied(2))
     pair.until(0, lambda s: not s.problems)
+
+
+def test_a_disk_without_room_for_a_copy_is_told_and_stays_free(
+    operator: OperatorStandIn, workers: Workers, authority: TestAuthority
+) -> None:
+    directory = workers.folder / "node-0"
+    with mounted(directory, "size=8m"):
+        pair = Pair(operator, workers, authority)
+        pair.copy(2)
+        state = pair.until(0, lambda s: s.problems)
+        assert (state.problems[0].type, state.problems[0].reason) == ("NoBuddy", "NoRoom")
+        assert "no room for 3.0 MB more" in state.problems[0].message
+        assert "Give its disk room for two checkpoints more" in state.problems[0].message
+        assert not [*(directory / "copies").rglob("*.bin")]
+        pair.until(1, copied(2))
+        workers.close()
 
 
 def test_an_agent_with_a_certificate_for_another_name_is_not_believed(
