@@ -129,7 +129,7 @@ def special_mistake(number: int) -> str:
     own, turn = divmod(number, ONE_IN)
     if turn == 3 and (mistake := mistake_in(deaf_life(own))):
         return f"in that of a script that never asks: {mistake}"
-    if turn == 7 and (mistake := mistake_in(buddy_life(own))):
+    if turn == 7 and own % 4 == 1 and (mistake := mistake_in(buddy_life(own))):
         return f"in that of a gang with buddies: {mistake}"
     if turn == 6 and (mistake := mistake_in_goodput(drawn_life(own))):
         return f"in its goodput: {mistake}"
