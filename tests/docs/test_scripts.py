@@ -29,6 +29,7 @@ PROGRAMS = [name for name, block in SCRIPTS.items() if "tasks.run(" in block.tex
 """Of tasks: test_tasks.py and test_coming_from_ray_core.py run them."""
 LIGHT = [name for name in SCRIPTS if name not in [*HEAVY, *PROGRAMS, "train.py"]]
 TORCHRUN = "rank_0_saves.py"
+SHARDED = pytest.mark.rare("tests/torch/test_sharded.py")
 LEAN = {"PYTHONPATH": str(ROOT / "tests" / "support" / "lean_torch")}
 
 
@@ -56,7 +57,11 @@ def test_the_scripts_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*LIGHT, *(pytest.param(n, marks=pytest.mark.slow) for n in HEAVY)]
+    "name",
+    [
+        *LIGHT,
+        *(pytest.param(n, marks=SHARDED if n == "sharded.py" else pytest.mark.slow) for n in HEAVY),
+    ],
 )
 def test_a_script_resumes_after_the_loss_of_a_rank(name: str, runs: LocalRuns) -> None:
     runs.script = str(written(SCRIPTS[name], runs.folder))

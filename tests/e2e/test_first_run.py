@@ -6,12 +6,15 @@ import pytest
 
 from tests.e2e.support.bed import PYTHON_IMAGE, WORKER_IMAGE, Bed
 from tests.e2e.support.cluster_run import undisturbed
+from tests.support.levels import later_rare
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    "image", [PYTHON_IMAGE, WORKER_IMAGE], ids=["any-image-with-python", "worker-image"]
+    "image",
+    later_rare([PYTHON_IMAGE, WORKER_IMAGE], by="tests/e2e/test_readme.py"),
+    ids=["any-image-with-python", "worker-image"],
 )
 def test_three_workers_train_to_their_end(bed: Bed, image: str) -> None:
     run = bed.run(image=image, args=["--steps", 10])
