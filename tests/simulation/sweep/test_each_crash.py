@@ -240,6 +240,7 @@ def test_a_record_that_cannot_be_read_is_named_and_nothing_is_disturbed() -> Non
     ends_as_undisturbed(life)
 
 
+@pytest.mark.case("sweeps", "A TrainSweep is deleted and applied again")
 def test_a_sweep_that_is_deleted_and_applied_again_goes_on_with_its_trials() -> None:
     life = calm_life()
     life.until(lambda: records(life, Tell))
