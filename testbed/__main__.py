@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -160,8 +159,8 @@ def main() -> None:
         sys.exit(UNAVAILABLE)
     except (ClusterBroken, ApiError) as error:
         click.echo(f"error: {error}", err=True)
-    except urllib.error.URLError as error:
-        click.echo(f"error: the API server does not answer: {error.reason}", err=True)
+    except ConnectionError as error:
+        click.echo(f"error: the API server does not answer: {error}", err=True)
     else:
         return
     sys.exit(1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import tempfile
+import threading
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,12 @@ class Api:
             both.touch(mode=0o600)
             both.write_bytes(b"\n".join(base64.b64decode(part) for part in parts))
             context.load_cert_chain(both)
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        place = urllib.parse.urlsplit(self.url)
+        # Kept open: a handshake with a client's certificate costs more than most requests.
+        self._connection = http.client.HTTPSConnection(
+            str(place.hostname), place.port, context=context, timeout=10
         )
+        self._one_at_a_time = threading.Lock()
 
     def get(self, path: str) -> dict[str, Any]:
         """The object or list at a path such as `/api/v1/nodes`."""
@@ -73,19 +77,35 @@ class Api:
     ) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind, "Accept": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        with self._one_at_a_time:
+            status, answer = self._answer(method, path, data, headers)
+        if status < 300:
+            content: dict[str, Any] = json.loads(answer)
+            return content
+        words = answer.decode(errors="replace")
         try:
-            with self._opener.open(request, timeout=10) as answer:
-                content: dict[str, Any] = json.load(answer)
-                return content
-        except urllib.error.HTTPError as error:
-            with error:
-                words = error.read().decode(errors="replace")
-            try:
-                words = json.loads(words)["message"]
-            except (ValueError, KeyError, TypeError):
-                pass
-            raise ApiError(error.code, words) from None
+            words = json.loads(words)["message"]
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise ApiError(status, words)
+
+    def _answer(
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        """Over the connection of before; one that an API server has closed since is made anew.
+
+        Raises ConnectionError where nothing answers.
+        """
+        used = self._connection.sock is not None
+        try:
+            self._connection.request(method, path, data, headers)
+            with self._connection.getresponse() as answer:
+                return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            if used and isinstance(error, (ConnectionError, http.client.NotConnected)):
+                return self._answer(method, path, data, headers)
+            raise ConnectionError(str(error) or type(error).__name__) from error
 
 
 def wait_until(
@@ -100,7 +120,7 @@ def wait_until(
     while True:
         try:
             missing = condition()
-        except (ApiError, urllib.error.URLError, OSError) as error:
+        except (ApiError, OSError) as error:
             missing = f"{type(error).__name__}: {error}"
         if not missing:
             return
