@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHARE = 4
+SHARE = 9
 """A check pauses so many times as long as it took: what asks a server or starts a program takes a
-fifth of a core at most. Such a pause is 5 ms to a quarter of a second."""
+tenth of a core. Such a pause is 5 ms to half a second."""
 
 
 def eventually(condition: Callable[[], object], *, timeout: float = 60.0, what: str = "") -> None:
@@ -23,4 +23,4 @@ def eventually(condition: Callable[[], object], *, timeout: float = 60.0, what: 
             return
         now = time.monotonic()
         assert now < deadline, f"not within {timeout} s: {what or condition}"
-        time.sleep(min(max(0.005, SHARE * (now - asked)), 0.25))
+        time.sleep(min(max(0.005, SHARE * (now - asked)), 0.5))
