@@ -158,9 +158,13 @@ class ClusterRun:
         return max((step for step, _ in self.committed()), default=None)
 
     def committed(self) -> set[tuple[int, int]]:
-        """(step, attempt) of the committed checkpoints in the store."""
-        names = [key.split("/")[-2] for key in self._keys() if key.endswith("/manifest.json")]
-        parts = [name.split("-") for name in names]
+        """(step, attempt) of the committed checkpoints in the store.
+
+        Read where its server keeps them: it is asked often, and a listing costs a hundred times
+        as much.
+        """
+        folder = self.bed.store.data / self.bed.bucket / "runs" / self.in_storage / "checkpoints"
+        parts = [found.parent.name.split("-") for found in folder.glob("*/manifest.json")]
         return {(int(step), int(attempt)) for _, step, _, attempt in parts}
 
     def chains(self, step: int) -> list[str]:
