@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class Api:
         self._connection = http.client.HTTPSConnection(
             str(place.hostname), place.port, context=context, timeout=10
         )
+        weakref.finalize(self, self._connection.close)
         self._one_at_a_time = threading.Lock()
 
     def get(self, path: str) -> dict[str, Any]:
