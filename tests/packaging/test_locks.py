@@ -51,7 +51,7 @@ def test_the_frameworks_are_tried_with_the_versions_that_all_else_is_tested_with
     assert [n for n in tried.keys() & whole.keys() if tried[n] != whole[n]] == [], "run `make lock`"
 
 
-@pytest.mark.parametrize("part", [*PARTS, "tests/frameworks/requirements.lock"])
+@pytest.mark.parametrize("part", [*PARTS, "tests/frameworks/requirements.lock", "tools/syft.lock"])
 def test_no_part_of_the_lock_names_a_package_index(part: str) -> None:
     text = (ROOT / part).read_text()
 

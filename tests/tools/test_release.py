@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -34,9 +37,8 @@ def contents(paths: Sequence[Path]) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release without images."""
-    folder = tmp_path_factory.mktemp("release")
-    release.packages(folder)
-    (folder / release.SUMS).write_text(release.sums_of(folder))
+    folder = tmp_path_factory.mktemp("made") / "release"
+    release.make(folder)
     return folder
 
 
@@ -62,11 +64,12 @@ def test_a_release_of_this_commit_is_known_again_and_a_changed_file_is_found(
 ) -> None:
     folder = tmp_path / "release"
     shutil.copytree(made, folder)
-    assert verified(folder) == f"{folder} is what this commit makes\n"
+    unsigned = "signatures were not looked at (KEY, IDENTITY)"
+    assert verified(folder) == f"{folder} is what this commit makes; {unsigned}\n"
 
     wheel = next(folder.glob("*.whl"))
     wheel.write_bytes(wheel.read_bytes() + b" ")
-    differs = f"Error: {folder}: files differ from SHA256SUMS; fetch the release again\n"
+    differs = f"Error: {wheel.name} is not as SHA256SUMS says; fetch the release again\n"
     assert verified(folder) == differs
     (folder / release.SUMS).write_text(release.sums_of(folder))
     assert verified(folder) == f"Error: {wheel.name} differs from what this commit makes\n"
@@ -77,6 +80,8 @@ def test_the_chart_of_a_release_takes_the_image_of_its_digest_and_no_other(tmp_p
     archive = release.pinned_chart(tmp_path, IMAGE)
 
     shown = subprocess.run([helm(), "template", archive], capture_output=True, text=True)
+    page = subprocess.run([helm(), "show", "chart", archive], capture_output=True, text=True)
+    assert f"      image: {IMAGE}\n" in page.stdout
     images = {line.split()[-1] for line in shown.stdout.splitlines() if " image: " in line}
     assert images == {IMAGE}
 
@@ -95,13 +100,48 @@ def test_the_page_of_the_chart_shows_its_image_and_a_run_that_is_valid() -> None
     assert load_trainrun(yaml.safe_dump(example), source="Chart.yaml").spec.workers.replicas == 2
 
 
-def test_the_workflow_makes_and_verifies_a_release_before_it_signs_it() -> None:
+def test_the_workflow_signs_verifies_and_only_then_publishes_a_release() -> None:
     text = (release.ROOT / ".github" / "workflows" / "release.yml").read_text()
     (job,) = yaml.safe_load(text)["jobs"].values()
     lines = "\n".join(step.get("run", "") for step in job["steps"])
 
-    assert lines.index("make release") < lines.index("make verify-release")
-    assert lines.index("make verify-release") < lines.index("cosign sign")
+    assert lines.index("make release KEY=keyless") < lines.index("make verify-release IDENTITY=")
+    assert lines.index("make verify-release IDENTITY=") < lines.index("gh release create")
+    used = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert [name for name in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)] == []
+
+
+def test_the_provenance_of_a_release_without_images_names_its_commit_and_its_files(
+    made: Path,
+) -> None:
+    told = json.loads((made / "provenance.json").read_text())
+    head = ("git", "rev-parse", "HEAD")
+    commit = subprocess.run(head, cwd=release.ROOT, capture_output=True, text=True, check=True)
+
+    origin = {"digest": {"gitCommit": commit.stdout.strip()}}
+    assert told["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert told["predicate"]["buildDefinition"]["resolvedDependencies"] == [origin]
+    names = ["trainrun-0.1.0-py3-none-any.whl", "trainrun-0.1.0.tar.gz"]
+    assert [subject["name"] for subject in told["subject"]] == names
+
+
+def test_a_release_of_another_commit_is_not_verified(made: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(made, tmp_path / "release")
+    told = folder / "provenance.json"
+    told.write_text(re.sub(r'"gitCommit": "\w+"', '"gitCommit": "0"', told.read_text()))
+    (folder / release.SUMS).write_text(release.sums_of(folder))
+
+    assert verified(folder).startswith("Error: provenance.json names another commit than ")
+
+
+def test_a_key_without_its_passphrase_is_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COSIGN_PASSWORD", raising=False)
+    missing = "the passphrase of a.key is not known: set COSIGN_PASSWORD"
+    with pytest.raises(click.ClickException, match=missing):
+        release.make(tmp_path / "release", key="a.key")
+    assert not (tmp_path / "release").exists()
 
 
 def test_the_chart_is_pushed_as_an_artefact_that_helm_finds_by_its_version(tmp_path: Path) -> None:
