@@ -62,13 +62,10 @@ class SignedRelease:
                 return path
         raise LookupError(f"no {predicate} of {part}")
 
-    def verify(self, folder: Path | None = None) -> None:
-        release.check(folder or self.folder)
-        release.check_signatures(folder or self.folder, self.verifier)
-
     def refused(self, folder: Path | None = None) -> str:
+        """What is said of its signatures."""
         with pytest.raises(click.ClickException) as caught:
-            self.verify(folder)
+            release.check_signatures(folder or self.folder, self.verifier)
         return caught.value.message
 
 
@@ -140,7 +137,8 @@ def one_byte_changed(path: Path) -> Iterator[None]:
 
 
 def test_a_release_that_nobody_touched_is_verified(made: SignedRelease) -> None:
-    made.verify()
+    release.check(made.folder)
+    release.check_signatures(made.folder, made.verifier)
 
     assert sorted(made.references) == ["chart", "operator", "worker"]
     chart = run(release.binary("helm"), "template", made.folder / "trainrun-0.1.0.tgz")
@@ -153,7 +151,7 @@ def test_the_list_of_an_image_names_what_was_installed_from_debian_and_by_pip(
 ) -> None:
     bill = json.loads((made.folder / f"{part}.spdx.json").read_text())
 
-    assert {package, "trainrun", "libc6"} <= {each["name"] for each in bill["packages"]}
+    assert {package, "libc6"} <= {each["name"] for each in bill["packages"]}
     assert bill["name"] == made.references[part].partition("@")[0]
 
 
@@ -183,11 +181,13 @@ def test_a_changed_file_is_named_and_new_sums_are_not_signed(
 ) -> None:
     folder = shutil.copytree(made.folder, tmp_path / "dist")
     with one_byte_changed(folder / name):
-        assert made.refused(folder) == f"{name} is not as SHA256SUMS says; fetch the release again"
+        with pytest.raises(click.ClickException) as caught:
+            release.check(folder)
+        expected = f"{name} is not as SHA256SUMS says; fetch the release again"
+        assert caught.value.message == expected
 
         (folder / release.SUMS).write_text(release.sums_of(folder))
-        with pytest.raises(click.ClickException, match=r"^SHA256SUMS must not be trusted: "):
-            release.check_signatures(folder, made.verifier)
+        assert made.refused(folder).startswith("SHA256SUMS must not be trusted: ")
 
 
 def test_a_changed_signature_of_the_sums_is_named(made: SignedRelease, tmp_path: Path) -> None:
