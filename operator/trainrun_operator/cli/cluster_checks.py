@@ -17,7 +17,9 @@ from trainrun_operator.worlds.kubernetes.installation import (
     read_readiness,
 )
 
-INSTALL = "install the chart: helm install trainrun charts/trainrun -n trainrun-system"
+INSTALL = (
+    "install the chart: helm install trainrun charts/trainrun -n trainrun-system --create-namespace"
+)
 PLURALS = ("trainruns", "trainsweeps")
 VERBS = ("get", "list", "create", "patch", "delete")
 
