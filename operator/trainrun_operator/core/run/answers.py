@@ -32,6 +32,7 @@ from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.drain import (
+    ends_in_place,
     flush_allowed,
     flush_left,
     grace_left,
@@ -225,12 +226,12 @@ def gathering(
     can read the checkpoint that it has `claimed` or most likely will. `prefetch`: by worker name,
     the checkpoint to read ahead; `held`: the newest one on the disks of all.
     """
-    flush, ending = to_flush(view), view.status.ending
+    flush = to_flush(view)
     hold = Hold(
         attempt=view.next_attempt,
         number=view.status.resumptions,
         flush=flush,
-        in_place=ending is not None and ending.in_place,
+        in_place=ends_in_place(view),
         grace_seconds=grace_left(view).total_seconds(),
         linger_seconds=linger(view),
         flush_seconds=flush_left(view).total_seconds(),

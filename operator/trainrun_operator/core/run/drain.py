@@ -165,6 +165,11 @@ def stood_in(view: View) -> Mapping[str, tuple[int, ...]]:
     return {worker.name: slots for worker, slots in holders if worker is not None}
 
 
+def ends_in_place(view: View) -> bool:
+    """Whether the attempt that is ending leaves its newest step on the workers' disks."""
+    return view.status.ending is not None and view.status.ending.in_place
+
+
 def gone_slots(view: View) -> frozenset[int]:
     """Slots of the attempt whose workers can no longer store anything."""
     return frozenset(
@@ -332,13 +337,13 @@ def _took_part(view: View, worker: WorkerFact) -> bool:
 
 
 def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
-    agent, ending = worker.agent, view.status.ending
+    agent = worker.agent
     return (
         agent is not None
         and agent.phase == "Idle"
         and acknowledged(view, agent)
         and flush <= set(agent.held.flush)
-        and agent.held.in_place == (ending is not None and ending.in_place)
+        and agent.held.in_place == ends_in_place(view)
         and agent.held.stand_in == stood_in(view).get(worker.name, ())
         and not _owes_resume_point(view, agent)
     )

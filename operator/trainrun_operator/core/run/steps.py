@@ -311,6 +311,7 @@ def newest_staged(view: View) -> int | None:
     return max((step.step for step in _complete(view)), default=default)
 
 
+@once
 def on_disks(view: View) -> CheckpointId | None:
     """The resume point of the newest attempt while it is on the workers' disks only; None: it is in
     the store, or there is none."""
@@ -320,6 +321,7 @@ def on_disks(view: View) -> CheckpointId | None:
     return record.resume_point
 
 
+@once
 def carried(view: View) -> CheckpointId | None:
     """That resume point, while every worker of the attempt holds its part and uploads it."""
     point = on_disks(view)

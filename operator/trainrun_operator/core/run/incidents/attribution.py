@@ -12,11 +12,11 @@ decides what follows from the incident. Every write that ends its provisional st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from trainrun._common.text import newest_of, one_line
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause, Incident
 from trainrun_operator.core.run import times

@@ -19,10 +19,10 @@ for which it has trained.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState, LongSection
+from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause, Learned
 from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped

@@ -19,6 +19,7 @@ from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
 from trainrun_operator.core.run.drain import (
     away_from,
+    ends_in_place,
     flush_left,
     outlasting,
     still_ending,
@@ -222,13 +223,17 @@ def _upload_instead(view: View) -> Plan:
     assert ending is not None
     until = view.observation.now + view.config.flush_timeout
     ending = replace(ending, in_place=False, flush_until=until)
-    plan = wait(view, "Flushing", message, actions=())
-    return replace(plan, status=replace(plan.status, ending=ending), transition=True, answers={})
+    return _ending_as(ending, wait(view, "Flushing", message, actions=()))
 
 
 def _flush_longer(view: View, ending: Ending) -> Plan:
     """Give uploads more time, since the store is unavailable."""
-    plan = _store_away(view, f"waiting for the store: {away_from(view)}", actions=(), marks=())
+    message = f"waiting for the store: {away_from(view)}"
+    return _ending_as(ending, _store_away(view, message, actions=(), marks=()))
+
+
+def _ending_as(ending: Ending, plan: Plan) -> Plan:
+    """The plan, which also writes down how the attempt ends; agents hear of it afterwards."""
     return replace(plan, status=replace(plan.status, ending=ending), transition=True, answers={})
 
 
@@ -265,7 +270,7 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
     # Also of leaving workers: resolving now would fence what they saved on their notice.
     if uploading := sorted({worker.slot for worker in still_flushing(view)}):
         noun = "slot" if len(uploading) == 1 else "slots"
-        what = "descriptions of staged files" if _in_place(view) else "uploads"
+        what = "descriptions of staged files" if ends_in_place(view) else "uploads"
         message = f"waiting for the {what} of {noun} {', '.join(map(str, uploading[:10]))}"
         if away := away_from(view):
             return _store_away(view, f"{message}: {away}", actions=dismiss, marks=marks)
@@ -290,10 +295,6 @@ def _complete(view: View, ready: gang.Ready, dismiss: tuple[Action, ...]) -> Pla
         message = "asking the store for the newest good checkpoint"
         return wait(view, "Resolving", message, actions=dismiss, marks=marks, resolve=True)
     return _resolved(view, ready, resolution)
-
-
-def _in_place(view: View) -> bool:
-    return view.status.ending is not None and view.status.ending.in_place
 
 
 def _awaited_slot(view: View) -> int | None:
