@@ -180,7 +180,8 @@ def check_signatures(folder: Path, verifier: Verifier) -> None:
         if (path := folder / subject["name"]).is_file():
             verifier.attested_file(path, folder / ORIGIN)
     told = folder / REFERENCES
-    for part, reference in json.loads(told.read_text() if told.exists() else "{}").items():
+    references = json.loads(told.read_text() if told.exists() else "{}")
+    for part, reference in references.items():
         verifier.signature(reference)
         expected = {PROVENANCE: origin["predicate"]}
         if (bill := folder / _bill(part)).exists():
@@ -188,6 +189,7 @@ def check_signatures(folder: Path, verifier: Verifier) -> None:
         for kind, predicate in expected.items():
             if predicate not in verifier.attested(reference, kind):
                 raise click.ClickException(f"{reference} must not be trusted: another {kind}")
+    for reference in references.values():
         verifier.content(reference)
 
 
