@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.frameworks.trained import Trained
 
-NEEDED = ("accelerate", "jax", "lightning", "mlflow", "transformers")
+NEEDED = ("accelerate", "jax", "lightning", "mlflow", "orbax", "transformers")
 collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
 Fault = Literal["undisturbed", "killed", "preempted", "both"]
