@@ -71,6 +71,12 @@ def preparation_of(
     launching = launching_of(workers)
     if problem := launching.problem or folder_problem(run.spec.checkpoint.folder, workers):
         raise InvalidSpec(f"{file}: spec.{TEMPLATE}: {problem}")
+    script_folder = run.spec.checkpoint.folder
+    if script_folder is not None and script_folder.carry and workers.replicas > 1:
+        raise InvalidSpec(
+            f"{file}: all workers of this machine see one folder. Set "
+            "spec.checkpoint.folder.carry: false, or workers.replicas: 1"
+        )
     world_size = workers.replicas * launching.processes
     wanted = tuple(parse_fault(text, world_size=world_size) for text in faults)
     program = program_of(

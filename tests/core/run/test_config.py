@@ -99,6 +99,7 @@ def test_the_folder_of_a_script_is_handed_to_its_agents() -> None:
         "settle": "5s",
         "resumeArgs": ["--resume", "{newest}"],
         "resumeArgsFrom": "SecondAttempt",
+        "carry": False,
     }
     assert config_of(a_resource(checkpoint={"folder": folder})).settings.folder == FolderRule(
         path="out",
@@ -107,6 +108,7 @@ def test_the_folder_of_a_script_is_handed_to_its_agents() -> None:
         settle=5.0,
         resume_args=("--resume", "{newest}"),
         from_second_attempt=True,
+        carry=False,
     )
 
 

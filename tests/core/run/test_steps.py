@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import Committed
-from trainrun.contract.answer import OpenStep
+from trainrun.contract.answer import FolderRule, OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.cli.formatting import checkpoint_of
 from trainrun_operator.core.run import steps
@@ -57,6 +57,13 @@ def test_a_worker_that_says_itself_that_nothing_more_comes_has_passed() -> None:
 def test_a_worker_that_ended_well_has_passed_every_step() -> None:
     scene = a_run().running().staged(0, 10, after_save=True).with_agent(1, steps=(3,))
     assert steps.saved_step(scene.with_exit(1, code=0).view) == 10
+
+
+def test_of_a_folder_only_the_agent_says_that_nothing_more_comes() -> None:
+    scene = a_run(folder=FolderRule(path="out")).running().staged(0, 10, after_save=True)
+    assert steps.saved_step(scene.with_agent(1, steps=(11,)).view) is None
+    assert steps.saved_step(scene.with_agent(1, steps=(3,)).with_exit(1, code=0).view) is None
+    assert steps.saved_step(scene.with_agent(1, steps=(None,), passed=10**15).view) == 10
 
 
 def test_a_step_that_is_still_being_staged_does_not_count_as_passed() -> None:

@@ -62,6 +62,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.folder.settle": ("10s", "20s"),
     "checkpoint.folder.resumeArgs": (["--resume"], ["--resume", "{newest}"]),
     "checkpoint.folder.resumeArgsFrom": ("Restore", "SecondAttempt"),
+    "checkpoint.folder.carry": (True, False),
     "failurePolicy.maxFailures": (1, 5),
     "failurePolicy.maxPreemptions": (1, 5),
     "failurePolicy.maxStartFailures": (1, 5),
@@ -99,7 +100,7 @@ BESIDE: dict[str, Json] = {
     "checkpoint.scoreOrder": {"scoreMetric": "loss"},
     **{
         f"checkpoint.folder.{name}": {"path": "out"}
-        for name in ("newest", "complete", "settle", "resumeArgs", "resumeArgsFrom")
+        for name in ("newest", "complete", "settle", "resumeArgs", "resumeArgsFrom", "carry")
     },
 }
 """Fields of the same object without which one is refused."""

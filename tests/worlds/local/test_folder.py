@@ -37,6 +37,26 @@ def with_folder(runs: LocalRuns, form: str, **more: Any) -> None:
     }
 
 
+def test_workers_that_share_a_volume_resume_from_one_save(runs: LocalRuns) -> None:
+    with_folder(runs, "folders", carry=False)
+    runs.replicas, runs.spec["workers"] = 2, {"independentRanks": True}
+    runs.env = {"LOSE": "process", "LOSE_AT": "4", "WAIT_FOR": "out/checkpoint-3/state.json"}
+    ended = runs.run(json_lines=False)
+    assert ended.code == 0, ended.out[-3000:] + ended.err[-2000:]
+    assert begins(ended) == [0, 0, 4, 4]
+    assert not [*(runs.storage / "tiny").glob("checkpoints/*")]
+
+
+def test_workers_of_one_machine_need_a_folder_that_stays(runs: LocalRuns) -> None:
+    with_folder(runs, "folders")
+    runs.replicas = 2
+    ended = runs.run(json_lines=False)
+    assert ended.code != 0
+    assert "all workers of this machine see one folder. Set spec.checkpoint.folder.carry: " in (
+        ended.err
+    )
+
+
 def begins(ended: Ended) -> list[int]:
     lines = (line for line in ended.out.splitlines() if "begins at" in line)
     return [int(line.partition("begins at ")[2].split()[0]) for line in lines]

@@ -203,7 +203,7 @@ class Attempt:
         uploads = self.uploads
         found = (
             self.report.ignored,
-            overdue,
+            None if self.folder.rule.path else overdue,
             uploads.problem,
             uploads.retaining.problem,
             uploads.torn.problem,

@@ -40,7 +40,8 @@ def put_together(start: Start, around: AttemptContext, settings: RunSettings) ->
         standby_ended=around.standbys.reaped,
         standby_failed=around.standbys.failed,
     )
-    staged = StagedSteps(ranks)
+    shared = settings.folder is not None and start.workers > 1
+    staged = StagedSteps(ranks, by_agent=shared)
     rooms = StagingCapacity(staged=staged, max_pending=config.settings.max_pending)
 
     gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}

@@ -299,6 +299,7 @@ class WorkerSupervisor:
             attempt.uploads.drop(step)
         attempt.staged.open((open_.step for open_ in answer.steps), time.monotonic())
         attempt.staged.order(answer.upload)
+        attempt.folder.hear(open_.step for open_ in answer.steps)
         for open_ in answer.steps:
             attempt.uploads.stored(open_.step, open_.slots)
         if isinstance(answer.order, Start):

@@ -262,7 +262,9 @@ class AgentState:
     """Last step reported by each local rank in `attempt`."""
     passed: Changing[int] = -1
     """Newest step of `attempt` that is final on all local ranks: each has reported its files, or
-    that it has none, or a later step, or has ended well. -1: none."""
+    that it has none, or a later step, or has ended well. -1: none. Where several workers have a
+    script's folder each: above every step once nothing more comes from this one; until then
+    `StagedStep.complete` alone tells, for each step by itself."""
     metrics: Changing[dict[str, Any]] = field(default_factory=dict)
     """Last metrics reported by the lowest local rank, JSON-safe (see `contract.metrics`)."""
     posted: Changing[Posted | None] = None

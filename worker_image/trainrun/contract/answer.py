@@ -243,6 +243,8 @@ class FolderRule:
     resume_args: tuple[str, ...] = ()
     from_second_attempt: bool = False
     """`resume_args` are given from the second attempt on, even if nothing was restored."""
+    carry: bool = True
+    """Store its saves; otherwise all workers share the folder, and it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,7 @@ EDITS = (
     Edit("checkpoint.folder.settle", "NextAnswer", _NEXT_ATTEMPT),
     Edit("checkpoint.folder.resumeArgs", "NextAnswer", _NEXT_ATTEMPT),
     Edit("checkpoint.folder.resumeArgsFrom", "NextAnswer", _NEXT_ATTEMPT),
+    Edit("checkpoint.folder.carry", "NextAnswer", _NEXT_ATTEMPT),
     Edit("failurePolicy.maxFailures", "NextPass", _BUDGET),
     Edit("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
     Edit("failurePolicy.maxStartFailures", "NextPass", _BUDGET),

@@ -71,3 +71,7 @@ class FolderSpec(Model):
     """When resumeArgs are appended. Restore: once something was restored. SecondAttempt: from the
     second attempt on, for scripts that refuse a folder that exists; words with `{newest}` still
     wait for a restore. Default Restore."""
+    carry: Annotated[bool, Field(exclude_if=bool)] = True
+    """Whether its saves are stored and put back. false: the folder is on a volume that all workers
+    share, or that stays with the only one; saves are chosen there, and nothing is stored. Default
+    true."""

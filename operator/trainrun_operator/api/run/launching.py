@@ -131,8 +131,6 @@ def folder_problem(folder: FolderSpec | None, workers: WorkersSpec) -> str:
     """Why these workers cannot use the folder; empty: they can."""
     if folder is None:
         return ""
-    if workers.replicas > 1:
-        return "checkpoint.folder needs workers.replicas: 1: each worker has a folder of its own"
     words = workers.template.spec.training.words
     name = words[0].rpartition("/")[2] if words else ""
     runs_text = SHELL.fullmatch(name) and any(re.fullmatch("-[a-z]*c", w) for w in words[1:])

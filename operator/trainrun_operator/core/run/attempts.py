@@ -73,9 +73,10 @@ def _from_scratch(view: View, point: CheckpointId | None) -> Event | None:
     resume by itself, so the event comes only once for it."""
     status, steps = view.status, furthest(view) is not None
     warned = status.restarts and not steps
-    if point is not None or status.start_record is None or status.runs_tasks or warned:
-        return None
     rule = view.config.folder
+    stays = rule is not None and not rule.carry
+    if point is not None or status.start_record is None or status.runs_tasks or warned or stays:
+        return None
     message = _unsaved_folder(rule.path) if rule is not None else unsaved(reports=steps)
     return Event(type="Warning", reason="StartsFromScratch", message=message)
 

@@ -230,6 +230,7 @@ def _folder_rule(folder: FolderSpec | None) -> FolderRule | None:
         settle=folder.settle.seconds,
         resume_args=folder.resume_args,
         from_second_attempt=folder.resume_args_from == "SecondAttempt",
+        carry=folder.carry,
     )
 
 

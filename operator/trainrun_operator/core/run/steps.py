@@ -101,7 +101,9 @@ def _gang_step(
 ) -> GangStep:
     held = [(copy.slot, holder, copy.complete) for holder, copy in copies]
     staged = {slot for slot, entry in by_slot.items() if entry.complete}
-    staged |= {slot for slot, agent in enumerate(view.agents) if passed(agent, step)} - set(by_slot)
+    by_agent = view.config.folder is not None
+    past = (s for s, agent in enumerate(view.agents) if passed(agent, step, by_agent=by_agent))
+    staged |= {*past} - set(by_slot)
     return GangStep(
         step=step,
         brought=frozenset(slot for slot, entry in by_slot.items() if entry.ranks),
@@ -116,15 +118,15 @@ def _gang_step(
     )
 
 
-def passed(agent: AgentState | None, step: int) -> bool:
+def passed(agent: AgentState | None, step: int, *, by_agent: bool = False) -> bool:
     """The processes of the worker add nothing more to this step.
 
     Its agent says so, or each process has reported a later step or ended well. A report of this
-    very step does not count: files may follow.
+    very step does not count: files may follow. `by_agent`: only the agent knows.
     """
     if agent is not None and agent.passed >= step:
         return True
-    if agent is None or not agent.steps:
+    if agent is None or not agent.steps or by_agent:
         return False
     left = {end.rank for end in agent.exits if end.well}
     ranks = enumerate(agent.steps, agent.slot * len(agent.steps))

@@ -167,6 +167,13 @@ def test_where_no_save_of_a_folder_is_stored_it_is_told_that_the_script_starts_a
     )
 
 
+def test_of_a_folder_that_stays_nobody_says_that_its_script_starts_anew() -> None:
+    folder = FolderRule(path="out", carry=False)
+    scene = a_run(max_failures=1, folder=folder).running().with_all(steps=(None,)).with_exit(0)
+    events = scene.after(scene.plan).waiting().resolved().without_backoff().plan.events
+    assert [event.reason for event in events] == ["Started"]
+
+
 def test_of_a_script_that_reports_nothing_nobody_says_that_it_starts_from_nothing() -> None:
     scene = a_run(max_failures=1).running().with_all(steps=(None,)).with_exit(0)
     ended = scene.after(scene.plan).waiting().resolved().without_backoff()

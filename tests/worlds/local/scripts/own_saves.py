@@ -1,4 +1,5 @@
-"""A training that nobody changed: it prints steps, saves in a form of its own, and takes --resume.
+"""A training that nobody changed: it prints steps, saves on rank 0 in a form of its own, and takes
+--resume.
 
 What it loses, and when, is told by the environment: in its first attempt it waits before step
 LOSE_AT until a file matches WAIT_FOR, deletes its folder (LOSE=disk) and dies.
@@ -83,7 +84,8 @@ def main() -> None:
                     shutil.rmtree(options.out)
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(options.pace)
-            SAVES[options.form](options.out, step)
+            if os.environ["RANK"] == "0":
+                SAVES[options.form](options.out, step)
             print(f"iter {step}: loss {1 / (step + 1):.4f}, time 300.00ms", flush=True)
             log.write(f"{step}\n")
             log.flush()

@@ -72,6 +72,16 @@ class Bringing:
         self.staged.pass_all(report.step)
         self._changed()
 
+    def lacks(self, step: int) -> None:
+        """The script's folder on this worker has nothing for a step."""
+        self.staged.pass_all(step)
+        self._changed()
+
+    def lacks_all(self) -> None:
+        """Nor for any other step of the attempt."""
+        self.staged.pass_every()
+        self._changed()
+
     def drop_lost(self) -> None:
         """Drop steps that lack files of a rank."""
         for step in self.staged.lost():

@@ -21,6 +21,7 @@ from typing import TypeVar
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint.records import Manifest
 from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Rechecked, Suspect
 from trainrun.contract.answer import PeerSource, Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -92,6 +93,17 @@ class Fetching:
         """Reply with step and metrics of the resume point, from its manifest."""
         return await self._reply(self._about)
 
+    async def manifest(self) -> Manifest | Failed:
+        """The manifest of the resume point, or why it cannot be read."""
+        read: list[Manifest] = []
+
+        async def fetch(resume: CheckpointId) -> Described:
+            read.append(await self.storage.downloads.manifest(resume))
+            return _described(read[-1])
+
+        reply = await self._reply(fetch)
+        return reply if isinstance(reply, Failed) else read[-1]
+
     async def initial_checkpoint(self, include: Sequence[str] = ()) -> Reply:
         """Reply with the local directory of the initial checkpoint."""
         uri = self.initial
@@ -106,13 +118,7 @@ class Fetching:
         return Fetched(path=str(path))
 
     async def _about(self, resume: CheckpointId) -> Described:
-        manifest = await self.storage.downloads.manifest(resume)
-        return Described(
-            attempt=resume.attempt,
-            step=resume.step,
-            metrics=manifest.metrics,
-            metadata=manifest.metadata,
-        )
+        return _described(await self.storage.downloads.manifest(resume))
 
     async def _reply(self, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
         resume = self.resume
@@ -189,6 +195,15 @@ class Fetching:
         if problem != self.problem:
             self.problem = problem
             self.news()
+
+
+def _described(manifest: Manifest) -> Described:
+    return Described(
+        attempt=manifest.attempt,
+        step=manifest.step,
+        metrics=manifest.metrics,
+        metadata=manifest.metadata,
+    )
 
 
 async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:

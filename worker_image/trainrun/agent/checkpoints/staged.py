@@ -5,6 +5,8 @@ from it for that step: it brought its files, reported that it has none, reported
 exited 0. A report without files decides nothing: the files may follow. If a rank has announced
 files whose save is *pending*, it passes that step only with them. The worker's part of a step
 is *complete* when all its ranks have passed, or one reported its files as the whole checkpoint.
+Where the agent brings the files, from the script's folder, it says for each step when the part is
+final: a later save or an end says nothing about it.
 
 `report(checkpoint=)` waits while the backlog is full: at most `max_pending` steps with files that
 are not in the store yet, and with uploadEvery `MORE_ROOM` more. If a step has room, it has room for
@@ -26,6 +28,9 @@ from trainrun.contract.staged_parts import StagedStep
 MORE_ROOM = 3
 """With uploadEvery: room for checkpoints beside those that wait for upload. Two that every rank has
 staged, and a newer one; with a buddy one more, which is being copied."""
+
+EVERY_STEP = 10**15
+"""Above any step."""
 
 REMEMBERED_DROPS = 64
 """Bound of `AgentState.dropped`."""
@@ -60,8 +65,12 @@ class Step:
 class StagedSteps:
     """The steps of one attempt."""
 
-    def __init__(self, ranks: tuple[int, ...]) -> None:
+    def __init__(self, ranks: tuple[int, ...], *, by_agent: bool = False) -> None:
+        """`by_agent`: only `pass_all` and `pass_every` pass steps."""
         self._ranks = ranks
+        self._by_agent = by_agent
+        self._final: set[int] = set()
+        self._all_final = False
         self._steps: dict[int, Step] = {}
         self._last: dict[int, int] = {}
         self._passed: dict[int, int] = {}
@@ -82,7 +91,9 @@ class StagedSteps:
 
     @property
     def passed_by_all(self) -> int:
-        """Newest step passed by all ranks that have not exited 0; -1: none."""
+        """Newest step up to which all ranks that have not exited 0 have passed; -1: none."""
+        if self._by_agent:
+            return EVERY_STEP if self._all_final else -1
         passed = [self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done]
         return min([*passed, *(step - 1 for _, step in self._pending)], default=-1)
 
@@ -111,6 +122,8 @@ class StagedSteps:
 
     def exited_well(self, rank: int) -> None:
         """`rank` has exited 0: it passes every step."""
+        if self._by_agent:
+            return
         self._done.add(rank)
         for left in [key for key in self._pending if key[0] == rank]:
             del self._pending[left]
@@ -171,8 +184,13 @@ class StagedSteps:
 
     def pass_all(self, step: int) -> None:
         """Nothing more comes from any rank of this worker for `step`."""
+        self._final.add(step)
         for rank in self._ranks:
             self._passes(rank, step)
+
+    def pass_every(self) -> None:
+        """Nothing more comes from any rank of this worker."""
+        self._all_final = True
 
     def copied(self, step: int) -> bool:
         """Whether a rank of this worker brought a copy."""
@@ -208,6 +226,8 @@ class StagedSteps:
         """Whether nothing more comes from `rank` for `step`."""
         if (rank, step) in self._pending:
             return False
+        if self._by_agent:
+            return self._all_final or step in self._final
         return rank in self._done or self._passed.get(rank, -1) >= step
 
     def only_open(self, step: int) -> bool:

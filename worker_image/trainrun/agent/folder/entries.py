@@ -150,6 +150,11 @@ def hard_links(files: Look) -> dict[str, str]:
     }
 
 
+def changed(files: Look, before: Look | None) -> Look:
+    """Those that a look before did not show, or not so."""
+    return {name: facts for name, facts in files.items() if (before or {}).get(name) != facts}
+
+
 def unfit(entry: FolderEntry, complete: Iterable[str]) -> str:
     """Why an entry is not a whole save, by its names and sizes; empty: it may be one."""
     for pattern in complete:

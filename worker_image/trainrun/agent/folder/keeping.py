@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,24 +20,22 @@ from trainrun.agent import background
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.folder import looking, taking
+from trainrun.agent.folder.agreeing import GangPart, place_of
 from trainrun.agent.folder.arguments import NoSuchFile
 from trainrun.agent.folder.entries import (
     FolderEntry,
     Look,
     Quiet,
+    changed,
     entries_of,
     hard_links,
     is_log,
     loose,
 )
-from trainrun.agent.folder.notes import (
-    FolderMemory,
-    FolderNote,
-    Printed,
-    ignores,
-    is_resumed,
-)
+from trainrun.agent.folder.gang import GangFolder, has_numbers
+from trainrun.agent.folder.notes import FolderMemory, Printed
 from trainrun.agent.folder.restoring import FolderRestore, RestoreFailed
+from trainrun.agent.folder.resumption import Resumption
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.training.step_clock import StepClock
 from trainrun.contract.agent_state import Problem
@@ -52,9 +50,6 @@ NO_FOLDER = FolderRule(path="")
 """The script's folders are its own business."""
 FASTEST_LOOK, SLOWEST_LOOK = 0.5, 30.0
 """Seconds between two looks; half of `settle` between them."""
-LOWER_SAVES = 2
-"""New saves with a number below the restored one show that the script started over. A single one
-may be what it saves at each start."""
 TRIES = 3
 """Takes that fail in a row before the condition says so."""
 UNMATCHED = 30
@@ -83,14 +78,15 @@ class FolderCheckpoints:
     """All processes have ended, and what is worth it is staged."""
     _restored: FolderRestore = field(init=False)
     _quiet: Quiet = field(init=False)
+    _resumption: Resumption = field(init=False)
     _printed: Printed = field(default_factory=Printed)
     _seen: FolderEntry | None = None
     """The newest entry that was complete while the processes lived."""
     _taken: FolderEntry | None = None
     _step: int = 0
     """Of the last checkpoint."""
-    _behind: set[int] = field(default_factory=set)
-    """Numbers of new saves below the restored one."""
+    _gang: GangFolder | None = None
+    """Where several workers save entries with numbers."""
     _failures: int = 0
     _unmatched: int = 0
     """Looks that showed files and no save."""
@@ -109,13 +105,31 @@ class FolderCheckpoints:
             start=self.start,
             fetching=self.fetching,
             refuse=self.refuse,
+            slot=self._slot,
         )
+        self._resumption = Resumption(
+            rule=self.rule, restored=self._restored, printed=self._printed, fails=self._fails
+        )
+        if self.rule.carry and self.start.workers > 1 and has_numbers(self.rule.newest):
+            self._gang = GangFolder(
+                top=self.top,
+                part=GangPart(settle=self.rule.settle, complete=self.rule.complete),
+                bringing=self.bringing,
+                pids=lambda: self.processes.living_pids,
+                take=self._take,
+                resumed=self._resumption.allows,
+                fails=self._fails,
+            )
         self._step = self.start.resume.step if self.start.resume is not None else 0
 
     @property
     def top(self) -> Path:
         """The folder."""
         return self._restored.top
+
+    @property
+    def _slot(self) -> int:
+        return self.bringing.uploads.slot
 
     @property
     def _known(self) -> Look | None:
@@ -138,6 +152,8 @@ class FolderCheckpoints:
                 self.processes.refuse(launches, why)
             else:
                 self._seen = self._restored.left
+                if self._gang is not None:
+                    self._gang.part.role = self._restored.role
                 self.processes.start(ready)
             self.restoring = False
             clock.end_wait(time.monotonic())
@@ -163,6 +179,11 @@ class FolderCheckpoints:
             LOG.error("%s", message)
             uploads.fatal = Problem(type=reason, reason=reason, message=message)
             self.news()
+
+    def hear(self, steps: Iterable[int]) -> None:
+        """Workers have files for these steps."""
+        if self._gang is not None and self._gang.part.hear(steps, time.monotonic()):
+            self._next_look = 0.0
 
     def reported(self, rank: int, report: Report) -> None:
         """A rank has reported a step: without files of its own, or the run ends."""
@@ -201,6 +222,11 @@ class FolderCheckpoints:
             look = await asyncio.to_thread(looking.look_at, self.top)
             new = self._new(look, known)
             quiet = self._quiet.look(new, time.monotonic())
+            if self._gang is not None and self._gang.has(new):
+                await self._gang.look(look, new, quiet, time.monotonic())
+                if not new:
+                    self._tell_unmatched(look, known)
+                return
             why, complete = "", self.rule.complete
             for entry in reversed(quiet):
                 if entry == self._taken or self._is_over(entry):
@@ -208,7 +234,9 @@ class FolderCheckpoints:
                 found = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
                 if not found and await asyncio.to_thread(looking.live, self.processes.living_pids):
                     self._seen = entry
-                    await self._take_seen(entry, look)
+                    room = self.bringing.rooms.has_room(self._step_of(entry))
+                    if self._resumption.allows(entry) and room:
+                        await self._take(entry, look)
                     break
                 why = why or found
             if why:
@@ -220,8 +248,8 @@ class FolderCheckpoints:
 
     def _tell_unmatched(self, look: Look, known: Look) -> None:
         """The folder fills, and `newest` may be mistyped."""
-        new = [name for name in sorted(self._changed(look, known)) if not is_log(name)]
-        if not new or entries_of(look, self.rule.newest):
+        new = [name for name in sorted(changed(look, known)) if not is_log(name)]
+        if not new or self._slot or entries_of(look, self.rule.newest):
             self._unmatched = 0
             return
         self._unmatched += 1
@@ -230,44 +258,16 @@ class FolderCheckpoints:
             self._fails("NothingMatches", f"nothing matches newest: {self.rule.newest} ({some})")
 
     def _new(self, look: Look, known: Look) -> list[FolderEntry]:
-        """Entries that have changed since the processes started."""
-        return [e for e in entries_of(look, self.rule.newest) if not e.same(known)]
+        """Entries that have changed since the processes started. Without a number slot 0's is that
+        of all workers: others overwrite theirs at other times."""
+        new = (e for e in entries_of(look, self.rule.newest) if not e.same(known))
+        return [e for e in new if self._slot == 0 or (self.rule.carry and e.number is not None)]
 
     def _is_over(self, entry: FolderEntry) -> bool:
         taken = self._taken
         if taken is None or taken.number is None or entry.number is None:
             return False
         return entry.number <= taken.number
-
-    def _resumed(self, entry: FolderEntry) -> bool:
-        """Whether entries may be taken: nothing shows that the script started over."""
-        note = self._restored.note
-        if note is None or self.bringing.uploads.fatal is not None:
-            return self.bringing.uploads.fatal is None
-        # When it changed: by now the output may have got further than what was restored.
-        output = self._printed.at(entry.modified) or self._printed.last
-        if why := ignores(note, entry, self._known or {}, output):
-            given = ", ".join(note.names) or self.rule.path
-            if entry.number is not None:
-                self._behind.add(entry.number)
-            if len(self._behind) < LOWER_SAVES:
-                self._fails("ResumeUnknown", f"{given} was restored, but {why}")
-                return False
-            self.refuse(
-                "ResumeIgnored",
-                f"the script started over, although {given} was restored: {why}. Correct "
-                "checkpoint.folder.resumeArgs and apply the run again; the store has kept the "
-                "restored save",
-            )
-            return False
-        if not is_resumed(note, entry, self._printed.last):
-            self._fails("ResumeUnknown", "the output has shown no step since the restart")
-            return False
-        return True
-
-    async def _take_seen(self, entry: FolderEntry, look: Look) -> None:
-        if self._resumed(entry) and self.bringing.rooms.has_room(self._step_of(entry)):
-            await self._take(entry, look)
 
     def _step_of(self, entry: FolderEntry) -> int:
         """Of its checkpoint."""
@@ -276,50 +276,43 @@ class FolderCheckpoints:
     async def _take(
         self, entry: FolderEntry, look: Look, *, step: int | None = None, models: bool = False
     ) -> bool:
+        if self.bringing.uploads.fatal is not None:
+            return False
+        if not self.rule.carry:
+            await self._restored.saw(entry)
+            self._taken, self.problem = entry, None
+            return True
         step = self._step_of(entry) if step is None else step
-        beside = self._changed(loose(look, self.rule.newest, models=models), self.memory.before)
+        beside = changed(loose(look, self.rule.newest, models=models), self.memory.before)
         rank = min(self.bringing.folders)
         name = f"folder-{step:012d}"
         target = self.bringing.folders[rank] / name
-        note, metrics = self._note(entry)
-        note = replace(note, links=hard_links({**entry.files, **beside}))
+        note, metrics = self._resumption.note(entry)
+        if self._slot == 0:  # the only note that counts
+            note = replace(note, links=hard_links({**entry.files, **beside}))
         try:
-            digest = await asyncio.to_thread(taking.take, self.top, entry, beside, target)
+            digest = await asyncio.to_thread(
+                taking.take, self.top, entry, beside, target, place=place_of(self._slot)
+            )
         except (taking.EntryChanged, OSError) as error:
-            self.memory.left = note, entry
+            self.memory.left = (note, entry) if self.start.workers == 1 else None
             self._fails("NotCopied", str(error))
             return False
         report = Report(
             step=step,
             metrics=metrics,
             files=name,
-            whole=self.start.workers == 1,
+            whole=self.start.workers == 1 or entry.number is None,
             metadata=note.metadata,
             digest=digest,
         )
-        self._taken, self._step, self._failures, self.problem = entry, step, 0, None
+        self._taken = entry if step >= self._step else self._taken
+        self._step, self._failures, self.problem = max(self._step, step), 0, None
         self.memory.left = None
         self.memory.remember(CheckpointId(attempt=self.start.attempt, step=step), entry)
         LOG.info("took %s as step %d", ", ".join(entry.names) or self.rule.path, step)
         self.bringing.taken(report)
         return True
-
-    def _note(self, entry: FolderEntry) -> tuple[FolderNote, dict[str, object]]:
-        output, last = self._printed.at(entry.modified), self._printed.last
-        began, restored = (last.first if last is not None else None), self._restored.note
-        note = FolderNote(
-            names=entry.names,
-            number=entry.number,
-            printed=output.step if output is not None else None,
-            began=began if restored is None else restored.began,
-            form=last.form if last is not None else "",
-            total=last.total if last is not None else None,
-            since=self.memory.since,
-        )
-        return note, dict(output.metrics) if output is not None else {}
-
-    def _changed(self, files: Look, before: Look | None) -> Look:
-        return {name: f for name, f in files.items() if (before or {}).get(name) != f}
 
     async def _end(self, known: Look) -> None:
         try:
@@ -327,6 +320,12 @@ class FolderCheckpoints:
                 await asyncio.wait([self._looking])
             if self.bringing.uploads.fatal is None:
                 await self._take_last(known)
+            if self._gang is not None:
+                self._gang.close(
+                    time.monotonic(),
+                    wrote_all=self._ended_by_themselves,
+                    well=self.processes.ended_well,
+                )
         except OSError as error:
             self._fails("Unreadable", str(error))
         finally:
@@ -335,20 +334,27 @@ class FolderCheckpoints:
 
     async def _take_last(self, known: Look) -> None:
         look = await asyncio.to_thread(looking.look_at, self.top)
-        chosen = await self._last(look, known)
-        well = self.processes.ended_well
+        well, new = self.processes.ended_well, self._new(look, known)
+        if (gang := self._gang) is None or not gang.has(new):
+            chosen = await self._last(look, known)
+        else:
+            left = await gang.left(look, new, time.monotonic(), wrote_all=self._ended_by_themselves)
+            chosen = left[-1] if left else None
+            for entry in left[:-1]:
+                if well or self._resumption.allows(entry):
+                    await self._take(entry, look)
         models: Look = {}
-        if well and self.rule.newest:  # best and final models lie beside
-            found = self._changed(loose(look, self.rule.newest, models=True), known)
+        if well and self.rule.newest and self.rule.carry:  # best and final models lie beside
+            found = changed(loose(look, self.rule.newest, models=True), known)
             alone = self.top.resolve() != self.base.resolve()
             models = {n: f for n, f in found.items() if not is_log(n) and (alone or "/" not in n)}
         if chosen is not None:
             # A script that has succeeded need not have resumed.
-            if not well and not self._resumed(chosen):
+            if not well and not self._resumption.allows(chosen):
                 return
             if not models or not await self._take(chosen, look, models=True):
                 await self._take(chosen, look)
-        elif models:
+        elif models and self._slot == 0:
             last = self._taken or FolderEntry(number=None, names=(), files=models)
             last = last if last.same(look) else FolderEntry(number=None, names=(), files=models)
             await self._take(last, look, step=self._step + 1, models=True)

@@ -92,6 +92,15 @@ def unfinished(top: Path, entry: FolderEntry, complete: Iterable[str]) -> str:
         return f"{error.filename} disappeared"
 
 
+def cut_off(top: Path, entry: FolderEntry) -> str:
+    """Why this part of an entry, of which other workers may have the rest, is not whole; empty:
+    nothing shows it. Raises OSError."""
+    try:
+        return unfit(entry, ()) or writer_of(top, entry) or _faults(top, entry)
+    except FileNotFoundError as error:
+        return f"{error.filename} disappeared"
+
+
 def proven(top: Path, entry: FolderEntry, complete: Iterable[str]) -> bool:
     """Whether an entry that has no fault is whole by the formats of its files alone: of those named
     in `complete`, else of its only file. Raises OSError."""
@@ -119,12 +128,18 @@ def broken(top: Path, entry: FolderEntry) -> str:
 
     Raises OSError.
     """
-    for name, facts in entry.files.items():
-        if not facts.target and (why := _fault(top / name, facts.size)):
-            return f"{name} {why}"
+    if why := _faults(top, entry):
+        return why
     fresh = {name: (facts.size, facts.modified) for name, facts in entry.files.items()}
     if name := writer_processes.without_metadata(fresh, fresh):
         return f"{name} exists, but its .metadata does not"
+    return ""
+
+
+def _faults(top: Path, entry: FolderEntry) -> str:
+    for name, facts in entry.files.items():
+        if not facts.target and (why := _fault(top / name, facts.size)):
+            return f"{name} {why}"
     return ""
 
 

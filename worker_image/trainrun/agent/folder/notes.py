@@ -69,6 +69,9 @@ class FolderMemory:
     """A complete save in the folder that is newer than all that could be stored."""
     stored: dict[CheckpointId, FolderEntry] = field(default_factory=dict)
     """How the last stored or restored entries look here."""
+    lent: Look = field(default_factory=dict)
+    """What was put back last of other workers' entries: this worker's script rotates only its own,
+    or none."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by whoever changes the folder."""
 

@@ -9,24 +9,31 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from trainrun.agent.checkpoints.fetching import Fetching
-from trainrun.agent.folder import looking, taking
+from trainrun.agent.folder import looking, shared_volume, taking
+from trainrun.agent.folder.agreeing import Role, parts_of, place_of, role_of
 from trainrun.agent.folder.arguments import newest_path, resume_args, resumed
 from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, entries_of, is_log
 from trainrun.agent.folder.notes import FolderMemory, FolderNote, outdated
+from trainrun.agent.folder.shared_volume import FolderChoice
 from trainrun.agent.processes.group import Launch
+from trainrun.contract import variables
 from trainrun.contract.answer import FolderRule, Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.questions import Described, Failed, Fetched
+from trainrun.contract.questions import Failed, Fetched
 
 LOG = logging.getLogger("trainrun.agent")
 
 T = TypeVar("T")
+
+SHARED_PATIENCE, SHARED_PAUSE = 120.0, 0.5
+"""Seconds to wait for what slot 0 chooses on a shared volume, and between two looks."""
 
 
 class RestoreFailed(Exception):
@@ -51,6 +58,12 @@ class FolderRestore:
     """Of the restored save; None: nothing was restored."""
     left: FolderEntry | None = None
     """The restored save, if the store does not have it."""
+    choice: FolderChoice | None = None
+    """On a shared volume; None: not known yet."""
+    slot: int = 0
+    _lent: Collection[str] = ()
+    role: Role = "Unknown"
+    """What this worker had saved of the restored checkpoint."""
 
     @property
     def top(self) -> Path:
@@ -65,13 +78,15 @@ class FolderRestore:
         memory, resume, attempt = self.memory, self.start.resume, self.start.attempt
         if self.top.resolve() in (Path("/"), Path(os.path.expanduser("~"))):  # noqa: PTH111
             raise RestoreFailed(f"{self.top.resolve()} is not a folder for saves alone")
+        if not self.rule.carry:
+            return await self._agreed(launches)
         look = await self._alone(lambda: looking.look_at(self.top, looking.MOST_AT_START))
         if memory.before is None and (attempt == 1 or resume is None):
             memory.before = look
             memory.since = time.time_ns() if attempt == 1 else 0
         left, memory.left = memory.left, None
         entry: FolderEntry | None = None
-        if left is not None and left[1].same(look):
+        if left is not None and self.start.workers == 1 and left[1].same(look):
             self.note, self.left = left
             entry = self.left
             await self._clear(look, entry.number, stored=entry.files, at=entry.modified)
@@ -88,15 +103,85 @@ class FolderRestore:
             if entry is None and resume is not None:
                 entry = self._entry(self.note, known)
                 memory.remember(resume, entry)
+                lent = entry.files.keys() & self._lent
+                memory.lent = {name: entry.files[name] for name in lent}
         words = resume_args(self.rule, entry, attempt=attempt)
         self.known = known
         return [resumed(launch, path, words) for launch in launches]
 
+    async def _agreed(self, launches: list[Launch]) -> list[Launch]:
+        """On a shared volume: what slot 0 chooses counts for all."""
+        run_id, attempt = launches[0].environment[variables.RUN_ID], self.start.attempt
+        if self.start.resume is not None:
+            self.refuse(
+                "FolderRefused",
+                f"checkpoint {self.start.resume.name} is stored, but checkpoint.folder.carry is "
+                "false. Set it to true, or set storage.onExisting: StartFresh",
+            )
+            raise RestoreFailed("its checkpoint is in the store")
+        if self.slot == 0:
+            choice = await self._alone(partial(self._choose, run_id))
+        else:
+            choice = await self._chosen(run_id)
+        self.choice, self.known = choice, {}
+        if self.slot == 0:
+            self.known = await asyncio.to_thread(looking.look_at, self.top, looking.MOST_AT_START)
+        LOG.info("attempt %d resumes from %s", attempt, choice.path or "nothing")
+        return [resumed(launch, choice.path, choice.words) for launch in launches]
+
+    async def saw(self, entry: FolderEntry) -> None:
+        """This save on a shared volume is complete."""
+        assert self.choice is not None
+        self.choice = self.choice.saw(entry)
+        await asyncio.to_thread(shared_volume.write, self.top, self.choice)
+
+    def _choose(self, run_id: str) -> FolderChoice:
+        top, rule, attempt = self.top, self.rule, self.start.attempt
+        known = shared_volume.read(top, run_id)
+        choice = known or FolderChoice(run_id=run_id, since=time.time_ns())
+        look = looking.look_at(top, looking.MOST_AT_START)
+        entries = shared_volume.of_the_run(look, rule.newest, choice)
+        entry = shared_volume.choose(top, rule, entries, choice)
+        before = {name: facts for name, facts in look.items() if facts.modified < choice.since}
+        if entry is None:
+            old = outdated(look, rule.newest, -1, before=before)
+            old = [] if rule.from_second_attempt else old
+        else:
+            self.note = FolderNote(names=entry.names, number=entry.number)
+            old = outdated(
+                look,
+                rule.newest,
+                entry.number,
+                stored=entry.files,
+                at=entry.modified,
+                before=before,
+            )
+        taking.move_aside(top, old, taking.aside_of(top, self.base))
+        choice = replace(
+            choice,
+            attempt=attempt,
+            path=newest_path(rule, entry.names) if entry is not None else "",
+            words=resume_args(rule, entry, attempt=attempt),
+        )
+        shared_volume.write(top, choice)
+        return choice
+
+    async def _chosen(self, run_id: str) -> FolderChoice:
+        for _ in range(round(SHARED_PATIENCE / SHARED_PAUSE)):
+            choice = await asyncio.to_thread(shared_volume.read, self.top, run_id)
+            if choice is not None and choice.attempt == self.start.attempt:
+                return choice
+            await asyncio.sleep(SHARED_PAUSE)
+        raise RestoreFailed(
+            f"worker 0's choice did not appear in it within {SHARED_PATIENCE:.0f} s. With carry: "
+            "false all workers need one shared volume there"
+        )
+
     async def _put_back(self, resume: CheckpointId, look: Look) -> FolderNote:
-        about = await self.fetching.info()
-        if isinstance(about, Failed):
-            raise RestoreFailed(about.error)
-        note = FolderNote.read(about.metadata) if isinstance(about, Described) else None
+        manifest = await self.fetching.manifest()
+        if isinstance(manifest, Failed):
+            raise RestoreFailed(manifest.error)
+        note = FolderNote.read(manifest.metadata)
         if note is None:
             self.refuse(
                 "FolderRefused",
@@ -107,25 +192,39 @@ class FolderRestore:
         if self.memory.before is None:  # a new worker: an image or a volume brought these
             self.memory.since = note.since
             self.memory.before = {n: f for n, f in look.items() if f.modified < note.since}
+        parts = parts_of(manifest, self.slot, self.start.workers)
+        self._lent = parts.lent.keys()
+        if parts.own is not None and not manifest.whole:
+            self.role = role_of(parts.own, self.rule.newest, self.rule.complete)
         entry = self.memory.stored.get(resume)
-        if entry is not None and entry.same(look):
-            at, files = entry.modified, entry.files
+        if entry is not None and entry.same(look) and parts.lent_to(look):
+            at, files = entry.modified, entry.files.keys() | parts.lent.keys()
             linked = any(facts.target for facts in look.values())
             if not linked or not self._outdated(look, note.number, stored=files, at=at):
                 await self._clear(look, note.number, stored=files, at=at)
                 LOG.info("%s is there already: nothing was read", resume.name)
                 return note  # otherwise a link may lead to what is moved
-        fetched = await self.fetching.checkpoint(None)
-        if not isinstance(fetched, Fetched):
-            raise RestoreFailed(fetched.error if isinstance(fetched, Failed) else "no answer")
-        source = Path(fetched.path)
-        stored = await asyncio.to_thread(looking.look_at, source)
+        sources = [
+            (await self._fetched(part.rank) / place_of(part.slot), part.without)
+            for part in parts.sources
+        ]
+        stored = await asyncio.to_thread(_united, sources)
         at = max((f.modified for name, f in stored.items() if not is_log(name)), default=0)
         same = {name for name, facts in stored.items() if _alike(facts, look.get(name))}
         await self._clear(look, note.number, stored=same, at=at)
-        await self._alone(lambda: taking.put_back(source, self.top, note.links))
+        for part, (source, without) in zip(parts.sources, sources, strict=True):
+            own = () if part.slot == self.slot else parts.own or ()
+            links = {} if part.slot else {n: f for n, f in note.links.items() if n not in own}
+            await self._alone(partial(taking.put_back, source, self.top, links, without=without))
         LOG.info("%s is back in %s", resume.name, self.rule.path)
         return note
+
+    async def _fetched(self, rank: int | None) -> Path:
+        """The files of the checkpoint that a rank has brought; None: all. Raises RestoreFailed."""
+        fetched = await self.fetching.checkpoint(rank)
+        if not isinstance(fetched, Fetched):
+            raise RestoreFailed(fetched.error if isinstance(fetched, Failed) else "no answer")
+        return Path(fetched.path)
 
     async def _clear(
         self, look: Look, number: int | None, *, stored: Collection[str] = (), at: int = -1
@@ -142,7 +241,9 @@ class FolderRestore:
         self, look: Look, number: int | None, *, stored: Collection[str], at: int
     ) -> list[str]:
         before = self.memory.before or {}
-        return outdated(look, self.rule.newest, number, stored=stored, at=at, before=before)
+        old = outdated(look, self.rule.newest, number, stored=stored, at=at, before=before)
+        lent = self.memory.lent.items()
+        return [*old, *(n for n, f in lent if n not in {*old, *stored} and look.get(n) == f)]
 
     async def _alone(self, work: Callable[[], T]) -> T:
         """Run it in a thread, after any that an ended attempt has left running."""
@@ -160,10 +261,23 @@ class FolderRestore:
         """
         own = tuple(f"{name}/" for name in note.names)
         files = {name: facts for name, facts in look.items() if f"{name}/".startswith(own)}
+        for entry in entries_of(look, self.rule.newest):  # with the files of other workers
+            if note.number is not None and entry.number == note.number:
+                files.update(entry.files)
         found = [FolderEntry(number=note.number, names=note.names, files=files)] if files else []
         for entry in found if note.names else entries_of(look, ""):
             return entry
         raise RestoreFailed(f"it does not show {', '.join(note.names) or 'any file'}")
+
+
+def _united(sources: Iterable[tuple[Path, Collection[str]]]) -> Look:
+    """What is put back from these folders, without these names of each."""
+    return {
+        name: facts
+        for source, without in sources
+        for name, facts in looking.look_at(source).items()
+        if name not in without
+    }
 
 
 def _alike(stored: FileFacts, here: FileFacts | None) -> bool:

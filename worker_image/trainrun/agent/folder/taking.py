@@ -27,28 +27,30 @@ class EntryChanged(Exception):
     """The entry has changed since it was judged, or is gone."""
 
 
-def take(top: Path, entry: FolderEntry, beside: Look, target: Path) -> int:
-    """Stage an entry, with the files `beside` it as they are now, as the new folder `target`.
+def take(top: Path, entry: FolderEntry, beside: Look, target: Path, *, place: str = "") -> int:
+    """Stage an entry, with the files `beside` it as they are now, as the new folder `target`, below
+    the folder `place` in it: then each hard link is a file.
 
     Returns `writer_processes.digest` of it. Raises EntryChanged, OSError; then nothing is left.
     """
     size = entry.size + sum(facts.size for facts in beside.values())
     part = target.with_name(f".part-{target.name}")
+    inner = part / place
     remove_directory(part)
     try:
-        part.mkdir(parents=True)
+        inner.mkdir(parents=True)
         # The files of a save with a number are final; others will be overwritten in place.
-        linked = entry.number is not None and _can_link(top / min(entry.files), part)
+        linked = entry.number is not None and _can_link(top / min(entry.files), inner)
         if not linked and shutil.disk_usage(part).free - size < size * SPARE:
             raise OSError(errno.ENOSPC, "the disk has no room for it and for the next save")
         files = {**entry.files, **beside}  # those that were judged come first
-        staged = files.keys() - hard_links(files).keys()
+        staged = files.keys() - (hard_links(files).keys() if not place else set())
         for name in sorted(staged):
             if (top / name).is_symlink():
-                _stage_link(top, name, part, staged, entry)
+                _stage_link(top, name, inner, staged, entry)
             else:
-                _stage(top / name, part / name, link=linked and name in entry.files)
-        _make_folders(top, entry, part)
+                _stage(top / name, inner / name, link=linked and name in entry.files)
+        _make_folders(top, entry, inner)
         if not entry.same(look_at(top)):
             raise EntryChanged("it changed while it was copied")
         digest = writer_processes.digest(writer_processes.look(part))
@@ -115,13 +117,18 @@ def _make_folders(top: Path, entry: FolderEntry, part: Path) -> None:
     stamp(part, found)
 
 
-def put_back(source: Path, top: Path, links: Mapping[str, str]) -> None:
-    """Copy a stored checkpoint into the script's folder, replacing what differs, except logs that
-    are there: they have grown since. `links`: hard links to make. Raises OSError."""
+def put_back(
+    source: Path, top: Path, links: Mapping[str, str], *, without: Collection[str] = ()
+) -> None:
+    """Copy a stored checkpoint, `without` these files, into the script's folder, replacing what
+    differs, except logs that are there: they have grown since. `links`: hard links to make. Raises
+    OSError."""
     top.mkdir(parents=True, exist_ok=True)
     done = []
-    for entry in walk(source):
+    for entry in walk(source) if source.is_dir() else ():
         there = top / entry.name
+        if entry.name in without:
+            continue
         if entry.folder:
             there.mkdir(exist_ok=True)
         elif is_log(entry.name) and os.path.lexists(there):

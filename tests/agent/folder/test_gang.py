@@ -1,0 +1,140 @@
+"""Scripts of several workers that save into folders of their own, under real agents."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.agent.folder.gangs import LONG, RULE, Gang
+
+if TYPE_CHECKING:
+    from tests.agent.workers import Workers
+    from tests.support.operator_stand_in import OperatorStandIn
+
+
+def test_saves_of_each_rank_are_one_checkpoint_and_each_worker_gets_its_own_back(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2": seen(); sys.exit()
+save(7); save(7, f"rank{RANK}.bin"); time.sleep(600)
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    assert gang.files(7) == {
+        "worker-00000/step-7/model.bin": "7 of 0",
+        "worker-00000/step-7/rank0.bin": "7 of 0",
+        "worker-00001/.trainrun-worker-1/step-7/model.bin": "7 of 1",
+        "worker-00001/.trainrun-worker-1/step-7/rank1.bin": "7 of 1",
+    }
+    gang.end()
+    gang.replace(1)
+    gang.begin(2, 7)
+    gang.there[0].shows("is there already: nothing was read")
+    words = "sees ['--resume', 'out/step-7/model.bin'] "
+    shown = eventually_shown(gang, 1, words)
+    assert "'step-7/model.bin': '7 of 1'" in shown
+    assert "'step-7/rank1.bin': '7 of 1'" in shown
+
+
+def eventually_shown(gang: Gang, slot: int, words: str) -> str:
+    """The line of a worker's output with these words."""
+    gang.there[slot].shows(words, timeout=LONG)
+    return next(line for line in gang.there[slot].output.splitlines() if words in line)
+
+
+def test_a_save_of_rank_0_alone_is_stored_and_every_worker_gets_it(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2": seen(); sys.exit()
+Path("out").mkdir(); Path("out/log.txt").write_text("1")
+if RANK == 0: save(7)
+time.sleep(600)
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    gang.end()
+    shutil.rmtree(gang.folder(0) / "out")
+    gang.begin(2, 7)
+    for slot in (0, 1):
+        shown = eventually_shown(gang, slot, "sees ['--resume', 'out/step-7/model.bin'] ")
+        assert "'step-7/model.bin': '7 of 0'" in shown
+
+
+def test_a_worker_that_never_has_the_last_file_adds_what_it_has(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+save(7, f"rng{RANK}")
+if RANK == 0: save(7, "state.json", "{}")
+time.sleep(600)
+"""
+    gang = Gang(operator, workers, script, replace(RULE, complete=("*/state.json",)))
+    gang.committed(7)
+    assert sorted(gang.files(7)) == [
+        "worker-00000/step-7/rng0",
+        "worker-00000/step-7/state.json",
+        "worker-00001/.trainrun-worker-1/step-7/rng1",
+    ]
+
+
+def test_after_a_death_at_different_saves_the_newest_common_one_is_stored(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2": seen(); sys.exit()
+save(7); wait("both")
+save(8, "state.json", "{}")
+if RANK: save(9, "state.json", "{}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    gang.tell("both")
+    gang.until(lambda: all(state.exits for state in gang.states()), "their death")
+    gang.end(8)
+    gang.committed(8)
+    assert not gang.is_committed(9)
+    gang.begin(2, 8)
+    for slot in (0, 1):
+        shown = eventually_shown(gang, slot, "sees ")
+        assert "step-8/state.json" in shown
+        assert "step-9" not in shown
+
+
+def test_without_numbers_the_save_of_slot_0_is_everybodys(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2": seen(); sys.exit()
+Path("out").mkdir(); Path("out/ckpt").write_text(f"epoch {9 - RANK}"); time.sleep(600)
+"""
+    rule = replace(RULE, newest="ckpt", resume_args=())
+    gang = Gang(operator, workers, script, rule)
+    gang.committed(1)
+    assert [*gang.files(1).values()] == ["epoch 9"]
+    gang.end()
+    gang.begin(2, 1)
+    for slot in (0, 1):
+        assert "'ckpt': 'epoch 9'" in eventually_shown(gang, slot, "sees ")
+
+
+def test_one_worker_that_starts_over_ends_the_run(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "1": save(7); time.sleep(600)
+for step in (8, 9) if RANK == 0 else (1, 2):
+    save(step); time.sleep(4)
+time.sleep(600)
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    gang.end()
+    gang.begin(2, 7)
+    gang.until(lambda: any(state.fatal for state in gang.states()), "a fatal problem")
+    (fatal,) = (state.fatal for state in gang.states() if state.fatal)
+    assert fatal.type == "ResumeIgnored"
+    assert fatal.message.startswith("the script started over, although step-7 was restored: it sav")

@@ -1,0 +1,113 @@
+"""Brings one worker's part of the checkpoints of a gang whose workers have folders of their own.
+
+Layer: agent; of one attempt. `agreeing` has the rules. Invariants: a worker that may still have
+files for a step never says that it has none; what it brings was judged intact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.agent.checkpoints.bringing import Bringing
+from trainrun.agent.folder import looking
+from trainrun.agent.folder.agreeing import GangPart, is_whole
+from trainrun.agent.folder.entries import WILDCARD, FolderEntry, Look
+
+MOST_LEFT = 4
+"""How many of the newest entries are brought once the processes have ended: workers may be at
+different saves, and the newest that all have counts."""
+
+
+def has_numbers(newest: str) -> bool:
+    """Whether names that match may have one."""
+    return WILDCARD.search(newest) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class GangFolder:
+    """This worker's folder, seen as a part."""
+
+    top: Path
+    part: GangPart
+    bringing: Bringing
+    pids: Callable[[], Mapping[int, int]]
+    """Processes that live, by rank."""
+    take: Callable[[FolderEntry, Look], Awaitable[bool]]
+    resumed: Callable[[FolderEntry], bool]
+    fails: Callable[[str, str], None]
+    _begun: int = -1
+    """The newest step with which this worker has begun."""
+
+    def has(self, new: list[FolderEntry]) -> bool:
+        """Whether these are its saves: where slot 0's have no number, they are everybody's."""
+        own = self.bringing.uploads.slot == 0
+        return not own or not new or any(entry.number is not None for entry in new)
+
+    async def look(
+        self, look: Look, new: Iterable[FolderEntry], quiet: Iterable[FolderEntry], now: float
+    ) -> None:
+        """Judge what is quiet, and bring what is wanted. Raises OSError."""
+        self.part.look(look, new, now)
+        await self._judge(quiet)
+        wanted = {step: self.part.part(step, now) for step in self.part.heard if self._open(step)}
+        first = self.part.first()
+        if first is not None and first.number is not None and first.number > self._begun:
+            wanted[first.number] = first
+        for step, part in sorted(wanted.items()):
+            if isinstance(part, FolderEntry):
+                ready = self.resumed(part) and self.bringing.rooms.has_room(step)
+                if ready and await self.take(part, look):
+                    self.part.took(part)
+                    self._begun = max(self._begun, step)
+            elif part == "Nothing" and self.bringing.uploads.fatal is None:
+                self.part.took(None)
+                self.bringing.lacks(step)
+        missed = self.part.missed()
+        if missed is not None and self._open(missed):
+            self.fails("Missing", f"other workers have a save of step {missed}, this one has not")
+
+    async def left(
+        self, look: Look, new: list[FolderEntry], now: float, *, wrote_all: bool
+    ) -> list[FolderEntry]:
+        """What to bring once the processes have ended, the newest last. Raises OSError."""
+        self.part.look(look, new, now)
+        found: list[FolderEntry] = []
+        for entry in sorted(new, key=lambda entry: entry.number or 0)[-MOST_LEFT:]:
+            if entry.number is None or not self._open(entry.number):
+                continue
+            why = await asyncio.to_thread(looking.cut_off, self.top, entry)
+            complete = self.part.complete if is_whole(entry, self.part.complete) else ()
+            intact = not why and (
+                wrote_all or await asyncio.to_thread(looking.proven, self.top, entry, complete)
+            )
+            if self.part.left(entry, intact=intact):
+                found.append(entry)
+        return found
+
+    def close(self, now: float, *, wrote_all: bool, well: bool) -> None:
+        """Say what this worker lacks, once all that is left was brought."""
+        if self.bringing.uploads.fatal is not None:
+            return
+        if well or self.part.lacks_all(now, wrote_all=wrote_all):
+            self.bringing.lacks_all()
+        for step in self.part.heard:
+            if self._open(step) and self.part.lacks(step, now, wrote_all=wrote_all):
+                self.bringing.lacks(step)
+
+    async def _judge(self, quiet: Iterable[FolderEntry]) -> None:
+        for entry in quiet:
+            if entry.number is None or self.part.has_judged(entry) or not self._open(entry.number):
+                continue
+            why = await asyncio.to_thread(looking.cut_off, self.top, entry)
+            if why:
+                self.fails("Incomplete", why)
+            elif await asyncio.to_thread(looking.live, self.pids()):
+                self.part.judge(entry)
+
+    def _open(self, step: int) -> bool:
+        """Whether this worker may still bring something for the step."""
+        staged = self.bringing.staged
+        return not staged.is_over(step) and not staged.complete(step)
