@@ -13,14 +13,16 @@ not) and copies from there:
 Invariants: pure Python, so that one archive fits every image and Python >= 3.10; relocatable, since
 nothing in it depends on its path; compiled modules serve Pythons of the version that runs this,
 others compile for themselves. Of botocore's service descriptions (25 MB) it keeps only those for
-object stores and their credentials.
+object stores and their credentials, without their documentation.
 """
 
 from __future__ import annotations
 
 import compileall
+import gzip
 import importlib.metadata
 import importlib.util
+import json
 import py_compile
 import shutil
 import sys
@@ -28,6 +30,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 LIBRARIES = {
     "boto3": "boto3",
@@ -92,6 +95,18 @@ def _libraries(folder: Path) -> None:
         _copy_metadata(distribution, folder)
     _prune(folder / "boto3" / "data", keep=())
     _prune(folder / "botocore" / "data", keep=SERVICES)
+    for file in (folder / "botocore" / "data").rglob("service-2.json.gz"):
+        service = _undocumented(json.loads(gzip.decompress(file.read_bytes())))
+        service["documentation"] = "TrainRun has removed the documentation."
+        file.write_bytes(gzip.compress(json.dumps(service).encode(), mtime=0))
+
+
+def _undocumented(part: Any) -> Any:
+    """A part of a service's description without the texts of manuals; botocore reads some keys."""
+    if isinstance(part, dict):
+        texts = {k: "" for k, v in part.items() if k == "documentation" and isinstance(v, str)}
+        return {key: _undocumented(value) for key, value in part.items()} | texts
+    return [_undocumented(item) for item in part] if isinstance(part, list) else part
 
 
 def _copy_module(name: str, folder: Path, *, without: Iterable[str] = ()) -> None:
