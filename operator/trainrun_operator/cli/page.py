@@ -18,6 +18,7 @@ import click
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import Preparation, storage_uri
 from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.access import Access, PrintedToken
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.rows import RunRow
 from trainrun_operator.cli.viewing.server import PageServer
@@ -58,9 +59,12 @@ async def _serve(options: PageOptions) -> None:
 
 
 @asynccontextmanager
-async def serving(catalog: RunCatalog, *, port: int = 0) -> AsyncIterator[PageServer]:
-    """The page of this catalog, on this machine alone. Raises InvalidSpec."""
-    server = PageServer(catalog=catalog)
+async def serving(
+    catalog: RunCatalog, *, port: int = 0, access: Access | None = None
+) -> AsyncIterator[PageServer]:
+    """The page of this catalog. `access` None: on this machine alone, with a token in its address.
+    Raises InvalidSpec."""
+    server = PageServer(catalog=catalog, access=access or PrintedToken())
     try:
         await server.start(port)
     except OSError as error:

@@ -15,7 +15,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.selection import Score
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun.checkpoint.stores.store import ObjectStore
-from trainrun.errors import TrainRunError
+from trainrun.errors import StoreDenied, TrainRunError
 from trainrun_operator.api.run.spec import CheckpointSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.worlds.local.driver_lock import leader_of
@@ -58,6 +58,8 @@ class Source:
     """Where this machine keeps its files about the run."""
     store: ObjectStore | None = None
     """Its storage, opened, if it is shared with other runs; None: to be opened."""
+    closed: str = ""
+    """Why its storage must not be read; empty: it may be."""
 
     def known_state(self) -> RunState | None:
         """The state of the run; None if it is not known. Raises StatusUnreadable."""
@@ -87,7 +89,10 @@ class Source:
         )
 
     def checkpoints(self) -> RunStore:
-        """Return the store of its checkpoints, without any I/O. Raises StoreMisconfigured."""
+        """Return the store of its checkpoints, without any I/O. Raises StoreMisconfigured, and
+        StoreDenied if it must not be read."""
+        if self.closed:
+            raise StoreDenied(self.closed)
         store = self.store
         if store is None:
             store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)

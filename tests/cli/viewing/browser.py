@@ -27,7 +27,7 @@ class Browser:
     def __init__(self, server: PageServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self.session = session
-        self.root = f"http://127.0.0.1:{server.port}/"
+        self.root = f"http://127.0.0.1:{server.port}{server.access.base}/"
 
     async def text(self, path: str = "") -> str:
         async with self.session.get(self.root + path) as answer:

@@ -53,7 +53,8 @@ async def test_a_trainrun_that_cannot_be_read_here_is_listed_with_its_problem(
 ) -> None:
     spec = {"storage": {"uri": tmp_path.as_uri()}, "workers": {"replicas": "<many>"}}
     raw = merged(BASE, {"spec": spec})
-    raw["metadata"] |= {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    head = {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    raw["metadata"] = {**raw["metadata"], **head}
     fake.things, fake.objects = [raw], {TRAINRUN.path("team", "digits"): raw}
     async with browsing(watch=await followed("team")) as browser:
         text = await browser.shows(">digits</a>")
@@ -84,7 +85,8 @@ async def test_while_the_api_server_is_away_the_list_says_how_old_it_is(
     monkeypatch.setattr(informer, "SHORTEST_PAUSE", 0.01)
     monkeypatch.setattr(informer, "LONGEST_PAUSE", 0.01)
     raw = merged(BASE, {"spec": {"storage": {"uri": tmp_path.as_uri()}}})
-    raw["metadata"] |= {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    head = {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    raw["metadata"] = {**raw["metadata"], **head}
     fake.things = [raw]
     async with browsing(watch=await followed("team")) as browser:
         await browser.shows(">digits</a>")

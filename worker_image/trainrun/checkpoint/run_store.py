@@ -28,7 +28,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from trainrun.checkpoint.selection import ObjectInfo
     from trainrun.checkpoint.stores.store import BrowsableStore, ObjectStore
@@ -40,12 +40,17 @@ READERS = 8
 
 
 def open_store(
-    uri: str, *, endpoint_url: str | None = None, region: str | None = None
+    uri: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    keys: Mapping[str, str] | None = None,
 ) -> BrowsableStore:
     """Return the store for `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
     `az://container/prefix`, without I/O.
 
-    `endpoint_url` is not for files, `region` for s3 only; absent, each client's sources decide.
+    `endpoint_url` is not for files, `region` and `keys` (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)
+    are for s3 only; absent, each client's sources decide.
     Raises StoreMisconfigured for any other address, and where the client is not installed.
     """
     parts = urlsplit(uri)
@@ -68,7 +73,12 @@ def open_store(
         from trainrun.checkpoint.stores.s3 import S3Store  # noqa: PLC0415
 
         return S3Store(
-            parts.netloc, prefix, uri=uri.rstrip("/"), endpoint_url=endpoint_url, region=region
+            parts.netloc,
+            prefix,
+            uri=uri.rstrip("/"),
+            endpoint_url=endpoint_url,
+            region=region,
+            keys=keys,
         )
     try:
         from trainrun.checkpoint.stores.cloud import CloudStore  # noqa: PLC0415

@@ -3,6 +3,8 @@
 Layer: cli. A run of the cluster or of this machine hides its own folder in a storage; after it is
 deleted, its folder is shown for as long as the page runs. Rows change only in the event loop's
 thread; reads of files and stores happen in others.
+Invariant: where storages are bound to namespaces, a run of a namespace leads to no other storage,
+whatever it says, and hides nothing of another namespace.
 """
 
 from __future__ import annotations
@@ -17,16 +19,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.agent_records import read_story
 from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.ownership import generations
-from trainrun.checkpoint.run_store import open_store
 from trainrun.contract import layout
-from trainrun.errors import StoreMisconfigured, TrainRunError
+from trainrun.errors import TrainRunError
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.explaining.life import Life, chapters_of
 from trainrun_operator.cli.explaining.metric_curves import reported_numbers
@@ -34,7 +34,9 @@ from trainrun_operator.cli.finding import source_of
 from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import Point
 from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.access import Seen
 from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric, with_status, with_story
+from trainrun_operator.cli.viewing.storages import Storages, UsersStorages, folder
 from trainrun_operator.cli.viewing.sweep_rows import logged_sweep, sweep_row, trial_row
 from trainrun_operator.core.sweep.config import TRIALS
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion
@@ -64,9 +66,6 @@ REASON = 300
 
 _log = logging.getLogger(__name__)
 
-shared_store = cache(open_store)
-"""One store for all runs in it: opening one costs a client and its connections."""
-
 
 @dataclass(slots=True, kw_only=True)
 class RunCatalog:
@@ -76,6 +75,8 @@ class RunCatalog:
     """URIs whose folders are runs, or may be."""
     watch: UserWatch | None = None
     """None: without a cluster."""
+    access: Storages = field(default_factory=UsersStorages)
+    """What may be read."""
     rows: dict[str, RunRow] = field(default_factory=dict)
     changes: int = 0
     """Grows with each change of a row or of a curve."""
@@ -95,13 +96,14 @@ class RunCatalog:
     async def run(self) -> None:
         """Keep all rows up to date, forever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look())
+            if not self.access.only_bound:
+                tasks.create_task(self._look())
             tasks.create_task(self._browse())
             if self.watch is not None:
                 # Only rows are kept in memory, no objects.
                 follow = self.watch.follow(
-                    project=_row_of,
-                    unreadable=_unreadable_row,
+                    project=lambda version: self.access.opened(_row_of(version)),
+                    unreadable=lambda run: self.access.opened(_unreadable_row(run)),
                     key=lambda row: row.id,
                     on_change=self._changed,
                 )
@@ -109,29 +111,47 @@ class RunCatalog:
 
     # ------------------------------------------------------------------------------- reading
 
-    def shown(self) -> list[RunRow]:
-        """The rows, each run once."""
+    def namespaces(self) -> set[str]:
+        """Those that there are rows of; an empty one: of no cluster."""
+        return {row.namespace for row in self.rows.values()} | self.access.namespaces()
+
+    def shown(self, seen: Seen) -> list[RunRow]:
+        """The rows in the namespaces `seen`, each run once."""
         hidden = self._known()
-        return [row for row in self.rows.values() if row.kind != "stored" or row.uri not in hidden]
+        return [
+            row
+            for row in self.rows.values()
+            if seen.has(row) and (row.kind != "stored" or row.uri not in hidden)
+        ]
+
+    def find(self, row_id: str, seen: Seen) -> RunRow | None:
+        """The row with this id, that of the folder of a TrainRun that had it and was deleted, or of
+        a trial of a sweep."""
+        row = self.rows.get(row_id) or self.rows.get(self._deleted.get(row_id, ""))
+        row = row or self._trial(row_id, seen)
+        return row if row is not None and seen.has(row) else None
 
     def current(self, row: RunRow) -> RunRow:
         """The newest version of this row; of a deleted TrainRun, the row of its folder."""
         now = self.rows.get(row.id)
         if now is not None and now.uid == row.uid:
             return now
-        return self.rows.get(f"stored:{row.uri}", row)
+        return row if row.source.closed else self.rows.get(f"stored:{row.uri}", row)
 
-    def trial(self, row_id: str) -> RunRow | None:
+    def _trial(self, row_id: str, seen: Seen) -> RunRow | None:
         """The row of a trial of a sweep, by the URI of its folder; only sweeps that are shown have
         trials."""
-        at, _, folder = row_id.removeprefix("stored:").rpartition("/")
-        found = (row for row in self.rows.values() if row.sweep and f"{row.uri}/{TRIALS}" == at)
+        at, _, name = row_id.removeprefix("stored:").rpartition("/")
+        found = (
+            row
+            for row in self.rows.values()
+            if row.sweep and seen.has(row) and not row.source.closed and f"{row.uri}/{TRIALS}" == at
+        )
         sweep = next(found, None)
-        return None if sweep is None or not folder.strip(".") else trial_row(sweep, folder)
-
-    def deleted(self, row_id: str) -> RunRow | None:
-        """The row of the folder of a TrainRun that was deleted, by the id that it had."""
-        return self.rows.get(self._deleted.get(row_id, ""))
+        if sweep is None or not name.strip("."):
+            return None
+        row = trial_row(sweep, name)
+        return self.access.opened(row) if self.access.only_bound else row
 
     @property
     def loading(self) -> bool:
@@ -140,13 +160,16 @@ class RunCatalog:
 
     def _known(self) -> set[str]:
         """URIs of the folders of runs of which more is known than their folder."""
-        return {row.uri for row in self.rows.values() if row.kind != "stored"}
+        rows = self.rows.values()
+        return {row.uri for row in rows if row.kind != "stored" and not row.source.closed}
 
-    def troubles(self) -> Iterator[str]:
-        """What cannot be read now, and how old its data is."""
+    def troubles(self, seen: Seen) -> Iterator[str]:
+        """What cannot be read now of these namespaces, and how old its data is."""
         ages = list[tuple[float, str]]()
-        for kind, informer in () if self.watch is None else self.watch.informers.items():
+        for (kind, _), informer in () if self.watch is None else self.watch.informers.items():
             why, age = informer.listing.trouble, informer.silent_for()
+            if why and self.access.only_bound:  # it may name a namespace of others
+                why = "the page's log says why"
             if why and not informer.synced.is_set():
                 yield f"The {kind}s of the cluster cannot be read: {why}."
             elif why or age > QUIET:
@@ -155,6 +178,8 @@ class RunCatalog:
             age, more = max(ages)
             yield f"The cluster does not answer: its data is {age:.0f} s old{more}."
         for uri, (why, since) in self._troubles.items():
+            if self.access.namespace_of(uri) not in seen.runs:
+                continue
             age = time.monotonic() - since
             yield f"{uri} cannot be read: its data is {age:.0f} s old ({why})."
 
@@ -193,11 +218,15 @@ class RunCatalog:
         self.rows.pop(row.id, None)
         self.changes += 1
         self._forget_curve(row.id)
-        phase = NO_END if row.active else row.phase
+        if row.source.closed or not row.source.storage:
+            return
+        phase, namespace = (
+            NO_END if row.active else row.phase,
+            self.access.namespace_of(row.source.storage),
+        )
         self._read.pop(row.uri, None)
         self._deleted[row.id] = f"stored:{row.uri}"
-        if row.source.storage:
-            self.put(replace(row, kind="stored", namespace="", phase=phase, active=False))
+        self.put(replace(row, kind="stored", namespace=namespace, phase=phase, active=False))
 
     def _forget_curve(self, row_id: str) -> None:
         """Another run of this name has another curve."""
@@ -215,13 +244,13 @@ class RunCatalog:
 
     def _local_rows(self, uri: str, rows: dict[str, RunRow]) -> list[RunRow]:
         """The runs whose files on this machine have changed."""
-        folders = list[Path]()
+        paths = list[Path]()
         found = []
         with contextlib.suppress(OSError):  # there is none, or it is not ours
-            folders = sorted(places_root(uri, environ=os.environ).iterdir())
-        for folder in folders:
+            paths = sorted(places_root(uri, environ=os.environ).iterdir())
+        for path in paths:
             with contextlib.suppress(TrainRunError, OSError):
-                row = _local_row(_source(uri, folder.name), rows)
+                row = _local_row(folder(self.access, uri, path.name), rows)
                 found += [] if row is None else [row]
         return found
 
@@ -238,9 +267,9 @@ class RunCatalog:
             for uri in self.storages:
                 if time.monotonic() - listed.get(uri, -math.inf) > BROWSE:
                     try:
-                        names = await asyncio.to_thread(shared_store(uri).folders)
+                        names = await asyncio.to_thread(self.access.store(uri).folders)
                         # Keys with two slashes or dots give folders that no run can have.
-                        folders[uri] = [_source(uri, name) for name in names if name.strip(".")]
+                        folders[uri] = [folder(self.access, uri, n) for n in names if n.strip(".")]
                         listed[uri] = time.monotonic()
                         self._troubles.pop(uri, None)
                     except (TrainRunError, OSError) as error:  # again soon
@@ -253,15 +282,21 @@ class RunCatalog:
             await asyncio.sleep(PAUSE)
 
     async def _refresh(self, source: Source) -> None:
-        loop = asyncio.get_running_loop()
+        loop, namespace = asyncio.get_running_loop(), self.access.namespace_of(source.storage)
         before = self.rows.get(f"stored:{layout.run_uri(source.storage, source.name)}")
         self._read[layout.run_uri(source.storage, source.name)] = time.monotonic()
         try:
-            row = await loop.run_in_executor(self._pool, _stored_row, source, before)
+            row = await loop.run_in_executor(self._pool, _stored_row, source, before, namespace)
         except (TrainRunError, OSError) as error:
             self._fails(source.storage, error)
         except Exception as error:  # noqa: BLE001 - whatever is in a folder, the page goes on
-            row = before or RunRow(kind="stored", name=source.name, source=source, phase=NO_END)
+            row = before or RunRow(
+                kind="stored",
+                name=source.name,
+                namespace=namespace,
+                source=source,
+                phase=NO_END,
+            )
             self.put(replace(row, reason=f"cannot be read: {error!r}"[:REASON], tone="bad"))
         else:
             if source.storage not in self.storages:
@@ -305,20 +340,12 @@ class RunCatalog:
         self.changes += 1
 
 
-def _source(uri: str, name: str) -> Source:
-    place = place_of(uri, name, environ=os.environ)
-    return Source(name=name, storage=uri, place=place, store=shared_store(uri))
-
-
 def _row_of(version: RunVersion | SweepVersion) -> RunRow:
     return _cluster_row(version) if isinstance(version, RunVersion) else sweep_row(version)
 
 
 def _cluster_row(version: RunVersion) -> RunRow:
     source, metadata = source_of(version.run), version.run.metadata
-    with contextlib.suppress(StoreMisconfigured):  # whoever reads there says so
-        store = shared_store(source.storage, endpoint_url=source.endpoint_url, region=source.region)
-        source = replace(source, store=store)
     row = RunRow(
         kind="cluster",
         name=metadata.name,
@@ -366,11 +393,12 @@ def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
     return with_status(row, state.status, abandoned=state.abandoned)
 
 
-def _stored_row(source: Source, before: RunRow | None) -> RunRow | None:
+def _stored_row(source: Source, before: RunRow | None, namespace: str) -> RunRow | None:
     """The run or the sweep in this folder; None: it holds none. Raises StoreError."""
     run = generations(source.checkpoints())[-1]
     chapters = chapters_of(read_story(run), None, datetime.now(UTC), [])
     if (before is None or before.sweep) and not chapters and not run.attempts():
-        return logged_sweep(source)
-    row = before or RunRow(kind="stored", name=source.name, source=source)
+        sweep = logged_sweep(source)
+        return None if sweep is None else replace(sweep, namespace=namespace)
+    row = before or RunRow(kind="stored", name=source.name, namespace=namespace, source=source)
     return with_story(row, Life(name=source.name, uri=run.uri, chapters=chapters))

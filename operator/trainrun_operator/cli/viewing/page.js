@@ -33,7 +33,12 @@ let events = null;
 function follow() {
   if (events) events.close();
   events = document.hidden ? null : new EventSource(document.body.dataset.events);
-  if (events) events.onmessage = show;
+  if (!events) return;
+  events.onmessage = show;
+  // A refused stream is asked for no more: the page itself says why.
+  events.onerror = (event) => {
+    if (event.target.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
+  };
 }
 document.addEventListener("visibilitychange", follow);
 follow();

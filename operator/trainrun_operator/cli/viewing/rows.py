@@ -51,7 +51,7 @@ class RunRow:
     source: Source
     """Where its storage is."""
     namespace: str = ""
-    """In the cluster, of its TrainRun."""
+    """In the cluster: of its TrainRun, or the one that its storage is bound to."""
     uid: str = ""
     """Another run of the same name has another one; empty: not known."""
     sweep: bool = False
@@ -91,7 +91,8 @@ class RunRow:
     def id(self) -> str:
         """Unique on the page."""
         kind = "sweep" if self.sweep and self.kind == "cluster" else self.kind
-        return f"{kind}:{f'{self.namespace}/{self.name}' if self.namespace else self.uri}"
+        where = f"{self.namespace}/{self.name}" if self.kind == "cluster" else self.uri
+        return f"{kind}:{where}"
 
     @property
     def uri(self) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -75,6 +75,17 @@ class RunDetails:
         """Its spec; empty: only its story is known."""
         return {} if self.state is None else self.state.spec
 
+    def without(self, hidden: Collection[str]) -> RunDetails:
+        """What somebody sees from whom these kinds of data are hidden: `pods`, `pods/log`."""
+        shown, told = self, dict(self.troubles)
+        if "pods" in hidden:
+            told.pop(self._read_pods.__name__, None)
+            shown = replace(shown, pods=())
+        if "pods/log" in hidden:
+            told.pop(self._read_lines.__name__, None)
+            shown = replace(shown, lines=(), extras=replace(self.extras, logs={}))
+        return replace(shown, troubles=told) if hidden else self
+
     async def run(self) -> None:
         """Keep it up to date until nobody asks any more."""
         await self._look()
@@ -129,7 +140,7 @@ class RunDetails:
         self._source = row.source
         if row.kind == "cluster" and watch is not None:
             source = cluster_source(await watch.read(row.namespace, row.name))
-            self._source = replace(source, store=row.source.store)
+            self._source = replace(source, store=row.source.store, closed=row.source.closed)
             self.per_worker = source.per_worker
         if row.kind == "stored":
             self.state = None

@@ -1,28 +1,24 @@
-"""Serves the page on this machine: who may see it, what browsers may do with it, and news.
+"""Serves the page: what browsers may do with it, and news.
 
-Layer: cli. Only GET; nothing is ever written. A browser needs the token that was printed: it comes
-in the address once, as in Jupyter, and stays in a cookie. Pages of other names are refused, so that
-no other site can read this one by naming our address (DNS rebinding).
+Layer: cli. Only GET; nothing is ever written. Who may see what, `access` says, again for each news.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from trainrun_operator.cli.report.page import STYLE, safe
+from trainrun_operator.cli.viewing.access import ALL, Access, DataKind, Seen, told
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.comparison import MOST_RUNS, compare_view
 from trainrun_operator.cli.viewing.nodes import nodes_view
@@ -40,21 +36,22 @@ from trainrun_operator.cli.viewing.views import (
     run_view,
 )
 
-NAMES = ("127.0.0.1", "localhost", "::1")
-"""What a browser may call this machine; a forwarded port may be any."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: a form would no longer say that it is this page's own.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 PAGES = ("", "run", "compare", "nodes", "sweep")
 """Paths of the list and of the other pages."""
+MOST_SENT = 16_384
+"""Bytes of a form."""
 TICK = 0.5
 """Seconds between two looks for news."""
 REDRAW = 5.0
@@ -63,6 +60,8 @@ BEAT = 5.0
 """Seconds without news after which a sign of life is sent."""
 FIRST_READ = 3.0
 """Seconds that a view of a run waits for the first read of its storage."""
+MOST_DETAILS = 200
+"""Runs, and ranks of one run, looked at at once: each is read again every few seconds."""
 SCRIPT = Path(__file__).with_name("page.js")
 
 Key = tuple[str, str, int | None]
@@ -76,7 +75,7 @@ class PageServer:
     """The page of one catalog."""
 
     catalog: RunCatalog
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    access: Access
     port: int = 0
     _runs: dict[Key, RunDetails] = field(default_factory=dict)
     _sweeps: dict[Key, SweepDetails] = field(default_factory=dict)
@@ -84,17 +83,19 @@ class PageServer:
     _runner: web.AppRunner | None = None
 
     async def start(self, port: int) -> None:
-        """Listen on this port of this machine, 0: any. Raises OSError."""
-        app = web.Application(middlewares=[self._guard])
+        """Listen on this port, 0: any. Raises OSError."""
+        app = web.Application(middlewares=[self._guard], client_max_size=MOST_SENT)
+        base = self.access.base
         for page in PAGES:
-            app.router.add_get(f"/{page}", self._page)
-            app.router.add_get(f"/events/{page}", self._events)
-        app.router.add_get("/page.css", self._style)
-        app.router.add_get("/page.js", self._script)
-        app.router.add_get("/favicon.ico", self._nothing)
+            app.router.add_get(f"{base}/{page}", self._page)
+            app.router.add_get(f"{base}/events/{page}", self._events)
+        app.router.add_get(f"{base}/page.css", self._style)
+        app.router.add_get(f"{base}/page.js", self._script)
+        app.router.add_get(f"{base}/favicon.ico", self._nothing)
+        self.access.add_routes(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        await web.TCPSite(self._runner, self.access.host, port).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
@@ -105,45 +106,20 @@ class PageServer:
             await self._runner.cleanup()
 
     def address(self, path: str = "") -> str:
-        """The address for the user's browser, with the token."""
-        mark = "&" if "?" in path else "?"
-        return f"http://127.0.0.1:{self.port}/{path}{mark}token={self.token}"
+        """The address for the user's browser."""
+        return self.access.address(self.port, path)
 
-    # ------------------------------------------------------------------------------- access
+    # ------------------------------------------------------------------------------- answers
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            response = self._refusal(request) or await handler(request)
+            response = await self.access.refusal(request) or await handler(request)
         except web.HTTPException as error:
-            response = _text(error.status, error.reason)
+            response = told(error.status, error.reason)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
-
-    def _refusal(self, request: web.Request) -> web.Response | None:
-        """The answer to a request that may not see anything, or that brings the token."""
-        if urlsplit(f"//{request.host}").hostname not in NAMES:
-            return _text(421, "open this page as http://127.0.0.1 or http://localhost")
-        given = request.query.get("token", "")
-        if given and hmac.compare_digest(given.encode(), self.token.encode()):
-            response = web.Response(status=303)
-            rest = request.rel_url.without_query_params("token")
-            response.headers["Location"] = f".{rest}"  # from wherever an ingress serves it
-            response.set_cookie(
-                self._cookie, self.token, httponly=True, samesite="Strict", path="/"
-            )
-            return response
-        if hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self.token.encode()):
-            return None
-        return _text(403, "open the address that `trainrun page` has printed: it has a token")
-
-    @property
-    def _cookie(self) -> str:
-        # Browsers share cookies among all ports of a machine.
-        return f"trainrun-page-{self.port}"
-
-    # ------------------------------------------------------------------------------- answers
 
     async def _style(self, _: web.Request) -> web.Response:
         return web.Response(text=STYLE + LIST_STYLE, content_type="text/css")
@@ -156,26 +132,28 @@ class PageServer:
 
     async def _page(self, request: web.Request) -> web.Response:
         view = await self._view(request)
-        response = web.Response(text=_framed(view, request), content_type="text/html")
+        response = web.Response(text=_framed(view, request, self.access), content_type="text/html")
         response.enable_compression()
         return response
 
     async def _view(self, request: web.Request) -> PageView:
-        page = _page_of(request)
+        page, seen = _page_of(request), await self._seen(request)
+        troubles = self.catalog.troubles(seen)
         if page in ("run", "compare"):
-            runs = self._of_runs(request)
+            runs = self._of_runs(request, seen)
             await _read(*runs)
             if page == "run":
-                return run_view(runs[0], self.catalog.troubles())
-            return compare_view(runs, self.catalog.troubles())
-        rows = self.catalog.shown()
+                hidden = await self._hidden(request, runs[0].row.namespace)
+                return run_view(runs[0].without(hidden), troubles)
+            return compare_view(runs, troubles)
+        rows = self.catalog.shown(seen)
         if page == "sweep":
-            sweep = self._of_sweep(request)
+            sweep = self._of_sweep(request, seen)
             await _read(sweep)
             ids = {row.uri: row.id for row in rows if not row.sweep}
-            return sweep_view(sweep, self.catalog.troubles(), ids=ids)
+            return sweep_view(sweep, troubles, ids=ids)
         if page == "nodes":
-            return nodes_view(rows, self.catalog.troubles())
+            return nodes_view(rows, troubles)
         asked = _asked(request)
         found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
         sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:MOST_ROWS]}
@@ -184,45 +162,56 @@ class PageServer:
             found,
             asked,
             sparks=sparks,
-            troubles=self.catalog.troubles(),
+            troubles=troubles,
             now=now_utc(),
             loading=self.catalog.loading,
         )
+
+    async def _seen(self, request: web.Request) -> Seen:
+        """The namespaces whose runs and sweeps the request may see now. It asks before anything is
+        looked up: no answer, and no pause, tells of what is hidden."""
+        names = self.catalog.namespaces()
+        runs = await self.access.allowed(request, "trainruns", names)
+        return Seen(runs=runs, sweeps=await self.access.allowed(request, "trainsweeps", names))
+
+    async def _hidden(self, request: web.Request, namespace: str) -> list[DataKind]:
+        """Kinds of data in this namespace that the request may not see."""
+        kinds: tuple[DataKind, ...] = ("pods", "pods/log")
+        return [k for k in kinds if not await self.access.allowed(request, k, [namespace])]
 
     def _changes(self, request: web.Request) -> tuple[int, ...]:
         """Differs whenever something on the page may have changed."""
         match _page_of(request):
             case "run" | "compare":
-                return tuple(details.changes for details in self._of_runs(request))
+                return tuple(details.changes for details in self._of_runs(request, ALL))
             case "sweep":
-                return (self._of_sweep(request).changes,)
+                return (self._of_sweep(request, ALL).changes,)
             case _:
                 return (self.catalog.changes,)
 
-    def _of_runs(self, request: web.Request) -> list[RunDetails]:
+    def _of_runs(self, request: web.Request, seen: Seen) -> list[RunDetails]:
         """What is known of the runs that the request names. Raises HTTPNotFound, HTTPBadRequest."""
         if _page_of(request) == "run":
-            return [self._of_run(request.query.get("id", ""), _number(request, "rank"))]
+            return [self._of_run(request.query.get("id", ""), seen, _number(request, "rank"))]
         names = [*dict.fromkeys(request.query.getall("run", []))]
         if not 1 < len(names) <= MOST_RUNS:
             raise web.HTTPBadRequest(reason=f"choose 2 to {MOST_RUNS} runs in the list")
-        return [self._of_run(name, None) for name in names]
+        return [self._of_run(name, seen, None) for name in names]
 
-    def _of_run(self, name: str, rank: int | None) -> RunDetails:
+    def _of_run(self, name: str, seen: Seen, rank: int | None) -> RunDetails:
         """What is known of the run with this id; `rank` as in RunDetails. Raises HTTPNotFound."""
-        row = self._row(name, sweep=False)
+        row = self._row(name, seen, sweep=False)
         make = partial(RunDetails, catalog=self.catalog, row=row, rank=rank)
         return self._kept(self._runs, (row.id, row.uid, rank), make)
 
-    def _of_sweep(self, request: web.Request) -> SweepDetails:
+    def _of_sweep(self, request: web.Request, seen: Seen) -> SweepDetails:
         """What is known of the sweep that the request names. Raises HTTPNotFound."""
-        row = self._row(request.query.get("id", ""), sweep=True)
+        row = self._row(request.query.get("id", ""), seen, sweep=True)
         make = partial(SweepDetails, catalog=self.catalog, row=row)
         return self._kept(self._sweeps, (row.id, row.uid, None), make)
 
-    def _row(self, name: str, *, sweep: bool) -> RunRow:
-        find = self.catalog
-        row = find.rows.get(name) or find.deleted(name) or find.trial(name)
+    def _row(self, name: str, seen: Seen, *, sweep: bool) -> RunRow:
+        row = self.catalog.find(name, seen)
         if row is None or row.sweep != sweep:
             raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")
         return row
@@ -231,6 +220,8 @@ class PageServer:
         """The details with this key, which are kept up to date as long as somebody asks."""
         details = kept.get(key)
         if details is None:
+            if len(self._runs) + len(self._sweeps) >= MOST_DETAILS:
+                raise web.HTTPServiceUnavailable(reason="too many runs are looked at; try again")
             details = kept[key] = make()
             task = asyncio.create_task(details.run())
             self._tasks.add(task)
@@ -241,7 +232,8 @@ class PageServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         view = await self._view(request)  # of no run: an answer that ends the stream
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        more = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}  # nginx would wait
+        response = web.StreamResponse(headers={**HEADERS, **more})
         await response.prepare(request)
         sent: dict[str, str] = {}
         said = 0.0
@@ -253,12 +245,19 @@ class PageServer:
                     await response.write(f"data: {json.dumps(news)}\n\n".encode())
                     said = now
                 sent = dict(view.parts)
-                seen, drawn = self._changes(request), now
-                await asyncio.sleep(TICK)
-                while self._changes(request) == seen and time.monotonic() - drawn < REDRAW:
-                    await asyncio.sleep(TICK)
-                view = await self._view(request)
+                view = await self._next_view(request)
         return response
+
+    async def _next_view(self, request: web.Request) -> PageView:
+        """The view after something may have changed."""
+        changes, drawn = self._changes(request), time.monotonic()
+        while True:
+            await asyncio.sleep(TICK)
+            if self._changes(request) == changes and time.monotonic() - drawn < REDRAW:
+                continue
+            # As long as nobody knows whether the reader may still see it, the page grows old.
+            with contextlib.suppress(web.HTTPServiceUnavailable):
+                return await self._view(request)
 
 
 async def _read(*details: RunDetails | SweepDetails) -> None:
@@ -298,12 +297,9 @@ def _number(request: web.Request, name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
-def _text(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n")
-
-
-def _framed(view: PageView, request: web.Request) -> str:
-    events = f"events{request.rel_url.path}?{request.rel_url.raw_query_string}"
+def _framed(view: PageView, request: web.Request, access: Access) -> str:
+    path = request.rel_url.path.removeprefix(access.base)
+    events = f"events{path}?{request.rel_url.raw_query_string}"
     refresh = '<noscript><meta http-equiv="refresh" content="10"></noscript>'
     refresh = "" if "still" in request.query else refresh
     return (
@@ -313,5 +309,5 @@ def _framed(view: PageView, request: web.Request) -> str:
         '<link rel="stylesheet" href="page.css"><script src="page.js" defer></script>\n'
         f"{refresh}</head>\n"
         f'<body data-events="{safe(events)}"><p id="stale" class="note" hidden></p><main>'
-        f'{view.before}<div id="main">{view.whole}</div></main></body></html>\n'
+        f'{view.before}<div id="main">{view.whole}</div>{access.ending}</main></body></html>\n'
     )

@@ -9,9 +9,10 @@ LIST_STYLE = """
 main{max-width:88rem}
 main>header{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;align-items:center;border:0;padding:0}
 #chosen{flex:0 1 auto}form{display:flex;gap:.4rem;flex:1 1 14rem}
-input[type=search]{flex:1;min-width:0;max-width:26rem}
+input[type=search],input[type=password]{flex:1;min-width:0;max-width:26rem}
 input,button,.chip{font:inherit;font-size:.9rem;color:inherit;background:var(--card);
 border:1px solid var(--line);border-radius:.4rem;padding:.2rem .6rem}
+.out{justify-content:flex-end;margin-top:2rem}
 a{color:inherit}nav a,.chip,.runs th a,.runs td.name a{text-decoration:none}
 nav{display:flex;gap:1rem;margin-bottom:.6rem;font-size:.9rem}
 nav a,.runs td.name a{color:var(--link)}

@@ -58,13 +58,13 @@ class UnreadableRun:
 
 @dataclass(slots=True)
 class UserWatch:
-    """The TrainRuns and TrainSweeps of one namespace, or of all."""
+    """The TrainRuns and TrainSweeps of some namespaces, or of all."""
 
     _api: KubeApi
-    namespace: str
-    """Empty: all."""
-    informers: dict[str, Informer[Any]] = field(default_factory=dict)
-    """By kind, once they are followed."""
+    namespaces: tuple[str, ...]
+    """An empty one: all."""
+    informers: dict[tuple[str, str], Informer[Any]] = field(default_factory=dict)
+    """By kind and namespace, once they are followed."""
 
     @classmethod
     async def connect(
@@ -78,7 +78,12 @@ class UserWatch:
             if needed:
                 raise
             return None
-        return cls(api, EVERYWHERE if everywhere else namespace or usual_namespace())
+        return cls(api, (EVERYWHERE if everywhere else namespace or usual_namespace(),))
+
+    @classmethod
+    async def of_cluster(cls, namespaces: tuple[str, ...]) -> UserWatch:
+        """Of the cluster that we run in. No namespaces: all. Raises NoCluster."""
+        return cls(await KubeApi.connect(), namespaces or (EVERYWHERE,))
 
     async def follow(
         self,
@@ -98,15 +103,16 @@ class UserWatch:
                 return unreadable(_unreadable(kind, raw, error))
 
         self.informers = {
-            kind: _GrowingList(
+            (kind, namespace): _GrowingList(
                 self._api,
-                path=resource.path(self.namespace),
+                path=resource.path(namespace),
                 params={},
                 project=partial(projected, kind),
                 key=key,
                 on_change=on_change,
             )
             for kind, resource in RESOURCES.items()
+            for namespace in self.namespaces
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -119,8 +125,8 @@ class UserWatch:
     @property
     def listed(self) -> bool:
         """All TrainRuns were listed."""
-        runs = self.informers.get(TRAINRUN.kind)
-        return runs is not None and runs.synced.is_set()
+        runs = [it for (kind, _), it in self.informers.items() if kind == TRAINRUN.kind]
+        return bool(runs) and all(informer.synced.is_set() for informer in runs)
 
     async def read(self, namespace: str, name: str) -> RunVersion:
         """One TrainRun as it is now. Raises NoSuchObject, ClusterRefused, InvalidSpec."""

@@ -62,7 +62,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 READ_TIMEOUT = 60.0
@@ -116,13 +116,16 @@ class S3Store:
         uri: str,
         endpoint_url: str | None = None,
         region: str | None = None,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
+        """`keys`: by the names of their environment variables; None: boto3's sources decide."""
         self.bucket = bucket
         self.prefix = f"{prefix}/" if prefix else ""
         self.uri = uri
         """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._region = region
+        self._keys = keys
         self._proxy_note = proxy_note(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
@@ -329,6 +332,12 @@ class S3Store:
         )
         try:
             core = botocore.session.get_session()
+            if self._keys is not None:
+                core.set_credentials(
+                    self._keys["AWS_ACCESS_KEY_ID"],
+                    self._keys["AWS_SECRET_ACCESS_KEY"],
+                    self._keys.get("AWS_SESSION_TOKEN"),
+                )
             session = boto3.session.Session(botocore_session=core)
             region = self._region or session.region_name or "us-east-1"
             client = session.client(

@@ -1,0 +1,110 @@
+"""The storages that a page may read: all that its user's credentials open, or some, each bound to a
+namespace.
+
+Layer: cli; no I/O. Invariant: where storages are bound, a run of a namespace leads to no other
+storage than its namespace's, whatever its TrainRun says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.run_store import open_store
+from trainrun.errors import StoreMisconfigured
+from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.rows import RunRow
+from trainrun_operator.worlds.local.place import place_of
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.stores.store import BrowsableStore
+
+shared_store = cache(open_store)
+"""One store for all runs in it: opening one costs a client and its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsersStorages:
+    """Whatever the user's own credentials open, and the files of this machine."""
+
+    only_bound = False
+
+    def namespaces(self) -> set[str]:
+        """Those that a storage is bound to: the one of no cluster."""
+        return {""}
+
+    def namespace_of(self, _uri: str, /) -> str:
+        """The namespace that a storage is bound to; empty: none."""
+        return ""
+
+    def store(self, uri: str) -> BrowsableStore:
+        """The store of a storage that the page was given. Raises StoreMisconfigured."""
+        return shared_store(uri)
+
+    def opened(self, row: RunRow) -> RunRow:
+        """The row of a TrainRun, with the store that it may be read from."""
+        source = row.source
+        with contextlib.suppress(StoreMisconfigured):  # whoever reads there says so
+            store = shared_store(
+                source.storage, endpoint_url=source.endpoint_url, region=source.region
+            )
+            return replace(row, source=replace(source, store=store))
+        return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundStorage:
+    """A storage whose runs all belong to one namespace: an administrator says so."""
+
+    namespace: str
+    open: Callable[[str], BrowsableStore]
+    """Opens it, or a folder of it as a storage of its own, by its URI."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStorages:
+    """Only these."""
+
+    by_uri: Mapping[str, BoundStorage]
+    only_bound = True
+
+    def namespaces(self) -> set[str]:
+        """See UsersStorages."""
+        return {storage.namespace for storage in self.by_uri.values()}
+
+    def namespace_of(self, uri: str) -> str:
+        """See UsersStorages; also of a folder in one."""
+        found = (it.namespace for at, it in self.by_uri.items() if f"{uri}/".startswith(f"{at}/"))
+        return next(found, "")
+
+    def store(self, uri: str) -> BrowsableStore:
+        """See UsersStorages."""
+        return self.by_uri[uri].open(uri)
+
+    def opened(self, row: RunRow) -> RunRow:
+        """See UsersStorages. A folder in a storage is one, too: trials of sweeps have such. The
+        address of the store is ours, since that in a TrainRun is the word of its user."""
+        uri, namespace = row.source.storage.rstrip("/"), row.namespace
+        for at, storage in self.by_uri.items():
+            within = uri.removeprefix(at)
+            plain = not {"", ".", ".."} & {*within.split("/")[1:]} and "%" not in within
+            inside = uri.startswith(at) and (not within or (within[0] == "/" and plain))
+            if inside and storage.namespace == namespace:
+                source = replace(row.source, storage=uri, store=storage.open(uri))
+                return replace(row, source=replace(source, endpoint_url=None, region=None))
+        why = f"the chart's value page.stores has no {uri} for namespace {namespace}"
+        return replace(row, source=replace(row.source, closed=why))
+
+
+Storages = UsersStorages | BoundStorages
+"""What a page may read."""
+
+
+def folder(storages: Storages, uri: str, name: str) -> Source:
+    """A folder of a storage that the page was given. Raises StoreMisconfigured."""
+    place = place_of(uri, name, environ=os.environ)
+    return Source(name=name, storage=uri, place=place, store=storages.store(uri))

@@ -1,0 +1,250 @@
+"""The page in a cluster: a real API server, two tenants, and what each of them gets to see."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from tests.cli.stories import a_folder, a_life
+from tests.cli.viewing.tenants import ALL, a_tenant, cluster_page, reading
+from tests.kube.fake_api import Answer
+from tests.kube.fake_api import status as refusal
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cli.viewing.storages import BoundStorage
+from trainrun_operator.worlds.kubernetes import token_readers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.viewing.browser import Browser
+    from tests.cli.viewing.tenants import Tenant
+    from tests.kube.fake_api import FakeApi
+    from trainrun_operator.kube.api import KubeApi
+
+pytestmark = pytest.mark.usefixtures("trainruns")
+UNKNOWN = "there is no such run here: look for it among all runs\n"
+
+
+async def answer(browser: Browser, path: str, **options: object) -> tuple[int, str]:
+    method = str(options.pop("method", "GET"))
+    url = browser.root + path
+    async with browser.session.request(method, url, allow_redirects=False, **options) as got:  # type: ignore[arg-type]
+        return got.status, await got.text()
+
+
+async def test_two_tenants_see_their_own_runs_and_no_name_of_the_other(api: KubeApi) -> None:
+    ours, theirs = await a_tenant(api), await a_tenant(api)
+    await ours.create_run("falcon")
+    await theirs.create_run("walrus")
+    async with cluster_page() as server:
+        async with reading(server, ours.token) as us, reading(server, theirs.token) as them:
+            page = await them.link_to("walrus")
+            link = await us.link_to("falcon")
+            assert "Run falcon" in await us.shows("Run falcon", link)
+            for path in ("", "?q=walr", "?sort=name", "?phase=Pending", "?from=1", "nodes"):
+                text = await us.text(path)
+                assert "walrus" not in text, path
+                assert theirs.namespace not in text, path
+            both = f"compare?run={link.partition('=')[2]}&run={page.partition('=')[2]}"
+            # Whether it exists is not told either.
+            for wrong in (page, page.replace("walrus", "no-such"), f"events/{page}", both):
+                assert await answer(us, wrong) == (404, UNKNOWN)
+            async with aclosing(us.news("")) as news:
+                first = await anext(news)
+            assert "falcon" in first["whole"]
+            assert "walrus" not in first["whole"]
+            resumed = {"Last-Event-ID": "1", "X-Forwarded-User": "walrus", "X-Remote-User": "admin"}
+            _, text = await answer(us, "", headers=resumed)
+            assert "walrus" not in text
+
+
+async def test_the_owner_of_a_cluster_wide_right_sees_all(api: KubeApi) -> None:
+    tenant = await a_tenant(api)
+    await tenant.create_run("falcon")
+    async with cluster_page() as server, reading(server, "admin-token") as admin:
+        assert f"<small>{tenant.namespace}</small>" in await admin.shows(">falcon</a>")
+
+
+async def test_without_a_token_of_the_cluster_a_reader_gets_a_form_and_no_run(
+    api: KubeApi,
+) -> None:
+    tenant = await a_tenant(api)
+    await tenant.create_run("falcon")
+    async with cluster_page(hosts=("runs.example",)) as server:
+        for wrong in ("", "wrong", "powerless-token x", "a" * 5000, "Ä"):
+            async with reading(server, wrong) as stranger:
+                for path in ("", "run?id=x", f"?token={tenant.token}"):
+                    status, text = await answer(stranger, path)
+                    assert (status, "I am signed in already" in text) == (401, True), path
+                    assert "falcon" not in text
+                assert await answer(stranger, "events/") == (401, "sign in again\n")
+        async with reading(server, "powerless-token") as nobody:
+            assert "There are none yet." in await nobody.shows("There are none yet.")
+        async with reading(server, tenant.token) as browser:
+            status, text = await answer(browser, "", headers={"Host": "evil.example"})
+            assert (status, "page.hosts" in text) == (421, True)
+            assert (await answer(browser, "", headers={"Host": "[x"}))[0] in (400, 421)
+            for method in ("POST", "PUT", "PATCH", "DELETE"):
+                for path in ("", "run?id=x", "events/", "page.js"):
+                    assert (await answer(browser, path, method=method))[0] == 405
+
+
+async def test_the_form_keeps_the_token_in_a_cookie_that_only_this_page_gets(api: KubeApi) -> None:
+    tenant = await a_tenant(api)
+    await tenant.create_run("falcon")
+    async with cluster_page(hosts=("runs.example",), base="/ml/runs") as server:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            root = f"http://127.0.0.1:{server.port}/ml/runs/"
+            async with session.get(f"{root}run?id=cluster:x/y") as got:
+                assert got.status == 401
+                assert 'action="sign-in?to=run%3Fid%3Dcluster%3Ax%2Fy"' in await got.text()
+            form = f"{root}sign-in?to=run?id=cluster:{tenant.namespace}/falcon"
+            async with session.post(form, data={"token": "wrong"}) as got:
+                assert got.status == 401
+                assert "The cluster does not accept this token." in await got.text()
+            for headers, told in (
+                ({"Origin": "https://evil.example"}, "sign in on this page itself\n"),
+                ({"Origin": "null"}, "sign in on this page itself\n"),
+                ({"Sec-Fetch-Site": "cross-site"}, "sign in on this page itself\n"),
+                (
+                    {"Host": "runs.example", "X-Forwarded-Proto": "http"},
+                    "open this page by https: your token would be sent in the clear\n",
+                ),
+            ):
+                async with session.post(form, data={"token": tenant.token}, headers=headers) as got:
+                    assert (got.status, await got.text()) == (403, told)
+            named = {"Host": "runs.example"}
+            sent = {"data": {"token": tenant.token}, "allow_redirects": False}
+            async with session.post(form, headers=named, **sent) as got:  # type: ignore[arg-type]
+                told = got.headers["Set-Cookie"]
+                assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/ml/runs/"} <= {
+                    *told.split("; ")
+                }
+            for to in ("//evil.example", "https://evil.example", "\r\nX: y", "../x"):
+                async with session.post(f"{root}sign-in", params={"to": to}, **sent) as got:  # type: ignore[arg-type]
+                    assert got.headers["Location"] == "./"
+            async with session.post(form, data={"token": tenant.token}) as got:
+                assert got.status == 200
+                assert "Run falcon" in await got.text()
+                assert tenant.token not in f"{got.url} {await got.text()}"
+            async with session.get(root.rstrip("/")) as got:
+                text = await got.text()
+                assert ">sign out</button>" in text
+                assert 'data-events="events/?"' in text
+            async with session.post(f"{root}sign-in") as got:  # signs out
+                assert got.status == 401
+
+
+async def test_the_stream_of_a_revoked_token_ends(
+    api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert token_readers.FRESH + 10 < 60, "the API server remembers a token for ten seconds"
+    monkeypatch.setattr(token_readers, "FRESH", 0.5)
+    tenant = await a_tenant(api)
+    async with cluster_page() as server, reading(server, tenant.token) as browser:
+        async with aclosing(browser.news("")) as news:
+            await anext(news)
+            await tenant.leave()
+            async with asyncio.timeout(60):
+                async for _ in news:
+                    pass
+        assert (await answer(browser, ""))[0] == 401
+
+
+async def test_stored_lines_are_shown_only_to_who_may_read_those_of_pods(
+    api: KubeApi, tmp_path: Path
+) -> None:
+    for kinds in (ALL, ("trainruns", "pods")):
+        tenant = await a_tenant(api, kinds)
+        root = tmp_path / tenant.namespace
+        a_folder(root, *a_life())
+        lines = (LogLine(at=1.0, text="ValueError: row 7"),)
+        log = WorkerLog(attempt=2, slot=0, ranks=(RankLog(rank=0, lines=lines),))
+        write_log(RunStore(open_store(root.as_uri()), "llama"), log)
+        write_log(RunStore(open_store(root.as_uri()), "llama"), replace(log, attempt=3))
+        async with cluster_page(bound_to(tenant, root)) as server:
+            async with reading(server, tenant.token) as browser:
+                link = await browser.link_to("llama")
+                text = await browser.shows("3 attempts, step 3000", link)
+                assert ("ValueError: row 7" in text) is (kinds == ALL)
+                assert ("Output of rank 0" in text) is (kinds == ALL)
+
+
+async def test_past_runs_are_those_of_the_namespace_that_their_storage_is_bound_to(
+    api: KubeApi, tmp_path: Path
+) -> None:
+    ours, theirs = await a_tenant(api), await a_tenant(api)
+    a_folder(tmp_path, *a_life())
+    storage = {"uri": tmp_path.as_uri(), "runName": "llama"}
+    async with cluster_page(bound_to(theirs, tmp_path)) as server:
+        async with reading(server, ours.token) as us, reading(server, theirs.token) as them:
+            link = await them.link_to("llama")
+            assert "3 attempts, step 3000" in await them.shows("3 attempts", link)
+            await ours.create_run("thief", storage=storage)
+            page = await us.link_to("thief")
+            text = await us.shows("value page.stores has no", page)
+            assert f"no {tmp_path.as_uri()} for namespace {ours.namespace}" in text
+            assert "step 3000" not in text
+            assert (await answer(us, link)) == (404, UNKNOWN)
+            assert "thief" not in await them.shows(">llama</a>"), "and nothing of theirs is hidden"
+            async with aclosing(us.news(page)) as news:
+                await anext(news)
+                await api.delete(TRAINRUN.path(ours.namespace, "thief"))
+                await us.shows("There are none yet.")
+                async for sent in news:  # until it ends
+                    assert "step 3000" not in str(sent)
+            assert "3 attempts, step 3000" in await them.shows("3 attempts", link)
+
+
+async def test_a_run_that_was_deleted_stays_with_its_namespace(
+    api: KubeApi, tmp_path: Path
+) -> None:
+    ours, theirs = await a_tenant(api), await a_tenant(api)
+    a_folder(tmp_path, *a_life())
+    await ours.create_run("mine", storage={"uri": f"{tmp_path.as_uri()}/", "runName": "llama"})
+    async with cluster_page(bound_to(ours, tmp_path)) as server:
+        async with reading(server, ours.token) as us, reading(server, theirs.token) as them:
+            link = await us.link_to("mine")
+            await api.delete(TRAINRUN.path(ours.namespace, "mine"))
+            text = await us.shows(f"<small>storage, {ours.namespace}</small>")
+            assert ">mine</a>" in text
+            assert ">llama</a>" not in text, "each run once"
+            assert "3 attempts, step 3000" in await us.shows("3 attempts", link)
+            assert (await answer(them, link)) == (404, UNKNOWN)
+            assert "There are none yet." in await them.text()
+
+
+async def test_a_storage_that_cannot_be_read_is_told_to_its_namespace_alone(
+    api: KubeApi, tmp_path: Path
+) -> None:
+    ours, theirs = await a_tenant(api), await a_tenant(api)
+    gone = tmp_path / "gone"
+    async with cluster_page(bound_to(theirs, gone)) as server:
+        async with reading(server, ours.token) as us, reading(server, theirs.token) as them:
+            await them.shows(f"{gone.as_uri()} cannot be read: its data is ")
+            assert "cannot be read" not in await us.text()
+
+
+async def test_while_the_cluster_cannot_say_who_somebody_is_nothing_is_shown(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Answer(code=503, body=refusal(503, "ServiceUnavailable", "the server is starting"))
+    fake.answers = [away for _ in range(10_000)]
+    async with cluster_page() as server, reading(server, "some-token") as browser:
+        told = "the cluster cannot say now who you are, so nothing is shown; try again\n"
+        assert await answer(browser, "") == (503, told)
+        assert await answer(browser, "events/") == (503, told)
+
+
+def bound_to(tenant: Tenant, root: Path) -> dict[str, BoundStorage]:
+    """The storage in this folder, bound to the tenant's namespace."""
+    store = open_store(root.as_uri())
+    return {store.uri: BoundStorage(namespace=tenant.namespace, store=store)}
