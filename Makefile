@@ -386,6 +386,10 @@ bench-connections: install ## what an agent that is connected costs the operator
 bench-fleet: install ## what 2,000 agents cost the operator (AGENTS=200 LARGE=100 for trying; local; needs a test API server)
 	@$(PYTHON) -m benchmarks.fleet --agents $(or $(AGENTS),2000) --large $(or $(LARGE),1000)
 
+.PHONY: bench-page
+bench-page: install ## what the page in a cluster costs with 1,000 runs (RUNS=1000; needs a test API server)
+	@$(PYTHON) -m benchmarks.cluster_page --runs $(or $(RUNS),1000)
+
 .PHONY: bench-sweep
 bench-sweep: install test-tools ## what sweeps cost: answers, a clerk's death, trivial trials, against Optuna and (RAY_PYTHON=...) Ray Tune
 	@$(PYTHON) benchmarks/sweep.py

@@ -57,6 +57,25 @@ MATRIX: dict[str, Manifest] = {
         "imagePullSecrets": ["mine"],
         "global": {"imagePullSecrets": ["everybodys"]},
     },
+    "page": {
+        "page": {
+            "enabled": True,
+            "hosts": ["runs.example.com"],
+            "basePath": "/runs",
+            "from": [{"podSelector": {}}],
+            "stores": [
+                {"uri": "s3://bucket/a", "namespace": "team-a", "secret": "a-keys"},
+                {
+                    "uri": "s3://bucket/b",
+                    "namespace": "team-b",
+                    "secret": "b-keys",
+                    "endpointURL": "https://minio.example.com",
+                    "region": "eu-1",
+                },
+            ],
+        },
+        "networkPolicy": {"enabled": True},
+    },
     "kueue": {"kueue": {"enabled": True}},
     "restricted": {"admissionPolicy": {"enabled": True, "podSecurity": "restricted"}},
     "single": {"replicas": 1, "fullnameOverride": "operator"},
@@ -139,6 +158,12 @@ def the(manifests: list[Manifest], kind: str, name: str = "") -> Manifest:
     """The only object of a kind, or of a kind and name."""
     (found,) = [m for m in of_kind(manifests, kind) if name in ("", m["metadata"]["name"])]
     return found
+
+
+def of_component(manifests: list[Manifest], component: str) -> list[Manifest]:
+    """The objects of the operator, or of the page."""
+    label = "app.kubernetes.io/component"
+    return [m for m in manifests if m["metadata"]["labels"].get(label) == component]
 
 
 def rights(role: Manifest) -> set[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.rendering import MATRIX, Manifest, of_kind, render, rights, the
+from tests.chart.rendering import MATRIX, Manifest, of_component, of_kind, render, rights, the
 from trainrun_operator.api.crd import RESOURCES
 from trainrun_operator.worlds.kubernetes.installation import LEASE_NAME
 
@@ -35,6 +35,7 @@ TOKENS = {("tokenreviews.authentication.k8s.io", "create", "")}
 
 def granted(manifests: list[Manifest]) -> dict[tuple[str, str], set[tuple[str, str, str]]]:
     """(namespace or "" for everywhere, role) -> what the operator's account is bound to."""
+    manifests = of_component(manifests, "operator")
     account = {
         "kind": "ServiceAccount",
         "name": the(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"],

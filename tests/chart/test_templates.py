@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.rendering import CHART, MATRIX, ROOT, of_kind, render, run_helm, the
+from tests.chart.rendering import CHART, MATRIX, ROOT, of_component, of_kind, render, run_helm, the
 from trainrun_operator.cluster.endpoint import PORT_NAME
 from trainrun_operator.cluster.settings import read_settings
 from trainrun_operator.worlds.kubernetes.observing.nodes import DEFAULT_NOTICES
@@ -24,7 +24,7 @@ CLUSTER_WIDE = {
 
 
 def deployment(values: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return the(render(values, **more), "Deployment")
+    return the(of_component(render(values, **more), "operator"), "Deployment")
 
 
 def pod(values: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_the_operator_runs_with_restricted_rights(values: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
 def test_selectors_select_the_pods(values: dict[str, Any]) -> None:
-    manifests = render(values, known=(MONITOR,))
+    manifests = of_component(render(values, known=(MONITOR,)), "operator")
     labels = the(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     selectors = [
         m["spec"].get("selector", m["spec"].get("podSelector"))

@@ -43,6 +43,12 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
             {"admissionPolicy": {"podSecurity": "restricted"}},
             "admissionPolicy.enabled must be true where admissionPolicy.podSecurity is set",
         ),
+        ({"page": {"basePath": "runs/"}}, "at '/page/basePath': 'runs/' does not match"),
+        ({"page": {"stores": [{"uri": "s3://b"}]}}, "missing properties 'namespace', 'secret'"),
+        (
+            {"page": {"stores": [{"uri": "gs://b", "namespace": "a", "secret": "k"}]}},
+            "at '/page/stores/0/uri': 'gs://b' does not match",
+        ),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is needed"),
     ],
 )

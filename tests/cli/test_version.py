@@ -25,7 +25,10 @@ apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: trainrun
-  labels: {app.kubernetes.io/part-of: trainrun, app.kubernetes.io/version: 0.0.9}
+  labels:
+    app.kubernetes.io/part-of: trainrun
+    app.kubernetes.io/component: operator
+    app.kubernetes.io/version: 0.0.9
 spec:
   selector: {matchLabels: {app: trainrun}}
   template:

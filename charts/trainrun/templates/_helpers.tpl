@@ -145,3 +145,19 @@ securityContext:
   capabilities:
     drop: [ALL]
 {{- end }}
+
+{{/* What every pod of ours may reach: the API server, and names. */}}
+{{- define "trainrun.apiEgress" -}}
+# The API server.
+- ports:
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+# Names.
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+{{- end }}

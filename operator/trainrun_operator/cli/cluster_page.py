@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from functools import cache, partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -69,19 +70,34 @@ def settings_of(text: str) -> PageSettings:
 
 
 def storages_of(settings: PageSettings) -> BoundStorages:
-    """The stores, opened with their own keys. Raises StoreMisconfigured and OSError."""
+    """The stores, opened with their own keys. Raises InvalidSpec and StoreMisconfigured."""
     found = dict[str, BoundStorage]()
     for store in settings.stores:
-        keys = {file.name: file.read_text().strip() for file in store.keys.glob("AWS_*")}
-        opened = open_store(
-            store.uri, endpoint_url=store.endpoint_url, region=store.region, keys=keys
+        for other, there in found.items():
+            if there.namespace != store.namespace and (
+                f"{store.uri}/".startswith(f"{other}/") or f"{other}/".startswith(f"{store.uri}/")
+            ):
+                raise InvalidSpec(
+                    f"page.stores: {min(other, store.uri)} has two namespaces, {there.namespace} "
+                    f"and {store.namespace}; give each one a prefix of its own"
+                )
+        opening = partial(
+            open_store, endpoint_url=store.endpoint_url, region=store.region, keys=_keys(store)
         )
-        found[opened.uri] = BoundStorage(namespace=store.namespace, store=opened)
+        found[store.uri.rstrip("/")] = BoundStorage(store.namespace, cache(opening))
     return BoundStorages(found)
 
 
+def _keys(store: StoreSettings) -> dict[str, str]:
+    keys = {file.name: file.read_text().strip() for file in store.keys.glob("AWS_*")}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        if not keys.get(name):
+            raise InvalidSpec(f"page.stores: the Secret of {store.uri} has no {name}; add it")
+    return keys
+
+
 async def serve(settings: PageSettings) -> None:
-    """Serve the page until SIGTERM. Raises NoCluster, StoreMisconfigured, InvalidSpec."""
+    """Serve the page until SIGTERM. Raises NoCluster, StoreMisconfigured and InvalidSpec."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     storages = storages_of(settings)
@@ -98,9 +114,10 @@ async def serve(settings: PageSettings) -> None:
 
 def main() -> int:
     """Serve the page with the settings of the environment."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        asyncio.run(serve(settings_of(os.environ.get(VARIABLE, ""))))
+        settings = settings_of(os.environ.get(VARIABLE, ""))
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+        asyncio.run(serve(settings))
     except (TrainRunError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -162,7 +162,7 @@ async def test_the_stream_of_a_revoked_token_ends(
 async def test_stored_lines_are_shown_only_to_who_may_read_those_of_pods(
     api: KubeApi, tmp_path: Path
 ) -> None:
-    for kinds in (ALL, ("trainruns", "pods")):
+    for kinds in (ALL, ("trainruns", "trainsweeps", "pods")):
         tenant = await a_tenant(api, kinds)
         root = tmp_path / tenant.namespace
         a_folder(root, *a_life())
@@ -246,5 +246,4 @@ async def test_while_the_cluster_cannot_say_who_somebody_is_nothing_is_shown(
 
 def bound_to(tenant: Tenant, root: Path) -> dict[str, BoundStorage]:
     """The storage in this folder, bound to the tenant's namespace."""
-    store = open_store(root.as_uri())
-    return {store.uri: BoundStorage(namespace=tenant.namespace, store=store)}
+    return {root.as_uri(): BoundStorage(tenant.namespace, open_store)}

@@ -25,7 +25,7 @@ NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class VisibleNamespaces:
     """The namespaces that somebody may see rows of."""
 
     runs: frozenset[str]
@@ -37,7 +37,7 @@ class Seen:
         return self.all or row.namespace in (self.sweeps if row.sweep else self.runs)
 
 
-ALL = Seen(runs=frozenset(), sweeps=frozenset(), all=True)
+ALL = VisibleNamespaces(runs=frozenset(), sweeps=frozenset(), all=True)
 """For what is looked up, but shown to nobody."""
 
 

@@ -34,7 +34,7 @@ from trainrun_operator.cli.finding import source_of
 from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import Point
 from trainrun_operator.cli.sources import Source
-from trainrun_operator.cli.viewing.access import Seen
+from trainrun_operator.cli.viewing.access import VisibleNamespaces
 from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric, with_status, with_story
 from trainrun_operator.cli.viewing.storages import Storages, UsersStorages, folder
 from trainrun_operator.cli.viewing.sweep_rows import logged_sweep, sweep_row, trial_row
@@ -115,7 +115,7 @@ class RunCatalog:
         """Those that there are rows of; an empty one: of no cluster."""
         return {row.namespace for row in self.rows.values()} | self.access.namespaces()
 
-    def shown(self, seen: Seen) -> list[RunRow]:
+    def shown(self, seen: VisibleNamespaces) -> list[RunRow]:
         """The rows in the namespaces `seen`, each run once."""
         hidden = self._known()
         return [
@@ -124,11 +124,11 @@ class RunCatalog:
             if seen.has(row) and (row.kind != "stored" or row.uri not in hidden)
         ]
 
-    def find(self, row_id: str, seen: Seen) -> RunRow | None:
+    def find(self, row_id: str, seen: VisibleNamespaces) -> RunRow | None:
         """The row with this id, that of the folder of a TrainRun that had it and was deleted, or of
         a trial of a sweep."""
-        row = self.rows.get(row_id) or self.rows.get(self._deleted.get(row_id, ""))
-        row = row or self._trial(row_id, seen)
+        folder_id = self._deleted.get(row_id, "")
+        row = self.rows.get(row_id) or self.rows.get(folder_id) or self._trial(row_id, seen)
         return row if row is not None and seen.has(row) else None
 
     def current(self, row: RunRow) -> RunRow:
@@ -138,9 +138,8 @@ class RunCatalog:
             return now
         return row if row.source.closed else self.rows.get(f"stored:{row.uri}", row)
 
-    def _trial(self, row_id: str, seen: Seen) -> RunRow | None:
-        """The row of a trial of a sweep, by the URI of its folder; only sweeps that are shown have
-        trials."""
+    def _trial(self, row_id: str, seen: VisibleNamespaces) -> RunRow | None:
+        """The row of a trial of a sweep that is shown, by the URI of its folder."""
         at, _, name = row_id.removeprefix("stored:").rpartition("/")
         found = (
             row
@@ -163,7 +162,7 @@ class RunCatalog:
         rows = self.rows.values()
         return {row.uri for row in rows if row.kind != "stored" and not row.source.closed}
 
-    def troubles(self, seen: Seen) -> Iterator[str]:
+    def troubles(self, seen: VisibleNamespaces) -> Iterator[str]:
         """What cannot be read now of these namespaces, and how old its data is."""
         ages = list[tuple[float, str]]()
         for (kind, _), informer in () if self.watch is None else self.watch.informers.items():
@@ -220,10 +219,8 @@ class RunCatalog:
         self._forget_curve(row.id)
         if row.source.closed or not row.source.storage:
             return
-        phase, namespace = (
-            NO_END if row.active else row.phase,
-            self.access.namespace_of(row.source.storage),
-        )
+        phase = NO_END if row.active else row.phase
+        namespace = self.access.namespace_of(row.source.storage)
         self._read.pop(row.uri, None)
         self._deleted[row.id] = f"stored:{row.uri}"
         self.put(replace(row, kind="stored", namespace=namespace, phase=phase, active=False))
@@ -290,13 +287,8 @@ class RunCatalog:
         except (TrainRunError, OSError) as error:
             self._fails(source.storage, error)
         except Exception as error:  # noqa: BLE001 - whatever is in a folder, the page goes on
-            row = before or RunRow(
-                kind="stored",
-                name=source.name,
-                namespace=namespace,
-                source=source,
-                phase=NO_END,
-            )
+            row = before or RunRow(kind="stored", name=source.name, source=source, phase=NO_END)
+            row = replace(row, namespace=namespace)
             self.put(replace(row, reason=f"cannot be read: {error!r}"[:REASON], tone="bad"))
         else:
             if source.storage not in self.storages:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from trainrun_operator.cli.report.page import STYLE, safe
-from trainrun_operator.cli.viewing.access import ALL, Access, DataKind, Seen, told
+from trainrun_operator.cli.viewing.access import ALL, Access, DataKind, VisibleNamespaces, told
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.comparison import MOST_RUNS, compare_view
 from trainrun_operator.cli.viewing.nodes import nodes_view
@@ -167,12 +167,14 @@ class PageServer:
             loading=self.catalog.loading,
         )
 
-    async def _seen(self, request: web.Request) -> Seen:
+    async def _seen(self, request: web.Request) -> VisibleNamespaces:
         """The namespaces whose runs and sweeps the request may see now. It asks before anything is
         looked up: no answer, and no pause, tells of what is hidden."""
         names = self.catalog.namespaces()
         runs = await self.access.allowed(request, "trainruns", names)
-        return Seen(runs=runs, sweeps=await self.access.allowed(request, "trainsweeps", names))
+        return VisibleNamespaces(
+            runs=runs, sweeps=await self.access.allowed(request, "trainsweeps", names)
+        )
 
     async def _hidden(self, request: web.Request, namespace: str) -> list[DataKind]:
         """Kinds of data in this namespace that the request may not see."""
@@ -189,7 +191,7 @@ class PageServer:
             case _:
                 return (self.catalog.changes,)
 
-    def _of_runs(self, request: web.Request, seen: Seen) -> list[RunDetails]:
+    def _of_runs(self, request: web.Request, seen: VisibleNamespaces) -> list[RunDetails]:
         """What is known of the runs that the request names. Raises HTTPNotFound, HTTPBadRequest."""
         if _page_of(request) == "run":
             return [self._of_run(request.query.get("id", ""), seen, _number(request, "rank"))]
@@ -198,19 +200,19 @@ class PageServer:
             raise web.HTTPBadRequest(reason=f"choose 2 to {MOST_RUNS} runs in the list")
         return [self._of_run(name, seen, None) for name in names]
 
-    def _of_run(self, name: str, seen: Seen, rank: int | None) -> RunDetails:
+    def _of_run(self, name: str, seen: VisibleNamespaces, rank: int | None) -> RunDetails:
         """What is known of the run with this id; `rank` as in RunDetails. Raises HTTPNotFound."""
         row = self._row(name, seen, sweep=False)
         make = partial(RunDetails, catalog=self.catalog, row=row, rank=rank)
         return self._kept(self._runs, (row.id, row.uid, rank), make)
 
-    def _of_sweep(self, request: web.Request, seen: Seen) -> SweepDetails:
+    def _of_sweep(self, request: web.Request, seen: VisibleNamespaces) -> SweepDetails:
         """What is known of the sweep that the request names. Raises HTTPNotFound."""
         row = self._row(request.query.get("id", ""), seen, sweep=True)
         make = partial(SweepDetails, catalog=self.catalog, row=row)
         return self._kept(self._sweeps, (row.id, row.uid, None), make)
 
-    def _row(self, name: str, seen: Seen, *, sweep: bool) -> RunRow:
+    def _row(self, name: str, seen: VisibleNamespaces, *, sweep: bool) -> RunRow:
         row = self.catalog.find(name, seen)
         if row is None or row.sweep != sweep:
             raise web.HTTPNotFound(reason="there is no such run here: look for it among all runs")

@@ -56,7 +56,7 @@ class UsersStorages:
         return row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BoundStorage:
     """A storage whose runs all belong to one namespace: an administrator says so."""
 

@@ -82,7 +82,7 @@ class ClusterToken:
         """See Access."""
         reader = await self._reader(request)
         if reader is None:
-            raise web.HTTPUnauthorized(reason="the cluster does not accept this token any more")
+            raise web.HTTPUnauthorized(reason="the cluster no longer accepts this token")
         with _or_silent():
             return await self.readers.allowed(reader, RIGHTS[kind], namespaces)
 

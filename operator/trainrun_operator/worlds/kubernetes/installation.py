@@ -19,8 +19,9 @@ from trainrun_operator.worlds.kubernetes.access_reviews import TIMEOUT, Right, m
 
 LEASE_NAME = "trainrun-operator"
 """Of the operators of a namespace: its holder leads."""
-OURS = {"labelSelector": "app.kubernetes.io/part-of=trainrun"}
-"""Labels of all objects that the chart makes."""
+OURS = "app.kubernetes.io/part-of=trainrun"
+"""Label of all objects that the chart makes."""
+OPERATORS = f"{OURS},app.kubernetes.io/component=operator"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 LOOK_EVERY = 0.5
@@ -116,7 +117,7 @@ def read_readiness(
 async def _versions(api: KubeApi) -> ClusterVersions:
     version = await api.get("/version", timeout=TIMEOUT)
     group = await _unless_missing(api, f"/apis/{GROUP}")
-    found = await _ours(api, "/apis/apps/v1/deployments")
+    found = await _ours(api, "/apis/apps/v1/deployments", OPERATORS)
     operators = None if found is None else tuple(map(_operator, found))
     return ClusterVersions(
         kubernetes=str(version.get("gitVersion", "")),
@@ -125,10 +126,10 @@ async def _versions(api: KubeApi) -> ClusterVersions:
     )
 
 
-async def _ours(api: KubeApi, path: str) -> list[Object] | None:
+async def _ours(api: KubeApi, path: str, labels: str = OURS) -> list[Object] | None:
     """The objects of ours in this list; None: this user may not list them."""
     try:
-        found = await api.get(path, params=OURS, timeout=TIMEOUT)
+        found = await api.get(path, params={"labelSelector": labels}, timeout=TIMEOUT)
     except Forbidden:
         return None
     return list(found.get("items") or ())
