@@ -22,7 +22,7 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import CombinedLoader
 
-from trainrun._common.copying import copy_over
+from trainrun._common.tree import copy_over
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
 from trainrun._process.reporting import report, should_save, staging_directory

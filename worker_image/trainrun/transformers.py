@@ -17,7 +17,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, broadcast, gather_object
 from transformers import TrainerCallback
 
-from trainrun._common.copying import copy_over
+from trainrun._common.tree import copy_over
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
 from trainrun._process.reporting import report, should_save, staging_directory

@@ -6,16 +6,39 @@ Layer: cli.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from trainrun import __version__
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.base import VERSION
-from trainrun_operator.cli.checks import Check
 from trainrun_operator.worlds.kubernetes.installation import (
     ClusterReadiness,
     OperatorFound,
     read_readiness,
 )
+
+Level = Literal["OK", "WARN", "FAIL", "SKIP"]
+"""SKIP: it could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    level: Level
+    message: str
+    """What was found; an error's message may end with its remedy."""
+    remedy: str = ""
+    """What to do; empty: nothing, or the message says it."""
+
+    def lines(self) -> Iterator[str]:
+        """As people read it."""
+        yield f"{self.level:4}  {self.name:10}  {self.message}"
+        if self.remedy:
+            yield f"{'':18}{self.remedy}"
+
 
 INSTALL = (
     "install the chart: helm install trainrun charts/trainrun -n trainrun-system --create-namespace"

@@ -22,7 +22,7 @@ from trainrun_operator.cli.page import serving
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.storages import BoundStorage, BoundStorages
 from trainrun_operator.cli.viewing.token_access import ClusterToken
-from trainrun_operator.worlds.kubernetes.token_readers import TokenReaders
+from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
 VARIABLE = "TRAINRUN_PAGE"

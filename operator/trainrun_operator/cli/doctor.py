@@ -24,7 +24,7 @@ from trainrun import __version__
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import StoreError, TrainRunError
-from trainrun_operator.cli.checks import Check, Level
+from trainrun_operator.cli.cluster_checks import Check, Level
 from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.preparation import holds_sweep, prepare, storage_uri

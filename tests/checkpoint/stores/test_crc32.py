@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from trainrun.checkpoint.stores.crc32 import combine
+from trainrun.checkpoint.stores.parts import combine
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from trainrun_operator.cli.page import serving
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.storages import BoundStorage, BoundStorages
 from trainrun_operator.cli.viewing.token_access import RIGHTS, ClusterToken
-from trainrun_operator.worlds.kubernetes.access_reviews import review
-from trainrun_operator.worlds.kubernetes.token_readers import TokenReaders
+from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders, review
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
 if TYPE_CHECKING:

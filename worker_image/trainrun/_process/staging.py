@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trainrun
 from trainrun._common import writer_processes
-from trainrun._common.copying import copy_file
 from trainrun._common.tree import (
     NO_ROOM,
     OURS,
+    copy_file,
     inner_target,
     remove_directory,
     stamp,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from trainrun.checkpoint.merge import merge_ranks, merge_workers
 from trainrun.checkpoint.records import DoneMarker, Manifest
 from trainrun.checkpoint.selection import all_parts_done
-from trainrun.checkpoint.stores.crc32 import combine
-from trainrun.checkpoint.stores.parts import cut, in_order
+from trainrun.checkpoint.stores.parts import combine, cut, in_order
 from trainrun.checkpoint.writer import describe_file, done_marker, same_part
 from trainrun.contract import layout
 from trainrun.errors import CheckpointConflict, CheckpointDamaged, ObjectNotFound

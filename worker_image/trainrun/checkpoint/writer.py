@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 CHUNK = 4 << 20
 """Bytes per read while a checksum is computed."""
-
 UNKNOWN = -1
 """Checksum of a file that has not been read yet."""
 

@@ -25,8 +25,7 @@ from trainrun_operator.cli.viewing.nodes import nodes_view
 from trainrun_operator.cli.viewing.rows import RunRow, matching, sorted_rows
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.style import LIST_STYLE
-from trainrun_operator.cli.viewing.sweep_details import SweepDetails
-from trainrun_operator.cli.viewing.sweep_view import sweep_view
+from trainrun_operator.cli.viewing.sweep_details import SweepDetails, sweep_view
 from trainrun_operator.cli.viewing.views import (
     MOST_ROWS,
     ListAsked,

@@ -19,8 +19,7 @@ from trainrun_operator.api.base import GROUP
 from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.viewing.access import NAMES, DataKind, named_host, told
 from trainrun_operator.cli.viewing.views import link, safe_url
-from trainrun_operator.worlds.kubernetes.access_reviews import Right
-from trainrun_operator.worlds.kubernetes.token_readers import TokenReader, TokenReaders
+from trainrun_operator.worlds.kubernetes.access_reviews import Right, TokenReader, TokenReaders
 
 COOKIE = "trainrun-page"
 RIGHTS: dict[DataKind, Right] = {

@@ -1,13 +1,17 @@
-"""Asks the API server what an account may do.
+"""Asks the API server whose a token is, and what an account may do.
 
-Layer: worlds/kubernetes. Access reviews are created, but nothing of them is stored.
+Layer: worlds/kubernetes. Reviews are created, but nothing of them is stored. Invariants: no answer
+about a token counts for longer than FRESH, and without an answer nothing is allowed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.raw import mapping
@@ -15,6 +19,17 @@ from trainrun_operator.kube.raw import mapping
 API = "/apis/authorization.k8s.io/v1"
 TIMEOUT = 10.0
 """Seconds for each question."""
+FRESH = 40.0
+"""Seconds for which answers count. The API server itself remembers a token for ten, and one that
+was revoked must end within 60."""
+REFUSED = 5.0
+"""Seconds until a refused token is reviewed again."""
+REVIEWS = 8
+"""Reviews at once, of all tokens."""
+MOST = 2000
+"""Tokens remembered."""
+
+_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +71,84 @@ async def review(api: KubeApi, plural: str, spec: Mapping[str, object]) -> bool:
     """Whether a review of this kind and spec allows it. Raises KubeError."""
     answer = await api.post(f"{API}/{plural}", {"spec": spec}, timeout=TIMEOUT)
     return mapping(answer, "status").get("allowed") is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReader:
+    """The owner of a token."""
+
+    user: Mapping[str, object]
+    """User, uid, groups and extra, as a SubjectAccessReview names them; empty: of no token."""
+    reviewed: float
+    """When, by `time.monotonic`."""
+    rights: dict[tuple[Right, str], bool] = field(default_factory=dict)
+    """Those that were asked for, by namespace; empty: in all."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """The answers about it still count."""
+        return time.monotonic() - self.reviewed < (FRESH if self.user else REFUSED)
+
+
+@dataclass(slots=True)
+class TokenReaders:
+    """The owners of all tokens that were seen lately."""
+
+    _api: KubeApi
+    _known: dict[bytes, TokenReader] = field(default_factory=dict)
+    """By digests of their tokens, in the order of their reviews."""
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS))
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls) -> AsyncGenerator[TokenReaders]:
+        """Those of the cluster that we run in. Raises NoCluster."""
+        async with KubeApi.connected() as api:
+            yield cls(api)
+
+    async def of(self, token: str) -> TokenReader | None:
+        """The owner of the token; None: it is not valid. Raises KubeError."""
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is None or not known.is_fresh:
+            began = time.monotonic()
+            async with self._turns:
+                user = await self._owner(token)
+            known = TokenReader(user=user, reviewed=began)
+            self._known.pop(digest, None)
+            self._known[digest] = known
+            if len(self._known) > MOST:
+                del self._known[next(iter(self._known))]
+        return known if known.user else None
+
+    async def allowed(
+        self, reader: TokenReader, right: Right, namespaces: Collection[str]
+    ) -> frozenset[str]:
+        """Those of the namespaces in which the reader has the right. Raises KubeError."""
+        if await self._may(reader, right, ""):
+            return frozenset(namespaces)
+        names = sorted(name for name in namespaces if name)
+        may = await asyncio.gather(*(self._may(reader, right, name) for name in names))
+        return frozenset(name for name, can in zip(names, may, strict=True) if can)
+
+    async def _may(self, reader: TokenReader, right: Right, namespace: str) -> bool:
+        known = reader.rights.get((right, namespace))
+        if known is None:
+            spec = {**reader.user, "resourceAttributes": right.within(namespace)}
+            async with self._turns:
+                known = await review(self._api, "subjectaccessreviews", spec)
+            reader.rights[right, namespace] = known
+        return known
+
+    async def _owner(self, token: str) -> dict[str, object]:
+        body = {"spec": {"token": token}}
+        status = mapping(await self._api.post(_TOKEN_REVIEWS, body, timeout=TIMEOUT), "status")
+        user = mapping(status, "user")
+        if status.get("authenticated") is not True or not user.get("username"):
+            return {}
+        return {
+            "user": user["username"],
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
+        }

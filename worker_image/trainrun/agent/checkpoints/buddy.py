@@ -20,10 +20,10 @@ from trainrun._common.backoff import Backoff
 from trainrun._common.tree import NO_ROOM, remove_directory
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import PeerTrouble
+from trainrun.agent.checkpoints.overdue import waiting_problem
 from trainrun.agent.checkpoints.part_copying import copy_part
 from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.checkpoints.waiting_uploads import waiting_problem
 from trainrun.checkpoint.records import DoneMarker
 from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Problem

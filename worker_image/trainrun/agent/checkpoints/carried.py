@@ -20,11 +20,11 @@ from pathlib import Path
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import HeldCheckpoint
+from trainrun.agent.checkpoints.overdue import waiting_problem
 from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.torn_saves import set_aside
 from trainrun.agent.checkpoints.uploads import Uploads
-from trainrun.agent.checkpoints.waiting_uploads import waiting_problem
 from trainrun.checkpoint.cache import CachedFile
 from trainrun.checkpoint.records import DoneMarker
 from trainrun.checkpoint.writer import Upload

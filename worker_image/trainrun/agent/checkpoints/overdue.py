@@ -1,13 +1,14 @@
-"""The problem of a checkpoint that waits too long for a rank.
+"""The problems of checkpoints that wait: too long for a rank, or for the store.
 
-Layer: agent, pure. The usual reason is a script that saves only on rank 0; without the message its
-checkpoints would silently never be committed.
+Layer: agent, pure. A rank that is silent is usually that of a script which saves only on rank 0;
+without the message its checkpoints would silently never be committed.
 """
 
 from __future__ import annotations
 
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.contract.agent_state import Problem
+from trainrun.errors import CheckpointDamaged, StoreError
 
 
 def overdue_checkpoint(
@@ -51,3 +52,15 @@ def named_ranks(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
+def waiting_problem(attempt: int, error: Exception) -> Problem:
+    """The problem of an attempt whose uploads have failed with this error and are tried again."""
+    if isinstance(error, CheckpointDamaged):
+        kind = "CheckpointDamaged"
+    elif isinstance(error, StoreError):
+        kind = "StorageUnavailable"
+    else:
+        kind = "StagingUnreadable"
+    message = f"checkpoints of attempt {attempt} wait to be stored: {error}"
+    return Problem(type=kind, reason=type(error).__name__, message=message)

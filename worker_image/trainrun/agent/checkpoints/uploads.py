@@ -20,11 +20,11 @@ from pathlib import Path
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.lanes import run_lane
+from trainrun.agent.checkpoints.overdue import waiting_problem
 from trainrun.agent.checkpoints.retaining import Retaining
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.torn_saves import AlternatingSaves, TornSteps
-from trainrun.agent.checkpoints.waiting_uploads import waiting_problem
 from trainrun.checkpoint.records import DoneMarker, Manifest
 from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Committed, Problem

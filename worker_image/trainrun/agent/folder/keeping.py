@@ -1,5 +1,4 @@
-"""Stores what a script saves into its own folder, and puts it back before an attempt; of one
-attempt.
+"""Stores what a script saves into its own folder in one attempt, after putting back what it needs.
 
 Layer: agent. While the processes live it looks at the folder every few seconds and stages the
 newest complete entry, on the same way into the store as `report(checkpoint=)`. When they have ended

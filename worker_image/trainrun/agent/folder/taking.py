@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from trainrun._common import writer_processes
-from trainrun._common.copying import copy_file
-from trainrun._common.tree import OURS, inner_target, remove_directory, stamp, walk
+from trainrun._common.tree import OURS, copy_file, inner_target, remove_directory, stamp, walk
 from trainrun.agent.folder.entries import FolderEntry, Look, hard_links, is_log
 from trainrun.agent.folder.looking import MOST_AT_START, facts_of, folders_in, look_at
 

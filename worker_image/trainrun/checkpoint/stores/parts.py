@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -38,6 +39,9 @@ SILENCE = 20.0
 
 MOST_PARTS = 9_000
 """S3 allows 10,000 parts per object: larger objects are split into larger parts."""
+
+_POLYNOMIAL = 0xEDB88320
+"""That of CRC32, the coefficient of x**0 in the highest bit, as in all numbers of `combine`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,3 +162,32 @@ def request_range(
         body.set_socket_timeout(SILENCE)
         # The SDK's own methods wait until a buffer is full: that would hide a drip.
         yield ReadStream(body._raw_stream.read1)  # noqa: SLF001
+
+
+def combine(first: int, second: int, size: int) -> int:
+    """The CRC32 of two pieces of data from the CRC32 of each; `size`: bytes of the second.
+
+    As `crc32_combine` of zlib, which Python does not offer.
+    """
+    return _times(_shift(size), first) ^ second
+
+
+@functools.lru_cache(maxsize=64)
+def _shift(size: int) -> int:
+    """x to the power of 8 * `size`."""
+    power, factor = 1 << 31, 1 << 23
+    while size:
+        if size & 1:
+            power = _times(factor, power)
+        factor, size = _times(factor, factor), size >> 1
+    return power
+
+
+def _times(one: int, other: int) -> int:
+    """The product of two polynomials over GF(2), modulo that of CRC32."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if one >> bit & 1:
+            product ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from trainrun.checkpoint.stores.crc32 import combine
-from trainrun.checkpoint.stores.parts import Part, Stream, cut, in_order
+from trainrun.checkpoint.stores.parts import Part, Stream, combine, cut, in_order
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:

@@ -67,23 +67,18 @@ if TYPE_CHECKING:
 
 READ_TIMEOUT = 60.0
 """Seconds without a byte of the response: completing a large multipart upload can take as long."""
-
 SDK_TRIES = 3
 """Tries per request, with the SDK's pauses between them (at most a few seconds)."""
-
 CONFLICT_TRIES = 10
 """Tries of a conditional write that keeps conflicting with others."""
-
 PLACING_TRIES = 5
 """Tries of a write that a server over a file system could not place; half a second at most.
 
 versitygw 1.x gives this error (backend/posix, PutObject) both where a folder has the object's name
 and where a deletion has just removed the folder that it was writing into.
 """
-
 DELETE_AT_ONCE = 1000
 """Keys per delete request: the protocol's limit."""
-
 _PLAIN = re.compile(r"(?!.*--x-s3$)[a-zA-Z0-9._-]+")
 """Names of buckets; not of access points and directory buckets, which have addresses of their own
 and other signatures."""
@@ -333,11 +328,8 @@ class S3Store:
         try:
             core = botocore.session.get_session()
             if self._keys is not None:
-                core.set_credentials(
-                    self._keys["AWS_ACCESS_KEY_ID"],
-                    self._keys["AWS_SECRET_ACCESS_KEY"],
-                    self._keys.get("AWS_SESSION_TOKEN"),
-                )
+                names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+                core.set_credentials(*map(self._keys.get, names))
             session = boto3.session.Session(botocore_session=core)
             region = self._region or session.region_name or "us-east-1"
             client = session.client(

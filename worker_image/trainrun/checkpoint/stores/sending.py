@@ -16,13 +16,13 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from trainrun.checkpoint.stores.crc32 import combine
 from trainrun.checkpoint.stores.parts import (
     CONNECTIONS,
     PART,
     Client,
     Part,
     abort_uploads,
+    combine,
     cut,
     encode_crc32,
     in_order,
