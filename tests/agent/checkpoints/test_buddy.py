@@ -214,7 +214,7 @@ def test_a_disk_without_room_for_a_copy_is_told_and_stays_free(
         state = pair.until(0, lambda s: s.problems)
         assert (state.problems[0].type, state.problems[0].reason) == ("NoBuddy", "NoRoom")
         assert "no room for 3.0 MB more" in state.problems[0].message
-        assert "Give its disk room for two checkpoints more" in state.problems[0].message
+        assert "Give its disk room for three checkpoints more" in state.problems[0].message
         assert not [*(directory / "copies").rglob("*.bin")]
         pair.until(1, copied(2))
         workers.close()

@@ -158,7 +158,8 @@ def history(life: SearchLife) -> Curves | None:
     if not values.points:
         return None
     picture = {0: values.points, 1: ahead.points}
-    return Curves(names=("by trial", "the best so far"), pictures={goal.metric: picture})
+    names = ("by trial", "the best so far")
+    return Curves(names=names, pictures={goal.metric: picture}, along="trial")
 
 
 def importance(life: SearchLife) -> Bars | None:

@@ -145,12 +145,11 @@ def braille(curves: Curves) -> Iterator[str]:
     for metric, picture in curves.pictures.items():
         area = frame(picture)
         if area is not None:
-            yield from _drawn(metric, picture, area, curves.names)
+            yield from _drawn(metric, curves, area)
 
 
-def _drawn(
-    metric: str, picture: Mapping[int, Sequence[Point]], area: PlotArea, names: tuple[str, ...]
-) -> Iterator[str]:
+def _drawn(metric: str, curves: Curves, area: PlotArea) -> Iterator[str]:
+    picture, names = curves.pictures[metric], curves.names
     first, *others = sorted(picture)
     dots = _dots(picture[first], area)
     cells = {place: chr(BRAILLE + bits) for place, bits in dots.items()}
@@ -165,7 +164,7 @@ def _drawn(
         line = "".join(cells.get((row, column), " ") for column in range(COLUMNS))
         yield f"{label:>9} │{line}".rstrip()
     yield f"{'':>9} └{'─' * COLUMNS}"
-    yield f"{'':>11}{f'step {area.first}':<{COLUMNS - 8}}{area.last:>8}"
+    yield f"{'':>11}{f'{curves.along} {area.first}':<{COLUMNS - 8}}{area.last:>8}"
     yield from _legend(marked)
 
 

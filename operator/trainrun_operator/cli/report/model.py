@@ -106,6 +106,8 @@ class Curves:
     """Metric, position of the run in `names`, points by step."""
     compared: bool = False
     """The first run is what the others are compared with."""
+    along: str = "step"
+    """What the horizontal axis counts."""
 
 
 Block = TextLine | Preformatted | Table | Bars | Curves

@@ -202,7 +202,7 @@ def _figure(block: Curves, metric: str) -> str:
         drawn = svg(picture, compared=block.compared, of=len(block.names))
         plot = (
             f'<div class="plot"><b>{area.high:.4g}</b>{drawn}'
-            f'<b>{area.low:.4g}</b></div><p class="steps"><span>step {area.first:,}</span>'
+            f'<b>{area.low:.4g}</b></div><p class="steps"><span>{block.along} {area.first:,}</span>'
             f"<span>{area.last:,}</span></p>"
         )
     wrong = "; ".join(no_numbers(block, metric))

@@ -215,7 +215,7 @@ class Buddy:
     def _tell(self, copy: PartCopy, error: Exception) -> None:
         reason, remedy = "NotCopied", "Let workers of the run reach each other at all ports"
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            reason, remedy = "NoRoom", "Give its disk room for two checkpoints more"
+            reason, remedy = "NoRoom", "Give its disk room for three checkpoints more"
         who, why = self.storage.config.worker, str(error) or repr(error)
         message = f"worker {who} has no copy of what worker {copy.partner.slot} has staged: {why}"
         problem = Problem(type="NoBuddy", reason=reason, message=f"{message}. {remedy}")
