@@ -41,12 +41,20 @@ class Gang:
     """Both workers of a run."""
 
     def __init__(
-        self, operator: OperatorStandIn, workers: Workers, script: str, rule: FolderRule = RULE
+        self,
+        operator: OperatorStandIn,
+        workers: Workers,
+        script: str,
+        rule: FolderRule = RULE,
+        *,
+        volume: Path | None = None,
     ) -> None:
+        """`volume`: where all of them work; None: each in a folder of its own."""
         self.operator = operator
         self.workers = workers
         self.script = PRELUDE + script
         self.rule = rule
+        self.volume = volume
         self.there: list[Worker] = [self.add(0), self.add(1)]
         self.begin(1)
 
@@ -59,7 +67,7 @@ class Gang:
             slot=slot,
             worker=f"run-{slot}-{number}",
             directory=str(folder / "node"),
-            working_dir=str(folder),
+            working_dir=str(self.volume or folder),
             cache=str(folder / "cache"),
             settings=RunSettings(folder=self.rule),
         )

@@ -138,3 +138,18 @@ time.sleep(600)
     (fatal,) = (state.fatal for state in gang.states() if state.fatal)
     assert fatal.type == "ResumeIgnored"
     assert fatal.message.startswith("the script started over, although step-7 was restored: it sav")
+
+
+def test_workers_that_share_a_folder_of_which_each_would_store_a_part_end_the_run(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    volume = workers.folder / "volume"
+    volume.mkdir()
+    gang = Gang(operator, workers, "save(7); time.sleep(600)", volume=volume)
+    gang.until(lambda: any(state.fatal for state in gang.states()), "a fatal problem")
+    (fatal,) = (state.fatal for state in gang.states() if state.fatal)
+    assert fatal.reason == "FolderRefused"
+    assert fatal.message == (
+        "workers 0 and 1 share the folder out, but checkpoint.folder.carry is true. Set carry: "
+        "false, or give each worker a folder of its own"
+    )

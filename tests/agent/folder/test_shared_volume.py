@@ -78,3 +78,19 @@ def test_a_choice_that_cannot_be_read_is_none(top: Path, text: str) -> None:
     shared_volume.write(top, CHOICE)
     (top / ".trainrun" / "resume.json").write_text(text)
     assert shared_volume.read(top, "run") is None
+
+
+def test_the_mark_of_worker_0_counts_for_one_attempt_and_lies_beside_an_empty_folder(
+    tmp_path: Path,
+) -> None:
+    top = tmp_path / "out"
+    top.mkdir()
+    shared_volume.leave_mark(top, "run", 1)
+    assert [*top.iterdir()] == []
+    assert shared_volume.has_mark(top, "run", 1)
+    assert not shared_volume.has_mark(top, "run", 2)
+    assert not shared_volume.has_mark(top, "another", 1)
+    (top / "model.bin").touch()
+    shared_volume.leave_mark(top, "run", 2)
+    assert shared_volume.has_mark(top, "run", 2)
+    assert [*look_at(top)] == ["model.bin"]

@@ -218,7 +218,7 @@ class FolderCheckpoints:
 
     async def _look(self, known: Look) -> None:
         try:
-            look = await asyncio.to_thread(looking.look_at, self.top)
+            look = await self._restored.look()
             new = self._new(look, known)
             quiet = self._quiet.look(new, time.monotonic())
             if self._gang is not None and self._gang.has(new):

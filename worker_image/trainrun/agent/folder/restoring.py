@@ -61,6 +61,7 @@ class FolderRestore:
     choice: FolderChoice | None = None
     """On a shared volume; None: not known yet."""
     slot: int = 0
+    _run_id: str = ""
     _lent: Collection[str] = ()
     role: Role = "Unknown"
     """What this worker had saved of the restored checkpoint."""
@@ -78,8 +79,11 @@ class FolderRestore:
         memory, resume, attempt = self.memory, self.start.resume, self.start.attempt
         if self.top.resolve() in (Path("/"), Path(os.path.expanduser("~"))):  # noqa: PTH111
             raise RestoreFailed(f"{self.top.resolve()} is not a folder for saves alone")
+        self._run_id = launches[0].environment[variables.RUN_ID]
         if not self.rule.carry:
             return await self._agreed(launches)
+        if await self._is_shared():
+            raise RestoreFailed("worker 0 uses it, too")
         look = await self._alone(lambda: looking.look_at(self.top, looking.MOST_AT_START))
         if memory.before is None and (attempt == 1 or resume is None):
             memory.before = look
@@ -109,9 +113,33 @@ class FolderRestore:
         self.known = known
         return [resumed(launch, path, words) for launch in launches]
 
+    async def look(self) -> Look:
+        """A look while the processes live. Raises OSError."""
+        await self._is_shared()
+        return await asyncio.to_thread(looking.look_at, self.top)
+
+    async def _is_shared(self) -> bool:
+        """Whether worker 0 uses this worker's folder: both would put back, and store, the same
+        files. Ends the run."""
+        if not self.rule.carry or self.start.workers == 1:
+            return False
+        of = self.top, self._run_id, self.start.attempt
+        if self.slot == 0:
+            await asyncio.to_thread(shared_volume.leave_mark, *of)
+            return False
+        shared = await asyncio.to_thread(shared_volume.has_mark, *of)
+        if shared:
+            self.refuse(
+                "FolderRefused",
+                f"workers 0 and {self.slot} share the folder {self.rule.path}, but "
+                "checkpoint.folder.carry is true. Set carry: false, or give each worker a folder "
+                "of its own",
+            )
+        return shared
+
     async def _agreed(self, launches: list[Launch]) -> list[Launch]:
         """On a shared volume: what slot 0 chooses counts for all."""
-        run_id, attempt = launches[0].environment[variables.RUN_ID], self.start.attempt
+        run_id, attempt = self._run_id, self.start.attempt
         if self.start.resume is not None:
             self.refuse(
                 "FolderRefused",

@@ -1,4 +1,5 @@
-"""What the workers of a run that share one folder agree on, in a file beside the saves.
+"""What the workers of a run that share one folder agree on, in a file beside the saves; and how
+they notice that they share one.
 
 Layer: agent; called in threads. With `carry: false` nothing is stored. Slot 0's agent alone looks
 for saves, moves aside what the script must not find, and writes down what it chose, before it
@@ -95,6 +96,35 @@ def choose(
 def of_the_run(look: Look, newest: str, choice: FolderChoice) -> list[FolderEntry]:
     """Entries that the run has written, the newest last."""
     return [entry for entry in entries_of(look, newest) if entry.modified >= choice.since]
+
+
+def leave_mark(top: Path, run_id: str, attempt: int) -> None:
+    """Slot 0's agent uses this folder in this attempt; where nothing can be written nothing is
+    left."""
+    inside, beside = _marks(top)
+    with suppress(OSError):
+        # Some scripts refuse a folder that exists, or is not empty.
+        place = inside if top.is_dir() and any(top.iterdir()) else beside
+        if not _is_mark(place, run_id, attempt):
+            if place == inside:
+                place.parent.mkdir(exist_ok=True)
+            place.write_text(f"{run_id} {attempt}")
+
+
+def has_mark(top: Path, run_id: str, attempt: int) -> bool:
+    """Whether slot 0's agent uses this folder in this attempt."""
+    return any(_is_mark(place, run_id, attempt) for place in _marks(top))
+
+
+def _is_mark(place: Path, run_id: str, attempt: int) -> bool:
+    try:
+        return place.read_text() == f"{run_id} {attempt}"
+    except (OSError, ValueError):
+        return False
+
+
+def _marks(top: Path) -> tuple[Path, Path]:
+    return top / OURS / "worker-0", top.parent / f".trainrun-{top.name}-worker-0"
 
 
 def _seen(entry: FolderEntry) -> tuple[SeenFile, ...]:
