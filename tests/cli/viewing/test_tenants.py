@@ -18,7 +18,7 @@ from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cli.viewing.storages import BoundStorage
-from trainrun_operator.worlds.kubernetes import token_readers
+from trainrun_operator.worlds.kubernetes import access_reviews
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,8 +146,8 @@ async def test_the_form_keeps_the_token_in_a_cookie_that_only_this_page_gets(api
 async def test_the_stream_of_a_revoked_token_ends(
     api: KubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert token_readers.FRESH + 10 < 60, "the API server remembers a token for ten seconds"
-    monkeypatch.setattr(token_readers, "FRESH", 0.5)
+    assert access_reviews.FRESH + 10 < 60, "the API server remembers a token for ten seconds"
+    monkeypatch.setattr(access_reviews, "FRESH", 0.5)
     tenant = await a_tenant(api)
     async with cluster_page() as server, reading(server, tenant.token) as browser:
         async with aclosing(browser.news("")) as news:
