@@ -78,7 +78,7 @@ def exported() -> dict[str, set[str]]:
     refused.trouble = "403"
 
     metrics = Metrics()
-    metrics.follow(lambda: [("ml/llama", status, a_config(max_failures=3))])
+    metrics.follow(lambda: [("ml/llama", status, a_config(max_failures=3), lambda: None)])
     metrics.listings = lambda: [refused]
     metrics.wrote(TrainRunStatus(ending=Ending(attempt=1, kind="Incident", time=BEGIN)), status)
     metrics.operator_error("ReconcileFailed")

@@ -107,7 +107,7 @@ class Office:
         }
 
     def max_failures(self) -> list[int]:
-        return [config.limits["failures"] for _, _, config in self.manager.states()]
+        return [config.limits["failures"] for _, _, config, _ in self.manager.states()]
 
     async def status_for(self, uid: str) -> int:
         """What the agent of a worker of this run is answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from tests.cluster.office import Office, raw
 from tests.kube.fake_api import Answer, status
 from tests.kube.waiting import until
+from tests.runtime.states import a_state
 from tests.support.eventually import eventually
 from tests.support.kstatus import kstatus
 from tests.support.trainruns import CRD
@@ -42,6 +44,17 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     office.sees(raw(version=7, failurePolicy={"maxFailures": 7}))
     office.sees(raw(version=3, failurePolicy={"maxFailures": 3}))
     assert office.max_failures() == [7]
+
+
+async def test_the_state_of_a_run_tells_how_long_its_agents_have_owed_a_step() -> None:
+    office = Office()
+    office.sees(raw())
+    ((_, _, _, owed),) = office.manager.states()
+    assert owed() is None
+    agents = office.manager._runs["uid-1"].agents
+    agents.expect(["run-0-1"])
+    agents.receive(replace(a_state(), run_uid="uid-1", phase="Running", owes=5.0))
+    assert owed() == 5.0
 
 
 def test_late_news_of_a_run_whose_name_another_one_has_leave_nothing_behind() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -42,9 +43,9 @@ def values_of(metrics: Metrics, name: str) -> dict[str, float]:
     }
 
 
-def metrics_of(*runs: tuple[str, TrainRunStatus, RunConfig]) -> Metrics:
+def metrics_of(*runs: tuple[str, TrainRunStatus, RunConfig], owed: float | None = None) -> Metrics:
     metrics = Metrics()
-    metrics.follow(lambda: runs)
+    metrics.follow(lambda: [(*run, lambda: owed) for run in runs])
     return metrics
 
 
@@ -90,7 +91,7 @@ def test_a_restart_is_counted_under_what_it_was_for() -> None:
 
 
 def test_runs_are_told_by_phase_and_vanish_when_they_are_deleted() -> None:
-    runs = [("team/a", TrainRunStatus(phase="Running"), a_config())]
+    runs = [("team/a", TrainRunStatus(phase="Running"), a_config(), lambda: None)]
     metrics = Metrics()
     metrics.follow(lambda: runs)
     assert 'trainrun_runs{phase="Running"} 1.0' in text_of(metrics)
@@ -142,6 +143,22 @@ def test_a_step_is_as_old_as_the_newest_sign_of_one_and_its_limit_is_that_of_the
         "team/slow": 1800,
         "team/again": 2400,
     }
+
+
+def test_a_run_in_a_long_section_owes_no_step_but_stays_among_those_that_are_named() -> None:
+    begun = datetime.now(UTC) - timedelta(hours=2)
+    record = a_run().running(1).status.start_record
+    assert record is not None
+    record = replace(record, time=begun)
+    stepped = TrainRunStatus(phase="Running", start_record=record, progress=Progress(time=begun))
+    for owed, ago in ((None, 7200.0), (0.0, 0.0), (30.0, 30.0), (9000.0, 7200.0)):
+        metrics = metrics_of(("team/a", stepped, a_config()), owed=owed)
+        (since,) = values_of(metrics, "trainrun_step_time_seconds").values()
+        assert datetime.now(UTC).timestamp() - since == pytest.approx(ago, abs=10)
+    fresh = replace(stepped, progress=Progress(time=datetime.now(UTC)))
+    others = [(f"team/{number}", fresh, a_config()) for number in range(WORST)]
+    metrics = metrics_of(("team/a", stepped, a_config()), *others, owed=0.0)
+    assert "team/a" in values_of(metrics, "trainrun_step_time_seconds")
 
 
 def test_a_run_that_waits_for_its_next_attempt_owes_no_step_and_no_checkpoint() -> None:

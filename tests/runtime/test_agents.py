@@ -49,6 +49,15 @@ def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
     assert ear.heartbeats == 1
 
 
+def test_what_an_agent_said_more_than_a_minute_ago_is_no_fresh_state() -> None:
+    ear = Ear("run-0-1", "run-1-1")
+    ear.agents.receive(a_state(phase="Running", owes=5.0))
+    ear.now += 59
+    assert [state.owes for state in ear.agents.fresh_states] == [5.0]
+    ear.now += 1
+    assert ear.agents.fresh_states == ()
+
+
 def test_who_says_what_cannot_be_read_is_not_silent_and_it_is_news_once() -> None:
     ear = Ear()
     ear.agents.receive(a_state(sequence=1, phase="Running"))

@@ -22,6 +22,7 @@ from trainrun_operator.cluster.node_memory import NodeMemory, RecordOnNode
 from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
+from trainrun_operator.core.run.incidents.hangs import step_owed
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import TRANSIENT
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -55,6 +56,10 @@ class _ManagedRun:
     wakeup: Wakeup
     agents: RunAgents
     task: asyncio.Task[None] | None = None
+
+    def step_owed(self) -> float | None:
+        """See `hangs.step_owed`."""
+        return step_owed(self.agents.fresh_states)
 
 
 class RunManager:
@@ -151,10 +156,11 @@ class RunManager:
             managed.wakeup.now()
 
     def states(self) -> Iterator[RunState]:
-        """`namespace/name`, status and configuration of every run."""
+        """Every run."""
         for managed in self._runs.values():
             current = managed.object.current
-            yield f"{current.namespace}/{current.name}", current.status, current.config
+            name = f"{current.namespace}/{current.name}"
+            yield name, current.status, current.config, managed.step_owed
 
     # ------------------------------------------------------------------------------- leading
 

@@ -46,8 +46,9 @@ WORST = 20
 """Runs that each gauge with a label `run` names at most: those that an alert is nearest to."""
 USUAL_UPLOAD = 3600.0
 """Seconds between checkpoints that alerts expect where the spec has no uploadEvery."""
-RunState = tuple[str, TrainRunStatus, RunConfig]
-"""`namespace/name`, status and configuration of a run."""
+RunState = tuple[str, TrainRunStatus, RunConfig, Callable[[], float | None]]
+"""`namespace/name`, status and configuration of a run, and what tells since how many seconds it
+has owed a step; None: not known here, since another operator leads it, say."""
 RunStates = Callable[[], Iterable[RunState]]
 
 
@@ -212,7 +213,7 @@ class _RunGauges(Collector):
             "trainrun_runs",
             "Runs, by phase.",
             "phase",
-            Tally(status.phase for _, status, _ in runs),
+            Tally(status.phase for _, status, *_ in runs),
         )
         yield _by(
             "trainrun_unreadable_lists",
@@ -223,7 +224,7 @@ class _RunGauges(Collector):
         )
         alive = [run for run in runs if not run[1].finished]
         ready = Tally({"ready": 0, "missing": 0})
-        for _, status, config in alive:
+        for _, status, config, _ in alive:
             ready["ready"] += status.workers.ready
             ready["missing"] += max(config.replicas - status.workers.ready, 0)
         yield _by("trainrun_workers", "Workers of unfinished runs.", "state", ready)
@@ -233,7 +234,7 @@ class _RunGauges(Collector):
 def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
     """Facts that alerts compare with limits, of the runs that are nearest to their limit."""
     steps, checkpoints, failures = [], [], []
-    for run, status, config in alive:
+    for run, status, config, owed in alive:
         # Between attempts, while it is queued or suspended, a run owes neither.
         record = status.start_record if status.phase in RUNS else None
         stepped = _stepped(status)
@@ -244,7 +245,12 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
             if stepped <= record.time:  # the first step of an attempt takes longer
                 given = config.first_step_timeout
             at, timeout = max(stepped, record.time).timestamp(), (given or usual).total_seconds()
-            steps.append(_Limited(run, at, timeout, (now.timestamp() - at) / timeout))
+            nearness = (now.timestamp() - at) / timeout
+            if nearness > 1 and (seconds := owed()) is not None:
+                # Other operators do not know it. They rank the run as before, and so do we: alerts
+                # take the newest time.
+                at = max(at, now.timestamp() - seconds)
+            steps.append(_Limited(run, at, timeout, nearness))
         if record is not None and status.checkpoint is not None:
             at = max(status.checkpoint.time, record.time).timestamp()
             every = config.upload_every.total_seconds() if config.upload_every else USUAL_UPLOAD
@@ -258,7 +264,8 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
         _of_runs(
             "trainrun_step_time_seconds",
             "Unix time of the newest step of a run, or of the start of its attempt if that is "
-            "later; none between attempts.",
+            "later; none between attempts. Beyond the timeout the leader shows now while a rank is "
+            "in a trainrun.long_section(), and then its end.",
         ),
         _of_runs(
             "trainrun_step_timeout_seconds",

@@ -69,6 +69,8 @@ BEAT = 1.0
 """Seconds between two signs of life of our own event loop."""
 TOLERATED_LAG = 3.0
 """Seconds by which such a sign may be late."""
+FRESH = 60.0
+"""Seconds for which a heartbeat tells what a worker does now."""
 LONGEST_REASON = 300
 """Characters kept of the reason why a message cannot be read."""
 REPLACED = 64
@@ -144,6 +146,13 @@ class RunAgents:
         """This worker also belongs to the run."""
         if worker not in self._links:
             self._links[worker] = _AgentLink(since=self.clock())
+
+    @property
+    def fresh_states(self) -> tuple[AgentState, ...]:
+        """The last heartbeats of the workers that were heard within FRESH seconds."""
+        now = self.clock()
+        links = (link for link in self._links.values() if now - link.received_at < FRESH)
+        return tuple(link.state for link in links if link.state is not None)
 
     @property
     def workers(self) -> int:

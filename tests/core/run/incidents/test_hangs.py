@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.builders import WorkerObservation, a_run, seconds
+from tests.support.builders import WorkerObservation, a_run, an_agent, seconds
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.core.run.gang.avoiding import disfavored
+from trainrun_operator.core.run.incidents.hangs import step_owed
 
 LIMITS = {"progress_timeout": seconds(120), "first_step_timeout": seconds(600)}
 
@@ -173,6 +175,18 @@ def test_a_long_section_excuses_the_gang_until_its_own_timeout() -> None:
     incident = scene.plan.status.incident
     assert incident is not None
     assert (incident.rank, incident.node) == (1, "node-1")
+
+
+def test_alerts_learn_how_long_a_step_has_been_owed_and_that_a_long_section_owes_none() -> None:
+    idle, owing = an_agent(0), an_agent(1, phase="Running", owes=30.0)
+    within = an_agent(2, phase="Running", section=section(2, lasts=60.0))
+    late = an_agent(3, phase="Running", section=section(3, lasts=61.0))
+    waiting = an_agent(4, phase="Running")
+    assert step_owed([]) is None
+    assert step_owed([idle, owing, replace(owing, owes=20.0)]) == 20.0
+    assert step_owed([owing, within]) == 0.0
+    assert step_owed([within, late]) is None
+    assert step_owed([owing, waiting]) is None
 
 
 def test_of_several_ranks_in_a_section_for_too_long_nobody_is_blamed() -> None:

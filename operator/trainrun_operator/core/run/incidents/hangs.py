@@ -18,7 +18,7 @@ for which it has trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState, LongSection
@@ -96,6 +96,18 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
         for agent in living
         if agent.section is not None and agent.section.lasts > agent.section.timeout
     }
+
+
+def step_owed(agents: Iterable[AgentState]) -> float | None:
+    """Seconds for which all of these agents with living processes have owed a step; 0: one is in a
+    long section. None: they do not tell, or a section exceeds its limit."""
+    living = [agent for agent in agents if agent.phase == "Running"]
+    if overdue_sections(living):
+        return None
+    if any(agent.section is not None for agent in living):
+        return 0.0
+    owed = [agent.owes for agent in living if agent.owes is not None]
+    return min(owed) if owed and len(owed) == len(living) else None
 
 
 def in_section(
