@@ -51,7 +51,7 @@ class Api:
     deleted: list[tuple[str, str]] = field(default_factory=list)
     """Path, and the uid that it had to have."""
 
-    async def post(self, _path: str, _body: Mapping[str, Any]) -> dict[str, Any]:
+    async def post(self, _path: str, _body: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
         return {"status": {"allowed": True}}
 
     async def get(self, path: str, *, params: Mapping[str, str]) -> dict[str, Any]:
