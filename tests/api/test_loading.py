@@ -95,7 +95,13 @@ def test_every_default_is_the_documented_one() -> None:
     rest = spec.to_json_object()
     assert {key: rest[key] for key in ("suspend", "checkpoint", "failurePolicy", "health")} == {
         "suspend": False,
-        "checkpoint": {"onNotice": "Auto", "flushTimeout": "30s", "maxPending": 2, "keep": 3},
+        "checkpoint": {
+            "onNotice": "Auto",
+            "flushTimeout": "30s",
+            "maxPending": 2,
+            "buddy": False,
+            "keep": 3,
+        },
         "failurePolicy": {
             "maxFailures": 0,
             "maxAvoidedNodes": 4,
