@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,10 +128,11 @@ def make(folder: Path, registry: str = "", bases: Sequence[str] = ("", ""), key:
     for name, _, digest in (reference.partition("@sha256:") for reference in references.values()):
         subjects[name] = digest
     (folder / ORIGIN).write_text(json.dumps(statement(subjects, predicate), indent=2) + "\n")
-    if signer:
-        _sign(folder, references, predicate, signer)
     (folder / SUMS).write_text(sums_of(folder))
     if signer:
+        check(folder)
+        _sign(folder, references, predicate, signer)
+        (folder / SUMS).write_text(sums_of(folder))
         signer.sign_file(folder / SUMS)
 
 
@@ -152,8 +154,11 @@ def _sign(
                 signer.attest(reference, SPDX, bill)
 
 
-def check(folder: Path) -> None:
-    """Raises ClickException unless `folder`, an absolute path, holds what this commit makes."""
+def check(folder: Path) -> set[str]:
+    """Raises ClickException unless `folder`, an absolute path, holds what this commit makes.
+
+    Returns the names of the files that it has made again and compared: packages and chart.
+    """
     sums, now = _by_name((folder / SUMS).read_text()), _by_name(sums_of(folder))
     for name in sorted(sums.keys() | now.keys()):
         if sums.get(name) != now.get(name):
@@ -162,14 +167,27 @@ def check(folder: Path) -> None:
     if f'"gitCommit": "{commit}"' not in (folder / ORIGIN).read_text():
         raise click.ClickException(f"{ORIGIN} names another commit than {commit}; check that out")
     with tempfile.TemporaryDirectory() as temporary:
-        for made in packages(Path(temporary)):
-            if sha256(made) != sums.get(made.name):
-                raise click.ClickException(f"{made.name} differs from what this commit makes")
-    if (folder / REFERENCES).exists():
-        image = json.loads((folder / REFERENCES).read_text())[OPERATOR.short]
-        chart = run(binary("helm"), "template", folder / f"trainrun-{VERSION}.tgz")
-        if f"image: {image}\n" not in chart:
-            raise click.ClickException(f"the chart does not name {image}")
+        same = {
+            made.name: sha256(made) == sums.get(made.name) for made in packages(Path(temporary))
+        }
+        if (folder / REFERENCES).exists():
+            image = json.loads((folder / REFERENCES).read_text())[OPERATOR.short]
+            made = pinned_chart(Path(temporary), image)
+            same[made.name] = made.name in sums and _packed(made) == _packed(folder / made.name)
+    for name, is_same in same.items():
+        if not is_same:
+            raise click.ClickException(f"{name} differs from what this commit makes")
+    return {*same}
+
+
+def _packed(archive: Path) -> dict[str, tuple[int, bytes]]:
+    """Mode and content by name: Helm also writes the time into an archive."""
+    found = {}
+    with tarfile.open(archive) as members:
+        for each in members:
+            content = members.extractfile(each)
+            found[each.name] = each.mode, content.read() if content else each.type
+    return found
 
 
 def check_signatures(folder: Path, verifier: Verifier) -> None:
@@ -221,12 +239,17 @@ def make_release(
 @click.option("--key", default="", help="cosign's public key")
 @click.option("--identity", default="", help="of the workflow that signed without a key, a URL")
 def verify_release(folder: Path, key: str, identity: str) -> None:
-    """Say whether FOLDER, and what it names in a registry, is what this commit makes and signed."""
-    check(folder)
+    """Say what of FOLDER is what this commit makes, and whether all of it was signed."""
+    compared = check(folder)
     if signed := key or identity:
         check_signatures(folder, Verifier(key=key, identity=identity))
-    by = f", signed by {signed}" if signed else "; signatures were not looked at (KEY, IDENTITY)"
-    click.echo(f"{folder} is what this commit makes{by}")
+    others = sorted(_by_name((folder / SUMS).read_text()).keys() - compared)
+    images = ["the images"] if (folder / REFERENCES).exists() else []
+    by = f"all is signed by {signed}" if signed else "no signature was looked at (KEY, IDENTITY)"
+    click.echo(
+        f"{folder}: {', '.join(sorted(compared))} are what this commit makes; {by}; not made again "
+        f"and compared: {', '.join([*others, *images])}"
+    )
 
 
 if __name__ == "__main__":

@@ -64,15 +64,41 @@ def test_a_release_of_this_commit_is_known_again_and_a_changed_file_is_found(
 ) -> None:
     folder = tmp_path / "release"
     shutil.copytree(made, folder)
-    unsigned = "signatures were not looked at (KEY, IDENTITY)"
-    assert verified(folder) == f"{folder} is what this commit makes; {unsigned}\n"
+    wheel, sdist = next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
+    assert verified(folder) == (
+        f"{folder}: {wheel.name}, {sdist.name} are what this commit makes; no signature was looked "
+        "at (KEY, IDENTITY); not made again and compared: provenance.json\n"
+    )
 
-    wheel = next(folder.glob("*.whl"))
     wheel.write_bytes(wheel.read_bytes() + b" ")
     differs = f"Error: {wheel.name} is not as SHA256SUMS says; fetch the release again\n"
     assert verified(folder) == differs
     (folder / release.SUMS).write_text(release.sums_of(folder))
     assert verified(folder) == f"Error: {wheel.name} differs from what this commit makes\n"
+
+
+def test_a_chart_with_another_template_is_found_though_the_sums_were_written_anew(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helm()
+    folder = shutil.copytree(made, tmp_path / "release")
+    (folder / release.REFERENCES).write_text(json.dumps({"operator": IMAGE}))
+    for name in ("operator.spdx.json", "worker.spdx.json"):
+        (folder / name).write_text("{}")
+    chart = release.pinned_chart(folder, IMAGE)
+    (folder / release.SUMS).write_text(release.sums_of(folder))
+    told = verified(folder)
+    assert f"{chart.name} are what this commit makes" in told
+    others = "operator.spdx.json, provenance.json, release.json, worker.spdx.json, the images"
+    assert told.endswith(f"not made again and compared: {others}\n")
+
+    changed = shutil.copytree(release.CHART, tmp_path / "chart")
+    (changed / "templates" / "extra.yaml").write_text("kind: Secret\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "CHART", changed)
+        release.pinned_chart(folder, IMAGE)
+    (folder / release.SUMS).write_text(release.sums_of(folder))
+    assert verified(folder) == f"Error: {chart.name} differs from what this commit makes\n"
 
 
 def test_the_chart_of_a_release_takes_the_image_of_its_digest_and_no_other(tmp_path: Path) -> None:
