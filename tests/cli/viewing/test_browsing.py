@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import urllib.error
@@ -29,6 +30,7 @@ from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.page import page_beside
 from trainrun_operator.cli.preparation import open_run, prepare
+from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.rows import RunRow, matching, sorted_rows
@@ -268,6 +270,18 @@ async def test_only_a_browser_with_the_token_that_names_this_machine_may_read(
             async with browser.session.get(browser.root + path) as answer:
                 assert answer.status == 403, path
                 assert "has printed: it has a token" in await answer.text()
+
+
+async def test_a_run_whose_name_looks_like_a_secret_has_a_stream(tmp_path: Path) -> None:
+    name = "x-sk-learn-baseline-of-2026"
+    assert name not in safe(name)
+    a_folder(tmp_path, *a_life(), name=name)
+    async with browsing(tmp_path.as_uri()) as browser:
+        await browser.shows("1 run.")
+        text = await browser.text(f"run?id=stored:{tmp_path.as_uri()}/{name}")
+        (events,) = re.findall(r'data-events="events/(.*?)"', text)
+        async with aclosing(browser.news(html.unescape(events))) as news:
+            assert "whole" in await anext(news)
 
 
 async def test_another_run_of_the_same_name_has_a_page_and_a_curve_of_its_own(

@@ -17,6 +17,7 @@ from tests.kube.fake_api import status as refusal
 from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cli.viewing import server as page_server
 from trainrun_operator.cli.viewing.storages import BoundStorage
 from trainrun_operator.worlds.kubernetes import access_reviews
 
@@ -242,6 +243,29 @@ async def test_while_the_cluster_cannot_say_who_somebody_is_nothing_is_shown(
         told = "the cluster cannot say now who you are, so nothing is shown; try again\n"
         assert await answer(browser, "") == (503, told)
         assert await answer(browser, "events/") == (503, told)
+        async with browser.session.get(browser.root) as got:
+            assert got.headers["Refresh"] == "10", "a text has no script that asks again"
+
+
+async def test_a_stream_outlives_an_api_server_that_is_away_for_a_while(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_reviews, "FRESH", 0.5)
+    monkeypatch.setattr(page_server, "REDRAW", 0.1)
+    monkeypatch.setattr(page_server, "BEAT", 0.0)
+    status = {"authenticated": True, "allowed": True, "user": {"username": "ada"}}
+    here = [Answer(code=200, body={"status": status}) for _ in range(10_000)]
+    away = Answer(code=503, body=refusal(503, "ServiceUnavailable", "the server is starting"))
+    fake.answers = [*here]
+    async with cluster_page() as server, reading(server, "some-token") as browser:
+        async with browser.session.get(f"{browser.root}events/") as stream, asyncio.timeout(60):
+            assert (await stream.content.readline()).startswith(b"data: ")
+            fake.answers = [away for _ in range(10_000)]
+            while await stream.content.readline() != b":\n":  # no news, and a sign of life
+                pass
+            fake.answers = [*here]
+            while not (await stream.content.readline()).startswith(b"data: "):
+                pass
 
 
 def bound_to(tenant: Tenant, root: Path) -> dict[str, BoundStorage]:

@@ -87,8 +87,9 @@ def named_host(request: web.Request) -> str:
 
 
 def told(status: int, text: str) -> web.Response:
-    """An answer in words."""
-    return web.Response(status=status, text=f"{text}\n")
+    """An answer in words; of a problem that passes, the browser asks again in 10 s."""
+    headers = {"Refresh": "10"} if status in (429, 503) else {}
+    return web.Response(status=status, text=f"{text}\n", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)

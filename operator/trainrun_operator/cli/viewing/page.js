@@ -37,13 +37,20 @@ function follow() {
   events.onmessage = show;
   // A refused stream is asked for no more: the page itself says why.
   events.onerror = (event) => {
-    if (event.target.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
+    if (event.target.readyState === EventSource.CLOSED) setTimeout(reload, 5000);
   };
+}
+
+// An answer that the page is away has no script: after it, this tab would stand still.
+async function reload() {
+  const answer = await fetch(location.href, { redirect: "manual" }).catch(() => null);
+  if (answer && answer.status < 500 && answer.status !== 429) location.reload();
+  else setTimeout(reload, 5000);
 }
 document.addEventListener("visibilitychange", follow);
 follow();
 setInterval(() => {
   const age = Math.round((Date.now() - heard) / 1000);
   stale.hidden = age < 15;
-  stale.textContent = `This page is ${age} s old: \`trainrun page\` does not answer.`;
+  stale.textContent = `This page is ${age} s old: nothing newer can be read now.`;
 }, 1000);

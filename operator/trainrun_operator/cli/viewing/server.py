@@ -33,6 +33,7 @@ from trainrun_operator.cli.viewing.views import (
     list_view,
     now_utc,
     run_view,
+    safe_url,
 )
 
 HEADERS = {
@@ -232,7 +233,8 @@ class PageServer:
         return details
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        view = await self._view(request)  # of no run: an answer that ends the stream
+        # Of no run: an answer that ends the stream.
+        view: PageView | None = await self._view(request)
         more = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}  # nginx would wait
         response = web.StreamResponse(headers={**HEADERS, **more})
         await response.prepare(request)
@@ -240,25 +242,30 @@ class PageServer:
         said = 0.0
         with contextlib.suppress(ConnectionError, web.HTTPException):  # the browser left; no run
             while True:
-                news = _news(sent, view)
                 now = time.monotonic()
-                if news or now - said > BEAT:
-                    await response.write(f"data: {json.dumps(news)}\n\n".encode())
-                    said = now
-                sent = dict(view.parts)
+                if view is None:  # a comment: it shows nothing, but no proxy ends the stream
+                    await response.write(b":\n\n")
+                else:
+                    news = _news(sent, view)
+                    if news or now - said > BEAT:
+                        await response.write(f"data: {json.dumps(news)}\n\n".encode())
+                        said = now
+                    sent = dict(view.parts)
                 view = await self._next_view(request)
         return response
 
-    async def _next_view(self, request: web.Request) -> PageView:
-        """The view after something may have changed."""
+    async def _next_view(self, request: web.Request) -> PageView | None:
+        """The view after something may have changed; None: nobody knows now whether the reader may
+        still see it, and the page grows old."""
         changes, drawn = self._changes(request), time.monotonic()
         while True:
             await asyncio.sleep(TICK)
             if self._changes(request) == changes and time.monotonic() - drawn < REDRAW:
                 continue
-            # As long as nobody knows whether the reader may still see it, the page grows old.
-            with contextlib.suppress(web.HTTPServiceUnavailable):
+            try:
                 return await self._view(request)
+            except web.HTTPServiceUnavailable:
+                return None
 
 
 async def _read(*details: RunDetails | SweepDetails) -> None:
@@ -309,6 +316,6 @@ def _framed(view: PageView, request: web.Request, access: Access) -> str:
         f"<title>{safe(view.title)}</title>\n"
         '<link rel="stylesheet" href="page.css"><script src="page.js" defer></script>\n'
         f"{refresh}</head>\n"
-        f'<body data-events="{safe(events)}"><p id="stale" class="note" hidden></p><main>'
+        f'<body data-events="{safe_url(events)}"><p id="stale" class="note" hidden></p><main>'
         f'{view.before}<div id="main">{view.whole}</div>{access.ending}</main></body></html>\n'
     )
