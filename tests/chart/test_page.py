@@ -10,8 +10,11 @@ import pytest
 from tests.chart.rendering import MATRIX, Manifest, of_component, of_kind, render, rights, the
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.cluster_page import settings_of, storages_of
+from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.rows import RunRow
 from trainrun_operator.cli.viewing.token_access import HEALTH, RIGHTS
 from trainrun_operator.worlds.kubernetes.clerk_pod import PYTHONPATH
+from trainrun_operator.worlds.local.place import place_of
 
 READS = {
     *(
@@ -114,6 +117,24 @@ def test_one_storage_belongs_to_one_namespace(tmp_path: Path) -> None:
     stores[1]["uri"] = "s3://bucket/runs2"
     found = storages_of(settings_of(json.dumps({"stores": stores})))
     assert found.namespaces() == {"team-a", "team-b"}
+
+
+def test_the_trials_of_a_sweep_are_read_through_the_one_client_of_their_storage(
+    tmp_path: Path,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        (tmp_path / name).write_text("x\n")
+    store = {"uri": "s3://bucket/runs", "namespace": "team-a", "keys": str(tmp_path)}
+    storages = storages_of(settings_of(json.dumps({"stores": [store]})))
+    clients = set()
+    for sweep in ("lr", "width"):
+        uri = f"s3://bucket/runs/{sweep}/trials"
+        source = Source(name="00003", storage=uri, place=place_of(uri, "00003", environ={}))
+        row = RunRow(kind="cluster", name="lr-00003", namespace="team-a", source=source)
+        folder = storages.opened(row).source.checkpoints()
+        assert folder.uri == f"{uri}/00003"
+        clients.add(id(folder.store))
+    assert len(clients) == 1
 
 
 def test_a_secret_without_keys_is_named(tmp_path: Path) -> None:

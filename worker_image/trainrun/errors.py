@@ -8,7 +8,8 @@
     │   ├── StoreDenied          credentials or permissions
     │   ├── StoreMisconfigured   wrong address: bucket, folder, region, scheme
     │   ├── PutIfAbsentUnsupported   the server has no conditional writes
-    │   └── ObjectNotFound       this object does not exist
+    │   ├── ObjectNotFound       this object does not exist
+    │   └── ObjectTooLarge       this reader reads no object of this size
     ├── CheckpointDamaged        a committed checkpoint does not read as it was written
     ├── SweepLogDamaged          the log of a sweep cannot be read
     ├── TaskLogDamaged           the log of a program of tasks cannot be read
@@ -90,6 +91,10 @@ class PutIfAbsentUnsupported(StoreError):
 
 class ObjectNotFound(StoreError):
     """The named object is not in the store."""
+
+
+class ObjectTooLarge(StoreError):
+    """The object is larger than this reader reads at once; the store works."""
 
 
 class CheckpointDamaged(TrainRunError):

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-from functools import cache, partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,6 +25,9 @@ from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
 VARIABLE = "TRAINRUN_PAGE"
+LARGEST = 16 << 20
+"""Bytes of an object that is read: the records of a run are smaller, also copied in volumes. The
+page is one process for all: what one namespace stores must not take its memory."""
 
 
 class _Settings(BaseModel):
@@ -81,10 +83,14 @@ def storages_of(settings: PageSettings) -> BoundStorages:
                     f"page.stores: {min(other, store.uri)} has two namespaces, {there.namespace} "
                     f"and {store.namespace}; give each one a prefix of its own"
                 )
-        opening = partial(
-            open_store, endpoint_url=store.endpoint_url, region=store.region, keys=_keys(store)
+        opened = open_store(
+            store.uri,
+            endpoint_url=store.endpoint_url,
+            region=store.region,
+            keys=_keys(store),
+            largest=LARGEST,
         )
-        found[store.uri.rstrip("/")] = BoundStorage(store.namespace, cache(opening))
+        found[store.uri.rstrip("/")] = BoundStorage(store.namespace, opened)
     return BoundStorages(found)
 
 

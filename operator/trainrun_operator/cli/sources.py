@@ -58,6 +58,8 @@ class Source:
     """Where this machine keeps its files about the run."""
     store: ObjectStore | None = None
     """Its storage, opened, if it is shared with other runs; None: to be opened."""
+    within: str = ""
+    """Where `storage` is in `store`, `team/sweep/trials/`, say; empty: `store` is opened there."""
     closed: str = ""
     """Why its storage must not be read; empty: it may be."""
 
@@ -93,9 +95,9 @@ class Source:
         StoreDenied if it must not be read."""
         if self.closed:
             raise StoreDenied(self.closed)
-        store = self.store
-        if store is None:
-            store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
+        if self.store is not None:
+            return RunStore(self.store, f"{self.within}{self.name}")
+        store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
         return RunStore(store, self.name)
 
 

@@ -29,6 +29,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import (
+    ObjectTooLarge,
     PutIfAbsentUnsupported,
     StoreDenied,
     StoreMisconfigured,
@@ -122,6 +123,16 @@ def test_an_impossible_bucket_name_or_endpoint_is_named(s3_uri: str) -> None:
     with contextlib.closing(open_store("s3://bucket", endpoint_url="no endpoint")) as store:
         with pytest.raises(StoreMisconfigured, match="endpointURL: Invalid endpoint: no endpoint"):
             store.list("")
+
+
+def test_an_object_above_the_limit_of_its_reader_is_not_read(opened: ObjectStore) -> None:
+    opened.put("story.json", b"x" * 1001)
+    opened.put("small.json", b"x" * 1000)
+    with contextlib.closing(open_store(opened.uri, largest=1000)) as reader:
+        assert reader.get("small.json") == b"x" * 1000
+        told = "story.json has 1001 bytes, and at most 1000 are read here. No record"
+        with pytest.raises(ObjectTooLarge, match=told):
+            reader.get("story.json")
 
 
 @pytest.mark.case("storage", "The store is unreachable at a restart")

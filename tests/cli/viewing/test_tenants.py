@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +13,9 @@ import aiohttp
 import pytest
 
 from tests.cli.stories import a_folder, a_life
+from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.viewing.tenants import ALL, a_tenant, cluster_page, reading
+from tests.cli.viewing.test_sweep_on_the_page import errored, trials
 from tests.kube.fake_api import Answer
 from tests.kube.fake_api import status as refusal
 from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from tests.cli.viewing.browser import Browser
     from tests.cli.viewing.tenants import Tenant
     from tests.kube.fake_api import FakeApi
+    from tests.support.s3_server import S3Server
+    from trainrun_operator.cli.viewing.access import DataKind
     from trainrun_operator.kube.api import KubeApi
 
 pytestmark = pytest.mark.usefixtures("trainruns")
@@ -179,6 +185,22 @@ async def test_stored_lines_are_shown_only_to_who_may_read_those_of_pods(
                 assert ("Output of rank 0" in text) is (kinds == ALL)
 
 
+@pytest.mark.parametrize("kinds", [ALL, ("trainsweeps",)])
+async def test_incidents_of_trials_are_shown_only_to_who_may_list_trainruns(
+    api: KubeApi, tmp_path: Path, kinds: tuple[DataKind, ...]
+) -> None:
+    tenant = await a_tenant(api, kinds)
+    sweeps = Sweeps(tmp_path)
+    sweeps.write(*trials(0, 3), *errored(3, "gone"))
+    a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00003")
+    async with cluster_page(bound_to(tenant, sweeps.storage)) as server:
+        async with reading(server, tenant.token) as us:
+            found = re.search(r'href="(sweep\?[^"]*)">lr</a>', await us.shows(">lr</a>"))
+            assert found is not None
+            text = await us.shows("Trials, the best first", html.unescape(found[1]))
+            assert ("of worker time" in text) is (kinds == ALL)
+
+
 async def test_past_runs_are_those_of_the_namespace_that_their_storage_is_bound_to(
     api: KubeApi, tmp_path: Path
 ) -> None:
@@ -234,6 +256,28 @@ async def test_a_storage_that_cannot_be_read_is_told_to_its_namespace_alone(
             assert "cannot be read" not in await us.text()
 
 
+async def test_an_object_that_is_too_large_is_the_trouble_of_its_run_alone(
+    api: KubeApi, tmp_path: Path, own_s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in own_s3.environment().items():
+        monkeypatch.setenv(name, value)
+    ours = await a_tenant(api)
+    folder = a_folder(tmp_path, *a_life())
+    store = open_store("s3://bucket/runs", largest=100_000)
+    for path in folder.rglob("*.json"):
+        for name in ("llama", "large"):
+            store.put(f"{name}/{path.relative_to(folder)}", path.read_bytes())
+    (first, *_) = store.list("large/story/")
+    store.put(first.key, b"x" * 100_001)
+    async with cluster_page({store.uri: BoundStorage(ours.namespace, store)}) as server:
+        async with reading(server, ours.token) as us:
+            text = await us.shows(">llama</a>")
+            text = await us.shows("has 100001 bytes, and at most 100000 are read here")
+            assert "its data is" not in text, "the storage works"
+            page = await us.link_to("large")
+            await us.shows("has 100001 bytes, and at most 100000 are read here", page)
+
+
 async def test_while_the_cluster_cannot_say_who_somebody_is_nothing_is_shown(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,4 +314,4 @@ async def test_a_stream_outlives_an_api_server_that_is_away_for_a_while(
 
 def bound_to(tenant: Tenant, root: Path) -> dict[str, BoundStorage]:
     """The storage in this folder, bound to the tenant's namespace."""
-    return {root.as_uri(): BoundStorage(tenant.namespace, open_store)}
+    return {root.as_uri(): BoundStorage(tenant.namespace, open_store(root.as_uri()))}

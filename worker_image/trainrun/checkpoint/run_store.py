@@ -45,12 +45,14 @@ def open_store(
     endpoint_url: str | None = None,
     region: str | None = None,
     keys: Mapping[str, str] | None = None,
+    largest: int | None = None,
 ) -> BrowsableStore:
     """Return the store for `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
     `az://container/prefix`, without I/O.
 
     `endpoint_url` is not for files, `region` and `keys` (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)
-    are for s3 only; absent, each client's sources decide.
+    are for s3 only; absent, each client's sources decide. `largest`, for s3 only: bytes of an
+    object that `get` reads; None: no limit.
     Raises StoreMisconfigured for any other address, and where the client is not installed.
     """
     parts = urlsplit(uri)
@@ -79,6 +81,7 @@ def open_store(
             endpoint_url=endpoint_url,
             region=region,
             keys=keys,
+            largest=largest,
         )
     try:
         from trainrun.checkpoint.stores.cloud import CloudStore  # noqa: PLC0415

@@ -140,12 +140,11 @@ def _source(sweep: ReadSweep, trial: TrialView) -> Source:
     it."""
     uri = f"{sweep.uri}/{TRIALS}"
     name = sweep.folder.run_name if sweep.described is None else sweep.described.metadata.name
-    at = None if sweep.described is None else sweep.described.spec.storage
     return Source(
         name=folder_name(trial),
         storage=uri,
-        endpoint_url=None if at is None else at.endpoint_url,
-        region=None if at is None else at.region,
+        store=sweep.folder.store,
+        within=f"{sweep.folder.folder_name}/{TRIALS}/",
         place=place_of(uri, run_name(name, trial), environ=os.environ),
     )
 

@@ -18,33 +18,33 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.agent_records import read_story
 from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.ownership import generations
 from trainrun.contract import layout
-from trainrun.errors import TrainRunError
-from trainrun_operator.api.sweep.spec import TRAINSWEEP
-from trainrun_operator.cli.explaining.life import Life, chapters_of
+from trainrun.errors import ObjectTooLarge, TrainRunError
 from trainrun_operator.cli.explaining.metric_curves import reported_numbers
-from trainrun_operator.cli.finding import source_of
 from trainrun_operator.cli.report.drawing import Downsampled
 from trainrun_operator.cli.report.model import Point
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.access import VisibleNamespaces
-from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric, with_status, with_story
+from trainrun_operator.cli.viewing.reading_rows import (
+    local_row,
+    row_of,
+    stored_row,
+    unreadable_folder,
+    unreadable_row,
+)
+from trainrun_operator.cli.viewing.rows import NO_END, RunRow, main_metric
 from trainrun_operator.cli.viewing.storages import Storages, UsersStorages, folder
-from trainrun_operator.cli.viewing.sweep_rows import logged_sweep, sweep_row, trial_row
+from trainrun_operator.cli.viewing.sweep_rows import trial_row
 from trainrun_operator.core.sweep.config import TRIALS
-from trainrun_operator.worlds.kubernetes.run_object import RunVersion
-from trainrun_operator.worlds.local.place import place_of, places_root
+from trainrun_operator.worlds.local.place import places_root
 
 if TYPE_CHECKING:
-    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
-    from trainrun_operator.worlds.kubernetes.user_watch import UnreadableRun, UserWatch
+    from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
 LOOK = 0.5
 """Seconds between two looks at the runs of this machine."""
@@ -60,9 +60,6 @@ SPARK, SPARK_PIECES = 30, 6
 """Points of a small curve; pieces of metrics that are read for it."""
 QUIET = 75.0
 """Seconds without news after which a cluster is silent: its bookmarks come once a minute."""
-QUEUE = "kueue.x-k8s.io/queue-name"
-REASON = 300
-"""Characters of a reason in the list."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,8 +99,8 @@ class RunCatalog:
             if self.watch is not None:
                 # Only rows are kept in memory, no objects.
                 follow = self.watch.follow(
-                    project=lambda version: self.access.opened(_row_of(version)),
-                    unreadable=lambda run: self.access.opened(_unreadable_row(run)),
+                    project=lambda version: self.access.opened(row_of(version)),
+                    unreadable=lambda run: self.access.opened(unreadable_row(run)),
                     key=lambda row: row.id,
                     on_change=self._changed,
                 )
@@ -149,8 +146,7 @@ class RunCatalog:
         sweep = next(found, None)
         if sweep is None or not name.strip("."):
             return None
-        row = trial_row(sweep, name)
-        return self.access.opened(row) if self.access.only_bound else row
+        return trial_row(sweep, name)
 
     @property
     def loading(self) -> bool:
@@ -247,7 +243,7 @@ class RunCatalog:
             paths = sorted(places_root(uri, environ=os.environ).iterdir())
         for path in paths:
             with contextlib.suppress(TrainRunError, OSError):
-                row = _local_row(folder(self.access, uri, path.name), rows)
+                row = local_row(folder(self.access, uri, path.name), rows)
                 found += [] if row is None else [row]
         return found
 
@@ -283,13 +279,13 @@ class RunCatalog:
         before = self.rows.get(f"stored:{layout.run_uri(source.storage, source.name)}")
         self._read[layout.run_uri(source.storage, source.name)] = time.monotonic()
         try:
-            row = await loop.run_in_executor(self._pool, _stored_row, source, before, namespace)
+            row = await loop.run_in_executor(self._pool, stored_row, source, before, namespace)
+        except ObjectTooLarge as error:
+            self.put(unreadable_folder(source, before, namespace, str(error)))
         except (TrainRunError, OSError) as error:
             self._fails(source.storage, error)
         except Exception as error:  # noqa: BLE001 - whatever is in a folder, the page goes on
-            row = before or RunRow(kind="stored", name=source.name, source=source, phase=NO_END)
-            row = replace(row, namespace=namespace)
-            self.put(replace(row, reason=f"cannot be read: {error!r}"[:REASON], tone="bad"))
+            self.put(unreadable_folder(source, before, namespace, repr(error)))
         else:
             if source.storage not in self.storages:
                 self._troubles.pop(source.storage, None)
@@ -330,67 +326,3 @@ class RunCatalog:
                 curve.add(step, value)
         self._curves[row_id] = curve
         self.changes += 1
-
-
-def _row_of(version: RunVersion | SweepVersion) -> RunRow:
-    return _cluster_row(version) if isinstance(version, RunVersion) else sweep_row(version)
-
-
-def _cluster_row(version: RunVersion) -> RunRow:
-    source, metadata = source_of(version.run), version.run.metadata
-    row = RunRow(
-        kind="cluster",
-        name=metadata.name,
-        namespace=metadata.namespace,
-        source=source,
-        uid=version.uid,
-        queue=metadata.labels.get(QUEUE, ""),
-        version=str(version.raw["metadata"]["resourceVersion"]),
-    )
-    return with_status(row, version.status)
-
-
-def _unreadable_row(run: UnreadableRun) -> RunRow:
-    place = place_of(run.storage, run.name, environ=os.environ)
-    return RunRow(
-        kind="cluster",
-        sweep=run.kind == TRAINSWEEP.kind,
-        name=run.name,
-        namespace=run.namespace,
-        source=Source(name=run.name, storage=run.storage, place=place),
-        uid=run.uid,
-        version=run.version,
-        phase=run.phase or "Pending",
-        reason=f"cannot be read here: {run.why}"[:REASON],
-        tone="bad",
-        active=True,
-    )
-
-
-def _local_row(source: Source, rows: dict[str, RunRow]) -> RunRow | None:
-    """The run of these files; None: unchanged, or not started here."""
-    row = RunRow(kind="local", name=source.name, source=source)
-    before = rows.get(row.id)
-    try:
-        file = source.place.status.stat()
-    except FileNotFoundError:
-        return None
-    version = f"{file.st_mtime_ns} {file.st_size}"
-    if before is not None and before.version == version and not before.active:
-        return None
-    state = source.state()
-    if before is not None and before.version == version and not state.abandoned:
-        return None
-    row = replace(row, version=version, uid=state.uid)
-    return with_status(row, state.status, abandoned=state.abandoned)
-
-
-def _stored_row(source: Source, before: RunRow | None, namespace: str) -> RunRow | None:
-    """The run or the sweep in this folder; None: it holds none. Raises StoreError."""
-    run = generations(source.checkpoints())[-1]
-    chapters = chapters_of(read_story(run), None, datetime.now(UTC), [])
-    if (before is None or before.sweep) and not chapters and not run.attempts():
-        sweep = logged_sweep(source)
-        return None if sweep is None else replace(sweep, namespace=namespace)
-    row = before or RunRow(kind="stored", name=source.name, namespace=namespace, source=source)
-    return with_story(row, Life(name=source.name, uri=run.uri, chapters=chapters))

@@ -139,8 +139,10 @@ class RunDetails:
         row, watch = self.row, self.catalog.watch
         self._source = row.source
         if row.kind == "cluster" and watch is not None:
-            source = cluster_source(await watch.read(row.namespace, row.name))
-            self._source = replace(source, store=row.source.store, closed=row.source.closed)
+            source, known = cluster_source(await watch.read(row.namespace, row.name)), row.source
+            self._source = replace(
+                source, store=known.store, within=known.within, closed=known.closed
+            )
             self.per_worker = source.per_worker
         if row.kind == "stored":
             self.state = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -61,8 +61,8 @@ class BoundStorage:
     """A storage whose runs all belong to one namespace: an administrator says so."""
 
     namespace: str
-    open: Callable[[str], BrowsableStore]
-    """Opens it, or a folder of it as a storage of its own, by its URI."""
+    store: BrowsableStore
+    """Also reads the folders in it that are storages of their own: a client takes 12 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class BoundStorages:
 
     def store(self, uri: str) -> BrowsableStore:
         """See UsersStorages."""
-        return self.by_uri[uri].open(uri)
+        return self.by_uri[uri].store
 
     def opened(self, row: RunRow) -> RunRow:
         """See UsersStorages. A folder in a storage is one, too: trials of sweeps have such. The
@@ -94,8 +94,9 @@ class BoundStorages:
             plain = not {"", ".", ".."} & {*within.split("/")[1:]} and "%" not in within
             inside = uri.startswith(at) and (not within or (within[0] == "/" and plain))
             if inside and storage.namespace == namespace:
-                source = replace(row.source, storage=uri, store=storage.open(uri))
-                return replace(row, source=replace(source, endpoint_url=None, region=None))
+                source = replace(row.source, storage=uri, endpoint_url=None, region=None)
+                below = f"{within[1:]}/" if within else ""
+                return replace(row, source=replace(source, store=storage.store, within=below))
         why = f"the chart's value page.stores has no {uri} for namespace {namespace}"
         return replace(row, source=replace(row.source, closed=why))
 

@@ -65,6 +65,11 @@ class SweepDetails:
     _log: SweepLog | None = None
     _lives_read: float = -math.inf
 
+    def without_runs(self) -> SweepDetails:
+        """What somebody sees from whom the trials' own runs are hidden: the log alone."""
+        life = self.life
+        return self if life is None else replace(self, life=replace(life, lives={}))
+
     async def run(self) -> None:
         """Keep it up to date until nobody asks any more."""
         while time.monotonic() - self.asked < UNUSED:

@@ -96,7 +96,8 @@ def trial_row(sweep: RunRow, folder: str) -> RunRow:
     """The row of a trial in this folder of a sweep, which the list does not have."""
     uri = f"{sweep.uri}/{TRIALS}"
     place = place_of(uri, folder, environ=os.environ)
-    source = replace(sweep.source, name=folder, storage=uri, place=place, store=None)
+    within = f"{sweep.source.within}{sweep.source.name}/{TRIALS}/"
+    source = replace(sweep.source, name=folder, storage=uri, place=place, within=within)
     return RunRow(
         kind="stored",
         name=f"{sweep.name}/{folder}",

@@ -51,6 +51,7 @@ from trainrun.checkpoint.stores.store import (
     changed_file,
     check_crc32,
     check_key,
+    check_largest,
     other_size,
     probe_put_if_absent,
 )
@@ -72,11 +73,8 @@ SDK_TRIES = 3
 CONFLICT_TRIES = 10
 """Tries of a conditional write that keeps conflicting with others."""
 PLACING_TRIES = 5
-"""Tries of a write that a server over a file system could not place; half a second at most.
-
-versitygw 1.x gives this error (backend/posix, PutObject) both where a folder has the object's name
-and where a deletion has just removed the folder that it was writing into.
-"""
+"""Tries of a write that a server over a file system could not place; half a second at most. For
+versitygw 1.x, a folder has the object's name, or a deletion has just removed the folder of it."""
 DELETE_AT_ONCE = 1000
 """Keys per delete request: the protocol's limit."""
 _PLAIN = re.compile(r"(?!.*--x-s3$)[a-zA-Z0-9._-]+")
@@ -112,15 +110,16 @@ class S3Store:
         endpoint_url: str | None = None,
         region: str | None = None,
         keys: Mapping[str, str] | None = None,
+        largest: int | None = None,
     ) -> None:
-        """`keys`: by the names of their environment variables; None: boto3's sources decide."""
+        """Arguments are those of `open_store`."""
         self.bucket = bucket
         self.prefix = f"{prefix}/" if prefix else ""
         self.uri = uri
         """The address as the user wrote it."""
         self._endpoint_url = endpoint_url
         self._region = region
-        self._keys = keys
+        self._keys, self._largest = keys, largest
         self._proxy_note = proxy_note(endpoint_url or f"https://{bucket}.s3.amazonaws.com")
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
@@ -180,9 +179,10 @@ class S3Store:
     def get(self, key: str) -> bytes:
         """See ObjectStore.get."""
         with self._explained("read", key):
-            with contextlib.closing(self._client.get_object(**self._at(key))["Body"]) as body:
-                data: bytes = body.read()
-        return data
+            answer = self._client.get_object(**self._at(key))
+            with contextlib.closing(answer["Body"]) as body:
+                check_largest(self._name(key), answer["ContentLength"], self._largest)
+                return bytes(body.read())
 
     def size(self, key: str) -> int | None:
         """See ObjectStore.size."""

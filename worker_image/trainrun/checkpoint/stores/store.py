@@ -21,6 +21,7 @@ from typing import Protocol
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.errors import (
     CheckpointDamaged,
+    ObjectTooLarge,
     PutIfAbsentUnsupported,
     StoreError,
     StoreUnavailable,
@@ -63,7 +64,8 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """Read a small object. Raises ObjectNotFound."""
+        """Read a small object. Raises ObjectNotFound, and ObjectTooLarge where it was opened with
+        a limit."""
         ...
 
     def size(self, key: str) -> int | None:
@@ -132,6 +134,15 @@ def changed(name: str) -> StoreUnavailable:
 def other_size(name: str, there: object, size: int) -> CheckpointDamaged:
     """The error for an object that has `there` bytes instead of `size`."""
     return CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
+
+
+def check_largest(name: str, size: int, largest: int | None) -> None:
+    """Raise ObjectTooLarge for an object of more bytes than `largest` (None: any)."""
+    if largest is not None and size > largest:
+        raise ObjectTooLarge(
+            f"{name} has {size} bytes, and at most {largest} are read here. No record of a run is "
+            "so large: delete it, or name another folder"
+        )
 
 
 def check_crc32(name: str, found: int, crc32: int | None) -> None:
