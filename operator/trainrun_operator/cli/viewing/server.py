@@ -151,8 +151,8 @@ class PageServer:
             sweep = self._of_sweep(request, seen)
             await _read(sweep)
             ids = {row.uri: row.id for row in rows if not row.sweep}
-            runs = await self.access.allowed(request, "trainruns", [sweep.row.namespace])
-            return sweep_view(sweep if runs else sweep.without_runs(), troubles, ids=ids)
+            listed = await self.access.allowed(request, "trainruns", [sweep.row.namespace])
+            return sweep_view(sweep if listed else sweep.without_runs(), troubles, ids=ids)
         if page == "nodes":
             return nodes_view(rows, troubles)
         asked = _asked(request)
