@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import nightly
-from tests.simulation.drawn import deaf_life, drawn_life, rare_life
+from tests.simulation.drawn import buddy_life, deaf_life, drawn_life, rare_life
 from tests.simulation.lives import Life
 
 
@@ -93,8 +93,16 @@ def test_one_in_ten_lives_has_each_of_the_special_ones(
     monkeypatch.setattr(nightly, "mistake_in", noting("held"))
     monkeypatch.setattr(nightly, "mistake_in_goodput", noting("counted"))
     assert not any(map(nightly.special_mistake, range(600)))
-    assert lived["held"][::2] == [deaf_life(number) for number in range(60)]
-    assert lived["held"][1::2] == [rare_life(number) for number in range(60)]
+    expected = [
+        life
+        for number in range(60)
+        for life in (
+            deaf_life(number),
+            *([buddy_life(number)] if number % 4 == 1 else []),
+            rare_life(number),
+        )
+    ]
+    assert lived["held"] == expected
     assert lived["counted"] == [drawn_life(number) for number in range(60)]
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from trainrun.checkpoint.run_store import open_store
+from trainrun.contract import variables
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.page import serving
 from trainrun_operator.cli.viewing.catalog import RunCatalog
@@ -24,7 +25,6 @@ from trainrun_operator.cli.viewing.token_access import ClusterToken
 from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
 
-VARIABLE = "TRAINRUN_PAGE"
 LARGEST = 16 << 20
 """Bytes of an object that is read: the records of a run are smaller, also copied in volumes. The
 page is one process for all: what one namespace stores must not take its memory."""
@@ -67,7 +67,7 @@ def settings_of(text: str) -> PageSettings:
         return PageSettings.model_validate_json(text)
     except ValidationError as error:
         raise InvalidSpec(
-            f"the variable {VARIABLE} is wrong; the chart sets it: {error}"
+            f"the variable {variables.PAGE_SETTINGS} is wrong; the chart sets it: {error}"
         ) from error
 
 
@@ -121,7 +121,7 @@ async def serve(settings: PageSettings) -> None:
 def main() -> int:
     """Serve the page with the settings of the environment."""
     try:
-        settings = settings_of(os.environ.get(VARIABLE, ""))
+        settings = settings_of(os.environ.get(variables.PAGE_SETTINGS, ""))
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
         asyncio.run(serve(settings))
     except (TrainRunError, OSError) as error:
