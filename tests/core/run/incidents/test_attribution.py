@@ -315,6 +315,14 @@ def test_a_failing_verdict_does_not_wait_for_a_worker_that_is_gone() -> None:
     assert told.plan.reason == "MaxFailuresExceeded"
 
 
+def test_a_failing_verdict_does_not_wait_for_ever_for_a_worker_whose_node_went_dark() -> None:
+    """It died after one of its ranks had failed, so it explains nothing; nobody deletes its pod."""
+    scene = a_run(max_preemptions=-1).running().with_exit(1, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=300).with_agent(0, phase="Idle")
+    scene = scene.with_agent(1, phase="Running").silent(1, 290)
+    assert scene.with_worker(1, suspect_node="NotReady").plan.reason == "MaxFailuresExceeded"
+
+
 def test_a_failing_verdict_waits_for_a_worker_that_was_not_heard_yet() -> None:
     scene = a_run().running().with_exit(0, exception=BROKEN)
     assert scene.after(scene.plan).unheard(1).plan.reason == "Attributing"

@@ -264,8 +264,8 @@ def _may_still_answer(view: View, incident: Incident, slot: int) -> bool:
         return min(since, view.observation.listening_for) <= patience
     if agent.phase != "Running":
         return False
-    # An overdue agent soon counts as silent, or calls.
-    return since < timeout or view.is_overdue(worker)
+    # An overdue agent calls, or soon counts as silent: then it says nothing more.
+    return since < timeout or (view.is_overdue(worker) and not view.is_silent(worker))
 
 
 def made_progress(view: View) -> bool:
