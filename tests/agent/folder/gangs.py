@@ -88,6 +88,11 @@ class Gang:
         found = [self.operator.state(worker.config.worker) for worker in self.there]
         return [state for state in found if state is not None]
 
+    def state(self, slot: int) -> AgentState:
+        found = self.operator.state(self.there[slot].config.worker)
+        assert found is not None
+        return found
+
     def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Wait for it; meanwhile each agent hears which steps the others have staged."""
 

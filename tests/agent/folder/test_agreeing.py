@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainrun._common.tree import TreeEntry
@@ -125,6 +127,34 @@ def test_after_a_death_a_worker_brings_what_was_intact_and_others_have_begun() -
     assert not part.left(torn, intact=True)
 
 
+def test_a_worker_that_ended_well_owes_what_it_saved_and_did_not_bring() -> None:
+    part = a_part()
+    shows(part, "step-4/a", "step-6/a", now=0)
+    shows(part, "step-6/a", now=1)
+    assert [step for step in range(4, 9) if part.owes(step)] == [6]
+    part.role = "Whole"
+    assert [step for step in range(4, 9) if part.owes(step)] == [4, 5, 6]
+
+
+def test_a_save_that_the_script_has_deleted_was_not_missed() -> None:
+    part = a_part(heard=0)
+    gone = shows(part, "step-5/a", now=0, judged=True)
+    assert gone is not None
+    shows(part, "log.txt", now=1)
+    part.hear([6], 2)
+    assert part.missed() is None
+    assert not part.has_judged(gone)  # an entry may have thousands of files
+
+
+def test_what_a_later_commit_replaces_is_forgotten() -> None:
+    part = a_part(heard=0)
+    shows(part, "step-5/a", now=0, judged=True)
+    part.hear([6, 7], 1)
+    part.forget(6)
+    assert part.heard == (7,)
+    assert part.hear([7, 8], 2) == [8]
+
+
 @pytest.mark.parametrize(
     ("names", "role"),
     [
@@ -182,6 +212,16 @@ def test_slot_0_needs_nothing_of_others() -> None:
 def test_a_worker_without_a_part_gets_that_of_slot_0() -> None:
     parts = parts_of(a_manifest(2, (0, "step-5/a")), 1, 2)
     assert [(s.slot, s.rank, s.without) for s in parts.sources] == [(0, None, frozenset())]
+    assert parts.own == frozenset()
+
+
+@pytest.mark.parametrize("slot", [0, 2])
+def test_workers_get_the_files_of_the_only_one_that_saved_and_not_its_place(slot: int) -> None:
+    place = TreeEntry(name=".trainrun-worker-1", folder=True, ranks=(4,))
+    manifest = replace(a_manifest(3, (1, "step-5/a")), others=(place,))
+    parts = parts_of(manifest, slot, 3)
+    assert [(s.slot, s.rank, s.without) for s in parts.sources] == [(1, None, frozenset())]
+    assert [*parts.lent] == ["step-5/a"]
     assert parts.own == frozenset()
 
 

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.folder.gangs import LONG, RULE, Gang
 
 if TYPE_CHECKING:
@@ -102,6 +104,68 @@ os.kill(os.getpid(), signal.SIGKILL)
         shown = eventually_shown(gang, slot, "sees ")
         assert "step-8/state.json" in shown
         assert "step-9" not in shown
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_after_exit_0_no_checkpoint_lacks_the_save_that_a_worker_could_not_take(
+    operator: OperatorStandIn, workers: Workers, last: int
+) -> None:
+    script = f"""
+if RANK == {last}: wait("other")
+save(7, "state.json", "{{}}" if RANK == 0 else "{{")
+"""
+    gang = Gang(operator, workers, script)
+    other = 1 - last
+    gang.until(lambda: gang.state(other).exits, "the end of the first")
+    if last == 1:
+        gang.until(lambda: any(s.step == 7 for s in gang.state(1).staged), "that it hears of 7")
+    gang.tell("other")
+    gang.until(lambda: 7 in gang.state(1).dropped, "that step 7 is given up")
+    assert not gang.is_committed(7)
+    problems = {(p.reason, p.message) for p in gang.state(1).problems}
+    assert (
+        "SaveFailed",
+        "no rank will have a checkpoint of step 7, since worker 1 could not store its save",
+    ) in problems
+    assert (
+        "Incomplete",
+        "the save in out is not stored: step-7/state.json is not JSON. A new worker would begin "
+        "with an older one",
+    ) in problems
+
+
+def test_the_last_save_does_not_wait_for_a_worker_whose_folder_cannot_be_read_at_its_end(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if RANK == 0: save(7); sys.exit()
+Path("out").mkdir()
+for number in range(20_001): Path("out", f"{number}.png").touch()
+"""
+    gang = Gang(operator, workers, script)
+    gang.until(lambda: 7 in gang.state(1).dropped, "that step 7 is given up")
+    problems = {(p.reason, p.message) for p in gang.state(1).problems}
+    assert (
+        "SaveFailed",
+        "no rank will have a checkpoint of step 7, since the folder of worker 1 cannot be read: it "
+        "has more than 20000 files",
+    ) in problems
+
+
+def test_a_save_of_worker_1_alone_is_stored_and_every_worker_gets_it(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "2": seen(); sys.exit()
+if RANK == 1: save(7)
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    gang.end()
+    gang.begin(2, 7)
+    for slot in (0, 1):
+        words = "sees ['--resume', 'out/step-7/model.bin'] {'step-7/model.bin': '7 of 1'}"
+        assert eventually_shown(gang, slot, words)
 
 
 def test_without_numbers_the_save_of_slot_0_is_everybodys(

@@ -386,6 +386,7 @@ class Agent:
             LOG.info("cannot reach the operator or the store: %s", error)
             return
         attempt.staged.open((step.step for step in steps), time.monotonic())
+        attempt.folder.hear(step.step for step in steps)
         for step in steps:
             attempt.uploads.stored(step.step, step.slots)
         attempt.changed()

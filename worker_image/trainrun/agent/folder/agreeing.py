@@ -20,7 +20,7 @@ from trainrun._common.writer_processes import without_metadata
 from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, entries_of, is_log, unfit
 from trainrun.checkpoint.records import Manifest, ManifestFile
 
-FOREIGN = re.compile(r"^\.trainrun-worker-(\d+)/")
+FOREIGN = re.compile(r"^\.trainrun-worker-(\d+)(?:/|$)")
 
 Role = Literal["Unknown", "Whole", "Part", "Nothing"]
 """What the script of this worker saves: entries that are whole, entries that are not, or none."""
@@ -33,7 +33,8 @@ def place_of(slot: int) -> str:
 
 
 def slot_of(name: str) -> tuple[int, str]:
-    """The slot that brought a file of a checkpoint, and its name in the script's folder."""
+    """The slot that brought a file of a checkpoint, and its name in the script's folder; empty: the
+    place of that slot itself."""
     found = FOREIGN.match(name)
     return (int(found[1]), name[found.end() :]) if found else (0, name)
 
@@ -87,7 +88,8 @@ def parts_of(manifest: Manifest, slot: int, workers: int) -> FolderParts:
     items: tuple[ManifestFile | TreeEntry, ...] = (*manifest.files, *manifest.others)
     for item in items:
         of, name = slot_of(item.name)
-        parts.setdefault(of, {})[name] = item
+        if name:
+            parts.setdefault(of, {})[name] = item
     alike = manifest.workers == workers
     every = sorted(parts)
     order = sorted({slot} & {*every}) + [of for of in every[: 1 if alike else None] if of != slot]
@@ -121,18 +123,27 @@ class GangPart:
     _heard: dict[int, float] = field(default_factory=dict)
     """When it was first heard that another worker has files for a step."""
     _intact: dict[int, FolderEntry] = field(default_factory=dict)
-    """Entries that were quiet and without a fault while the processes lived."""
+    """Entries of the last look that were quiet and without a fault while the processes lived."""
+    _saved: set[int] = field(default_factory=set)
+    """Steps whose entry once was that, later than the newest commit."""
     _present: dict[int, FolderEntry] = field(default_factory=dict)
     """New entries of the last look."""
+    _newest: int = -1
+    """The newest step of which any look showed an entry."""
     _files: Look = field(default_factory=dict)
     _moved: float = -math.inf
     """When a file, other than a log, was last seen to change."""
 
-    def hear(self, steps: Iterable[int], now: float) -> bool:
-        """Workers have files for these steps; return whether one is new."""
+    def hear(self, steps: Iterable[int], now: float) -> list[int]:
+        """Workers have files for these steps; return those that are new."""
         new = [step for step in steps if step not in self._heard]
         self._heard.update(dict.fromkeys(new, now))
-        return bool(new)
+        return new
+
+    def forget(self, committed: int) -> None:
+        """Steps up to this one are of no use any more."""
+        self._heard = {step: at for step, at in self._heard.items() if step > committed}
+        self._saved = {step for step in self._saved if step > committed}
 
     @property
     def heard(self) -> tuple[int, ...]:
@@ -145,6 +156,8 @@ class GangPart:
         if files != self._files:
             self._files, self._moved = files, now
         self._present = {entry.number: entry for entry in new if entry.number is not None}
+        self._intact = {step: e for step, e in self._intact.items() if step in self._present}
+        self._newest = max([self._newest, *self._present])
 
     def has_judged(self, entry: FolderEntry) -> bool:
         """Whether the entry, as it is now, is known to be intact."""
@@ -154,6 +167,7 @@ class GangPart:
         """The entry is quiet, and nothing in it is cut off."""
         if entry.number is not None:
             self._intact[entry.number] = entry
+            self._saved.add(entry.number)
             if is_whole(entry, self.complete):
                 self.role = "Whole"
 
@@ -200,7 +214,13 @@ class GangPart:
         """The same for steps of which nothing was heard."""
         return not self._present and self.lacks(-1, now, wrote_all=wrote_all)
 
+    def owes(self, step: int) -> bool:
+        """Whether this worker has saved, or may have, what it did not bring for a step, its
+        processes having ended well. What is newer than all its entries it never saved."""
+        saves = self.role in ("Whole", "Part")
+        return step in self._present or (saves and step <= self._newest)
+
     def missed(self) -> int | None:
         """A step that this worker still lacks although others have begun a later one."""
-        waits = [step for step in self.heard[:-1] if step not in self._intact]
+        waits = [step for step in self.heard[:-1] if step not in self._saved]
         return waits[-1] if waits and self.role == "Whole" else None

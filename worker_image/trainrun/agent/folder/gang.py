@@ -7,7 +7,7 @@ files for a step never says that it has none; what it brings was judged intact.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.folder import looking
 from trainrun.agent.folder.agreeing import GangPart, is_whole
 from trainrun.agent.folder.entries import WILDCARD, FolderEntry, Look
+from trainrun.agent.processes.group import ProcessGroup
+from trainrun.contract.messages import given_up
 
 MOST_LEFT = 4
 """How many of the newest entries are brought once the processes have ended: workers may be at
@@ -33,13 +35,23 @@ class GangFolder:
     top: Path
     part: GangPart
     bringing: Bringing
-    pids: Callable[[], Mapping[int, int]]
-    """Processes that live, by rank."""
+    processes: ProcessGroup
     take: Callable[[FolderEntry, Look], Awaitable[bool]]
     resumed: Callable[[FolderEntry], bool]
     fails: Callable[[str, str], None]
     _begun: int = -1
     """The newest step with which this worker has begun."""
+    _over: bool = False
+    """It brings nothing more, for any step."""
+    _unread: str = ""
+    """Why the folder could not be read at the end."""
+
+    def hear(self, steps: Iterable[int], now: float) -> bool:
+        """Workers have files for these steps; return whether one is new."""
+        new = self.part.hear(steps, now)
+        if self._over:
+            self._give_up(new)
+        return bool(new)
 
     def has(self, new: list[FolderEntry]) -> bool:
         """Whether these are its saves: where slot 0's have no number, they are everybody's."""
@@ -50,6 +62,7 @@ class GangFolder:
         self, look: Look, new: Iterable[FolderEntry], quiet: Iterable[FolderEntry], now: float
     ) -> None:
         """Judge what is quiet, and bring what is wanted. Raises OSError."""
+        self.part.forget(self.bringing.staged.committed)
         self.part.look(look, new, now)
         await self._judge(quiet)
         wanted = {step: self.part.part(step, now) for step in self.part.heard if self._open(step)}
@@ -79,6 +92,8 @@ class GangFolder:
             if entry.number is None or not self._open(entry.number):
                 continue
             why = await asyncio.to_thread(looking.cut_off, self.top, entry)
+            if why:
+                self.fails("Incomplete", why)
             complete = self.part.complete if is_whole(entry, self.part.complete) else ()
             intact = not why and (
                 wrote_all or await asyncio.to_thread(looking.proven, self.top, entry, complete)
@@ -87,15 +102,34 @@ class GangFolder:
                 found.append(entry)
         return found
 
-    def close(self, now: float, *, wrote_all: bool, well: bool) -> None:
+    def close(self, now: float, *, wrote_all: bool) -> None:
         """Say what this worker lacks, once all that is left was brought."""
         if self.bringing.uploads.fatal is not None:
             return
+        if well := self.processes.ended_well:
+            self._over = True
+            self._give_up(step for step in self.part.heard if self._open(step))
         if well or self.part.lacks_all(now, wrote_all=wrote_all):
             self.bringing.lacks_all()
         for step in self.part.heard:
             if self._open(step) and self.part.lacks(step, now, wrote_all=wrote_all):
                 self.bringing.lacks(step)
+
+    def fail(self, why: str) -> None:
+        """The folder could not be read at the end: nobody knows what this worker lacks."""
+        self._over, self._unread = True, why
+        self._give_up(step for step in self.part.heard if self._open(step))
+
+    def _give_up(self, steps: Iterable[int]) -> None:
+        """Without this worker's part no worker may have a checkpoint of these steps."""
+        staged, uploads = self.bringing.staged, self.bringing.uploads
+        for step in steps:
+            found = staged.find(step)
+            brought = staged.is_over(step) or (found is not None and bool(found.files))
+            if not brought and (self._unread or self.part.owes(step)):
+                why = f"the folder of worker {uploads.slot} cannot be read: {self._unread}"
+                why = why if self._unread else f"worker {uploads.slot} could not store its save"
+                uploads.give_up(step, given_up(step, why))
 
     async def _judge(self, quiet: Iterable[FolderEntry]) -> None:
         for entry in quiet:
@@ -104,7 +138,7 @@ class GangFolder:
             why = await asyncio.to_thread(looking.cut_off, self.top, entry)
             if why:
                 self.fails("Incomplete", why)
-            elif await asyncio.to_thread(looking.live, self.pids()):
+            elif await asyncio.to_thread(looking.live, self.processes.living_pids):
                 self.part.judge(entry)
 
     def _open(self, step: int) -> bool:

@@ -114,7 +114,7 @@ class FolderCheckpoints:
                 top=self.top,
                 part=GangPart(settle=self.rule.settle, complete=self.rule.complete),
                 bringing=self.bringing,
-                pids=lambda: self.processes.living_pids,
+                processes=self.processes,
                 take=self._take,
                 resumed=self._resumption.allows,
                 fails=self._fails,
@@ -181,7 +181,7 @@ class FolderCheckpoints:
 
     def hear(self, steps: Iterable[int]) -> None:
         """Workers have files for these steps."""
-        if self._gang is not None and self._gang.part.hear(steps, time.monotonic()):
+        if self._gang is not None and self._gang.hear(steps, time.monotonic()):
             self._next_look = 0.0
 
     def reported(self, rank: int, report: Report) -> None:
@@ -320,13 +320,11 @@ class FolderCheckpoints:
             if self.bringing.uploads.fatal is None:
                 await self._take_last(known)
             if self._gang is not None:
-                self._gang.close(
-                    time.monotonic(),
-                    wrote_all=self._ended_by_themselves,
-                    well=self.processes.ended_well,
-                )
+                self._gang.close(time.monotonic(), wrote_all=self._ended_by_themselves)
         except OSError as error:
             self._fails("Unreadable", str(error))
+            if self._gang is not None:
+                self._gang.fail(str(error))
         finally:
             self.over = True
             self.news()
