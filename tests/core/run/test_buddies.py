@@ -171,3 +171,13 @@ def test_a_crash_with_all_workers_left_needs_no_copy() -> None:
 def test_what_a_buddy_has_copied_counts_although_the_lost_worker_never_told_of_it() -> None:
     scene = on_nodes("a", "b").staged(0, 10).with_agent(0, copies=(copy_of(1, 10),))
     assert lost(scene, 1).hold(0).flush == (10,)
+
+
+def test_a_worker_whose_pod_is_gone_is_nobodys_buddy() -> None:
+    assert buddies(on_nodes("a", "b", "c").without(1).view) == {0: 2, 2: 0}
+
+
+def test_a_copy_of_a_step_that_was_dropped_does_not_bring_it_back() -> None:
+    scene = copied(on_nodes("a", "b").staged_by_all(20), 10).with_agent(1, dropped=(10,))
+    assert [step.step for step in scene.answer(0).steps] == [20]
+    assert scene.answer(0).copied == -1
