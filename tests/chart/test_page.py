@@ -103,6 +103,16 @@ def test_it_understands_its_settings_and_finds_what_reads_stores() -> None:
     assert [v["secret"]["secretName"] for v in volumes if "secret" in v] == ["a-keys", "b-keys"]
 
 
+def test_it_understands_its_settings_where_values_of_a_chart_without_a_page_are_reused() -> None:
+    missing = dict.fromkeys(("hosts", "basePath", "stores", "storePorts", "from", "resources"))
+    found = of_component(render({"page": {"enabled": True, **missing}}), "page")
+    (only,) = the(found, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (text,) = (entry["value"] for entry in only["env"] if entry["name"] == "TRAINRUN_PAGE")
+    assert settings_of(text).base_path == ""
+    assert settings_of(text).hosts == ("trainrun-page.trainrun.svc",)
+    assert only["resources"] == {}
+
+
 def test_one_storage_belongs_to_one_namespace(tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         (tmp_path / name).write_text("x\n")

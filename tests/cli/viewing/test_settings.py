@@ -30,6 +30,13 @@ def test_an_option_is_one_setting_however_it_is_written() -> None:
     assert differing(one, one) == {}
 
 
+def test_an_option_that_is_repeated_differs_in_any_of_its_values() -> None:
+    one, other = (spec("--set", f"lr={lr}", "--set", "bs=32") for lr in (0.1, 0.2))
+    assert differing(one, other) == {
+        "containers[train] --set": ("lr=0.1, bs=32", "lr=0.2, bs=32"),
+    }
+
+
 def test_the_options_in_a_script_of_a_shell_are_settings() -> None:
     one, other = spec("-c", "python 'my train.py' --lr 0.1"), spec("-c", "python x.py --lr 0.2")
     assert differing(one, other) == {

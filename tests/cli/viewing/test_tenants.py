@@ -23,7 +23,9 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cli.viewing import server as page_server
 from trainrun_operator.cli.viewing.storages import BoundStorage
+from trainrun_operator.cli.viewing.token_access import RIGHTS
 from trainrun_operator.worlds.kubernetes import access_reviews
+from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -292,6 +294,44 @@ async def test_while_the_cluster_cannot_say_who_somebody_is_nothing_is_shown(
         assert await answer(browser, "events/") == (503, told)
         async with browser.session.get(browser.root) as got:
             assert got.headers["Refresh"] == "10", "a text has no script that asks again"
+
+
+async def test_whoever_makes_up_tokens_delays_no_reader_and_is_refused(fake: FakeApi) -> None:
+    status = {"authenticated": True, "allowed": True, "user": {"username": "ada"}}
+    async with TokenReaders.connected() as readers:
+        fake.answers = [Answer(code=200, body={"status": status})]
+        ada = await readers.of("token-of-ada")
+        fake.finish_writes.clear()  # reviews take long now
+        many = [asyncio.create_task(readers.of(f"junk-{n}")) for n in range(3000)]
+        async with asyncio.timeout(60):
+            while fake.writing < access_reviews.STRANGERS:
+                await asyncio.sleep(0.01)
+        assert await readers.of("token-of-ada") is ada
+        assert ada is not None
+        right = asyncio.create_task(readers.allowed(ada, RIGHTS["pods"], ["team-a"]))
+        async with asyncio.timeout(60):
+            while fake.writing < access_reviews.STRANGERS + 1:  # hers is not behind theirs
+                await asyncio.sleep(0.01)
+        fake.finish_writes.set()
+        await right
+        told = await asyncio.gather(*many, return_exceptions=True)
+    assert fake.most_writing == access_reviews.STRANGERS + 1
+    assert told.count(None) == access_reviews.MOST_STRANGERS
+    refused = {str(each) for each in told if each is not None}
+    assert refused == {"too many unknown tokens are being looked at; try again"}
+
+
+async def test_two_forwarded_ports_have_cookies_of_their_own(api: KubeApi) -> None:
+    tenant = await a_tenant(api)
+    async with cluster_page() as server, aiohttp.ClientSession() as session:
+        form = f"http://127.0.0.1:{server.port}/sign-in"
+        sent = {"data": {"token": tenant.token}, "allow_redirects": False}
+        names = set()
+        for port in (8642, 8643):
+            headers = {"Host": f"localhost:{port}"}
+            async with session.post(form, headers=headers, **sent) as got:  # type: ignore[arg-type]
+                names |= {*got.cookies}
+        assert names == {"trainrun-page-8642", "trainrun-page-8643"}
 
 
 async def test_a_stream_outlives_an_api_server_that_is_away_for_a_while(

@@ -86,6 +86,12 @@ def named_host(request: web.Request) -> str:
         return ""
 
 
+def cookie_of(request: web.Request) -> str:
+    """The name of our cookie: browsers send cookies to all ports of a machine, so each has its own,
+    or one page would take another's token."""
+    return f"trainrun-page-{request.url.port}"
+
+
 def told(status: int, text: str) -> web.Response:
     """An answer in words; of a problem that passes, the browser asks again in 10 s."""
     headers = {"Refresh": "10"} if status in (429, 503) else {}
@@ -113,8 +119,7 @@ class PrintedToken:
         """See Access."""
         if named_host(request) not in NAMES:
             return told(421, "open this page as http://127.0.0.1 or http://localhost")
-        # Browsers share cookies among all ports of a machine.
-        cookie = f"trainrun-page-{request.url.port}"
+        cookie = cookie_of(request)
         if self._is_token(request.query.get("token", "")):
             response = web.Response(status=303)
             response.headers["Location"] = f".{request.rel_url.without_query_params('token')}"

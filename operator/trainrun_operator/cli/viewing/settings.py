@@ -20,9 +20,12 @@ POD = "workers.template.spec."
 
 
 def settings_of(spec: Mapping[str, object]) -> Settings:
-    """The settings in the spec of a TrainRun."""
-    found = (_masked(name.removeprefix(POD), value) for name, value in _values(spec, ""))
-    return dict(found)
+    """The settings in the spec of a TrainRun; an option that is repeated has all its values."""
+    found: dict[str, list[str]] = {}
+    for path, text in _values(spec, ""):
+        name, value = _masked(path.removeprefix(POD), text)
+        found.setdefault(name, []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def differences(runs: Sequence[Settings]) -> dict[str, tuple[str, ...]]:

@@ -17,11 +17,15 @@ from aiohttp import web
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.base import GROUP
 from trainrun_operator.cli.report.page import safe
-from trainrun_operator.cli.viewing.access import NAMES, DataKind, named_host, told
+from trainrun_operator.cli.viewing.access import NAMES, DataKind, cookie_of, named_host, told
 from trainrun_operator.cli.viewing.views import link, safe_url
-from trainrun_operator.worlds.kubernetes.access_reviews import Right, TokenReader, TokenReaders
+from trainrun_operator.worlds.kubernetes.access_reviews import (
+    Right,
+    TokenReader,
+    TokenReaders,
+    TooManyTokens,
+)
 
-COOKIE = "trainrun-page"
 RIGHTS: dict[DataKind, Right] = {
     "trainruns": Right(verb="list", group=GROUP, resource="trainruns"),
     "trainsweeps": Right(verb="list", group=GROUP, resource="trainsweeps"),
@@ -88,7 +92,7 @@ class ClusterToken:
     async def _reader(self, request: web.Request) -> TokenReader | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            token = request.cookies.get(COOKIE, "")
+            token = request.cookies.get(cookie_of(request), "")
         if not _TOKEN.fullmatch(token):
             return None
         with _or_silent():
@@ -136,13 +140,13 @@ class ClusterToken:
         )
         path = f"{self.base}/"
         if not token:
-            response.del_cookie(COOKIE, path=path)
+            response.del_cookie(cookie_of(request), path=path)
             return response
         with _or_silent():
             if not _TOKEN.fullmatch(token) or await self.readers.of(token) is None:
                 return self._form(request, "The cluster does not accept this token.")
         response.set_cookie(
-            COOKIE, token, httponly=True, samesite="Strict", secure=secure, path=path
+            cookie_of(request), token, httponly=True, samesite="Strict", secure=secure, path=path
         )
         return response
 
@@ -167,8 +171,11 @@ def _is_from_here(request: web.Request) -> bool:
 
 @contextmanager
 def _or_silent() -> Iterator[None]:
-    """Raises HTTPServiceUnavailable for an API server that does not answer."""
+    """Raises HTTPServiceUnavailable for an API server that does not answer, and
+    HTTPTooManyRequests."""
     try:
         yield
+    except TooManyTokens as error:
+        raise web.HTTPTooManyRequests(reason=str(error)) from error
     except TrainRunError as error:
         raise web.HTTPServiceUnavailable(reason=_NOT_NOW) from error

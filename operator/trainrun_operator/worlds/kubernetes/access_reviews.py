@@ -12,7 +12,9 @@ import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from trainrun.errors import TrainRunError
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.raw import mapping
 
@@ -25,9 +27,15 @@ was revoked must end within 60."""
 REFUSED = 5.0
 """Seconds until a refused token is reviewed again."""
 REVIEWS = 8
-"""Reviews at once, of all tokens."""
+"""Reviews at once about tokens that were accepted before."""
+STRANGERS = 2
+"""Reviews at once of other tokens: whoever makes them up delays no reader."""
+MOST_STRANGERS = 50
+"""Such reviews that wait, or are made; more are refused."""
 MOST = 2000
-"""Tokens remembered."""
+"""Tokens remembered of those accepted, and of those refused."""
+
+V = TypeVar("V")
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
@@ -78,7 +86,7 @@ class TokenReader:
     """The owner of a token."""
 
     user: Mapping[str, object]
-    """User, uid, groups and extra, as a SubjectAccessReview names them; empty: of no token."""
+    """User, uid, groups and extra, as a SubjectAccessReview names them."""
     reviewed: float
     """When, by `time.monotonic`."""
     rights: dict[tuple[Right, str], bool] = field(default_factory=dict)
@@ -87,7 +95,11 @@ class TokenReader:
     @property
     def is_fresh(self) -> bool:
         """The answers about it still count."""
-        return time.monotonic() - self.reviewed < (FRESH if self.user else REFUSED)
+        return time.monotonic() - self.reviewed < FRESH
+
+
+class TooManyTokens(TrainRunError):
+    """So many unknown tokens wait for their review that another one is not reviewed."""
 
 
 @dataclass(slots=True)
@@ -97,7 +109,12 @@ class TokenReaders:
     _api: KubeApi
     _known: dict[bytes, TokenReader] = field(default_factory=dict)
     """By digests of their tokens, in the order of their reviews."""
+    _refused: dict[bytes, float] = field(default_factory=dict)
+    """When by digests of tokens that are not valid, in the same order."""
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS))
+    _strangers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STRANGERS))
+    _waiting: int = 0
+    """Strangers, those whose review is being made among them."""
 
     @classmethod
     @asynccontextmanager
@@ -107,19 +124,34 @@ class TokenReaders:
             yield cls(api)
 
     async def of(self, token: str) -> TokenReader | None:
-        """The owner of the token; None: it is not valid. Raises KubeError."""
+        """The owner of the token; None: it is not valid. Raises KubeError, TooManyTokens."""
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(digest)
-        if known is None or not known.is_fresh:
-            began = time.monotonic()
-            async with self._turns:
-                user = await self._owner(token)
-            known = TokenReader(user=user, reviewed=began)
-            self._known.pop(digest, None)
-            self._known[digest] = known
-            if len(self._known) > MOST:
-                del self._known[next(iter(self._known))]
-        return known if known.user else None
+        known, began = self._known.get(digest), time.monotonic()
+        if known is not None and known.is_fresh:
+            return known
+        if began < self._refused.get(digest, -REFUSED) + REFUSED:
+            return None
+        async with self._turns if known is not None else self._turn_of_a_stranger():
+            user = await self._owner(token)
+        self._known.pop(digest, None)
+        self._refused.pop(digest, None)
+        if not user:
+            _keep(self._refused, digest, began)
+            return None
+        known = TokenReader(user=user, reviewed=began)
+        _keep(self._known, digest, known)
+        return known
+
+    @asynccontextmanager
+    async def _turn_of_a_stranger(self) -> AsyncGenerator[None]:
+        if self._waiting >= MOST_STRANGERS:
+            raise TooManyTokens("too many unknown tokens are being looked at; try again")
+        self._waiting += 1
+        try:
+            async with self._strangers:
+                yield
+        finally:
+            self._waiting -= 1
 
     async def allowed(
         self, reader: TokenReader, right: Right, namespaces: Collection[str]
@@ -152,3 +184,10 @@ class TokenReaders:
             "groups": user.get("groups") or [],
             "extra": user.get("extra") or {},
         }
+
+
+def _keep(table: dict[bytes, V], digest: bytes, value: V) -> None:
+    """As the newest of MOST."""
+    table[digest] = value
+    if len(table) > MOST:
+        del table[next(iter(table))]
