@@ -34,7 +34,8 @@ class KnownScript:
 KNOWN = (
     KnownScript(
         name="Hugging Face's Trainer",
-        sign=r"^(?!.*(--checkpointing_steps|no_trainer)).*--(save_(steps|strategy|total_limit)"
+        # trl's scripts have the flag to resume, and do not look at it.
+        sign=r"^(?!.*(--checkpointing_steps|no_trainer|\bsft\w*\.py|\btrl\b)).*--(save_(steps|strategy|total_limit)"
         r"|per_device_train_batch_size)\b",
         path="{output_dir}",
         newest="checkpoint-*",
@@ -51,7 +52,8 @@ KNOWN = (
     ),
     KnownScript(
         name="timm's train.py",
-        sign=r"--experiment\b",
+        sign=r"^(?=.*\btrain\.py\b)(?=.*--experiment[ =])"
+        r".*--(model|data-dir|dataset|num-classes|sched|warmup-epochs|amp)\b",
         path="{output}/{experiment}",
         defaults={"output": "output/train"},
         newest="last.pth.tar",
@@ -89,7 +91,10 @@ KNOWN = (
     ),
     KnownScript(
         name="PyTorch's imagenet example",
-        sign=r"\bmain\.py\b.*(--arch|-a|--dist-url|--multiprocessing-distributed)\b",
+        # Its own example has one option alone: the name of a model of torchvision.
+        sign=r"\bmain\.py\b(.* (-a|--arch)[ =](alexnet|convnext|densenet|efficientnet|mobilenet"
+        r"|regnet|resne|shufflenet|squeezenet|swin|vgg|vit|wide_resnet)"
+        r"|(?=.* --dist-url[ =]).* --multiprocessing-distributed\b)",
         path=".",
         newest="checkpoint.pth.tar",
         resume_args=("--resume", "{newest}"),
