@@ -101,7 +101,7 @@ async def draw(folder: Path) -> None:
         root = Path(scratch) / "storage"
         some_runs(root)
         async with browsing(root.as_uri()) as reader, chromium() as browser:
-            await reader.shows("4 runs.")
+            await reader.shows("3 runs, 1 sweep.")
             text = await reader.shows("<path ")
             ids = re.findall(r'form="chosen" name="run" value="(.*?)"', text)
             (sweep,) = re.findall(r'href="(sweep\?[^"]*)"', text)

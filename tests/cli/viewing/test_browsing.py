@@ -33,6 +33,7 @@ from trainrun_operator.cli.preparation import open_run, prepare
 from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.catalog import RunCatalog
+from trainrun_operator.cli.viewing.nodes import nodes_view
 from trainrun_operator.cli.viewing.rows import RunRow, matching, sorted_rows
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.views import ListAsked, list_view, now_utc, run_view
@@ -387,6 +388,27 @@ def test_of_a_thousand_workers_the_page_has_a_line_for_each_node() -> None:
     assert "<td>n1</td><td>8</td><td>8, 9 Pending, 10, 11, 12, 13, 14, 15</td>" in text
     assert len(text) < 30_000
     check(text)
+
+
+def test_a_node_that_is_avoided_without_an_incident_of_its_own_is_avoided() -> None:
+    why = (
+        "new workers avoid these nodes if others have room: n7 (3 incidents of 2 runs: AppError, "
+        "NodeLost; the last on 2026-01-01 at 12:31 UTC), n8.example (1 incident of 1 run: AppError)"
+    )
+    one, two, three = rows(3)
+    namesake = replace(two, name=one.name, namespace="other", avoided=why)
+    shown = nodes_view([replace(one, avoided=why), namesake, replace(three, sweep=True)], ()).whole
+    assert "2 nodes avoided now; 0 incidents on 2 nodes, of 2 runs." in shown
+    assert shown.count("<td>run-0000 (team), run-0000 (other)</td>") == 2
+    assert ">n8.example<" in shown
+    check(shown)
+
+
+def test_sweeps_are_not_counted_as_runs() -> None:
+    one, two = rows(2)
+    some = [one, replace(two, sweep=True)]
+    shown = list_view(some, some, ListAsked(), sparks={}, troubles=(), now=now_utc()).whole
+    assert '<p id="summary">1 run, 1 sweep.' in shown
 
 
 def test_active_runs_come_first_then_the_newest_unless_an_order_is_asked_for() -> None:

@@ -43,7 +43,7 @@ async def test_every_page_can_be_read_on_a_desk_and_on_a_phone_light_and_dark_wi
     root = tmp_path / "storage"
     some_runs(root)
     async with browsing(root.as_uri()) as reader, chromium() as browser:
-        text = await reader.shows("4 runs.")
+        text = await reader.shows("3 runs, 1 sweep.")
         await reader.link_to("gpt-small")
         ids = re.findall(r'form="chosen" name="run" value="(.*?)"', text)
         await browser.open(reader.server.address())

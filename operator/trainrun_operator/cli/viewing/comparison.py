@@ -12,10 +12,9 @@ from trainrun_operator.cli.explaining.metric_curves import MOST_METRICS
 from trainrun_operator.cli.formatting import long, some
 from trainrun_operator.cli.report.model import Block, Curves, Section, Table, TableRow, TextLine
 from trainrun_operator.cli.report.page import section
-from trainrun_operator.cli.viewing.rows import RunRow
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.settings import Settings, differences, settings_of
-from trainrun_operator.cli.viewing.views import PageView, dom_id, link, trouble
+from trainrun_operator.cli.viewing.views import PageView, dom_id, link, names_of, trouble
 
 MOST_RUNS = 8
 """Runs on one page: more curves cannot be told apart."""
@@ -26,7 +25,7 @@ HEADS = ("run", "phase", "step", "took", "goodput", "failures", "steps done agai
 
 def compare_view(compared: Sequence[RunDetails], troubles: Iterable[str]) -> PageView:
     """The page of these runs, in this order."""
-    names = _names([details.row for details in compared])
+    names = names_of([details.row for details in compared])
     own = (f"{name}: {text}" for name, each in zip(names, compared, strict=True)
            for text in (*each.troubles.values(), *each.extras.remarks))  # fmt: skip
     parts = {"trouble": trouble((*troubles, *own))}
@@ -35,12 +34,6 @@ def compare_view(compared: Sequence[RunDetails], troubles: Iterable[str]) -> Pag
         parts[key] = f'<div id="{key}">{section(part)}</div>'
     before = f'<nav><a href="./">all runs</a></nav><h1>{len(compared)} runs</h1>'
     return PageView(title=f"Compare {', '.join(names)}", parts=parts, before=before)
-
-
-def _names(rows: Sequence[RunRow]) -> tuple[str, ...]:
-    """The names of the runs; of namesakes, with their places."""
-    count = Counter(row.name for row in rows)
-    return tuple(row.name if count[row.name] == 1 else f"{row.name} ({row.place})" for row in rows)
 
 
 def _sections(names: Sequence[str], compared: Sequence[RunDetails]) -> Iterator[Section]:

@@ -5,6 +5,7 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,14 @@ from trainrun_operator.cli.formatting import clock, counted, some
 from trainrun_operator.cli.report.model import Document, Section, Table, TableRow
 from trainrun_operator.cli.report.page import head, section
 from trainrun_operator.cli.viewing.rows import RunRow
-from trainrun_operator.cli.viewing.views import PageView, link, trouble
+from trainrun_operator.cli.viewing.views import PageView, link, names_of, trouble
 
 MOST_NODES = 200
 """Nodes in the table, the worst."""
 MOST_NAMED = 3
 """Runs and causes that one cell names."""
+_AVOIDED = re.compile(r"[:,] ([a-z0-9][a-z0-9.-]*) \(\d[\d,]* incident")
+"""A node in the message that says which ones are avoided."""
 HEADS = ("node", "avoided by", "incidents", "causes", "runs", "newest")
 
 
@@ -50,24 +53,25 @@ class NodeRecord:
 
 
 def nodes_of(rows: Iterable[RunRow]) -> list[NodeRecord]:
-    """The nodes of these runs, the worst first: those that are avoided, then by incidents."""
+    """The nodes of these runs, not of sweeps; those first that are avoided, then by incidents."""
     found: dict[str, NodeRecord] = {}
-    rows = [*rows]
+    rows = [row for row in rows if not row.sweep]
+    names = dict(zip((row.id for row in rows), names_of(rows), strict=True))
     for row in rows:
         for strike in row.strikes:
             record = found.setdefault(strike.node, NodeRecord(strike.node))
-            record.runs[row.name] += 1
+            record.runs[names[row.id]] += 1
             record.causes[strike.cause] += 1
             record.newest = max(record.newest or strike.time, strike.time)
     for row in rows:
-        for record in found.values() if row.avoided else ():
-            if f" {record.node} (" in row.avoided:
-                record.avoided_by.append(row.name)
+        for node in _AVOIDED.findall(row.avoided):
+            found.setdefault(node, NodeRecord(node)).avoided_by.append(names[row.id])
     return sorted(found.values(), key=lambda r: (-len(r.avoided_by), -r.causes.total(), r.node))
 
 
 def nodes_view(rows: Sequence[RunRow], troubles: Iterable[str]) -> PageView:
     """The page of the nodes of these runs."""
+    rows = [row for row in rows if not row.sweep]
     found = nodes_of(rows)
     avoided = sum(bool(record.avoided_by) for record in found)
     what = f"{counted(avoided, 'node')} avoided now; " if avoided else "No node is avoided now; "
@@ -77,7 +81,13 @@ def nodes_view(rows: Sequence[RunRow], troubles: Iterable[str]) -> PageView:
         headline=f"{what}{counted(incidents, 'incident')} on {counted(len(found), 'node')}, "
         f"of {counted(len(rows), 'run')}.",
         tone="note" if avoided else "plain",
-        remarks=tuple(dict.fromkeys(f"{row.name}: {row.avoided}" for row in rows if row.avoided)),
+        remarks=tuple(
+            dict.fromkeys(
+                f"{name}: {row.avoided}"
+                for name, row in zip(names_of(rows), rows, strict=True)
+                if row.avoided
+            )
+        ),
     )
     table = Table(
         heads=HEADS,

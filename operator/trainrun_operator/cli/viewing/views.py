@@ -89,6 +89,12 @@ def dom_id(text: str) -> str:
     return f"p{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def names_of(rows: Sequence[RunRow]) -> tuple[str, ...]:
+    """The names of the runs; of namesakes, with their places."""
+    count = Counter(row.name for row in rows)
+    return tuple(row.name if count[row.name] == 1 else f"{row.name} ({row.place})" for row in rows)
+
+
 def trouble(found: Iterable[str]) -> str:
     """What cannot be read now."""
     lines = "".join(f'<p class="note">{safe(text)}</p>' for text in found)
@@ -173,7 +179,10 @@ def _summary(rows: Sequence[RunRow], asked: ListAsked, *, loading: bool) -> str:
     )
     more = " Still reading." if loading else ""
     empty = "" if rows or loading else " There are none yet."
-    return f'<p id="summary">{formatting.counted(len(rows), "run")}.{more}{empty} {chips}</p>'
+    sweeps = sum(row.sweep for row in rows)
+    what = formatting.counted(len(rows) - sweeps, "run")
+    what += f", {formatting.counted(sweeps, 'sweep')}" if sweeps else ""
+    return f'<p id="summary">{what}.{more}{empty} {chips}</p>'
 
 
 def _head(name: str, text: str, asked: ListAsked) -> str:
