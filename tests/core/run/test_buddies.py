@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -52,9 +53,10 @@ def order(scene: WorkerObservation, slot: int) -> Start:
         ("ab", {0: 1, 1: 0}),
         ("abc", {0: 1, 1: 2, 2: 0}),
         ("aabb", {0: 2, 1: 3, 2: 0, 3: 1}),
-        ("abab", {0: 1, 1: 2, 2: 3, 3: 0}),
-        ("aab", {0: 2, 1: 2, 2: 0}),
-        ("aaaabc", {0: 4, 1: 4, 2: 4, 3: 4, 4: 5, 5: 0}),
+        ("abab", {0: 1, 2: 3, 1: 0, 3: 2}),
+        ("abbcc", {1: 3, 2: 4, 3: 0, 4: 1, 0: 2}),
+        ("aab", {0: 2, 1: 2, 2: 1}),
+        ("aaaabc", {0: 4, 1: 5, 2: 4, 3: 5, 4: 2, 5: 3}),
         ("aa", {}),
         ("a", {}),
     ],
@@ -66,6 +68,12 @@ def test_the_buddy_of_a_worker_is_on_another_node(nodes: str, expected: dict[int
 def test_a_worker_of_which_no_node_is_known_has_no_buddy() -> None:
     scene = on_nodes("a", "b", "c").with_worker(1, node="").with_agent(1, node="")
     assert buddies(scene.view) == {0: 2, 2: 0}
+
+
+def test_the_workers_of_a_large_node_share_the_buddies_on_a_small_one() -> None:
+    copies = Counter(buddies(on_nodes(*"a" * 8, *"b" * 4).view).values())
+    assert [copies[slot] for slot in range(8, 12)] == [2, 2, 2, 2]
+    assert max(copies[slot] for slot in range(8)) == 1
 
 
 def test_without_the_field_nobody_copies() -> None:
@@ -80,7 +88,6 @@ def test_an_agent_is_told_whose_files_to_copy_and_of_which_step() -> None:
     assert [(p.slot, p.source.address) for p in order(scene, 0).partners] == [(1, "10.0.0.1:7")]
     assert answer.settings is not None
     assert answer.settings.buddy
-    assert not order(scene.with_agent(1, serves_tls=""), 0).partners
     assert on_nodes("a", "b").answer(0).copy == -1
 
 
@@ -117,6 +124,44 @@ def test_nobody_waits_for_a_buddy_that_cannot_copy() -> None:
     condition = scene.plan.status.condition("NoBuddy")
     assert condition is not None
     assert (condition.reason, condition.message) == ("NoRoom", "no room")
+
+
+def test_a_whole_checkpoint_of_rank_0_is_copied_after_the_first_one_too() -> None:
+    scene = on_nodes("a", "b", "c").staged(0, 10, whole=True)
+    assert scene.answer(1).copy == 10
+    assert [[p.slot for p in order(scene, slot).partners] for slot in range(3)] == [[], [0], []]
+    scene = scene.with_agent(1, copies=(copy_of(0, 10, whole=True),))
+    assert (scene.answer(1).copy, scene.answer(1).copied) == (10, 10)
+    scene = scene.staged(0, 20, whole=True)
+    assert (scene.answer(1).copy, scene.answer(1).copied) == (20, 10)
+    assert lost(scene, 0).hold(1).flush == (10,)
+    assert lost(scene, 0).hold(1).stand_in == (0,)
+
+
+def test_a_whole_checkpoint_of_every_rank_is_copied_once_one_buddy_has_it() -> None:
+    scene = on_nodes("a", "b").staged_by_all(10, whole=True)
+    scene = scene.with_agent(0, copies=(copy_of(1, 10, whole=True),))
+    assert scene.answer(0).copied == 10
+
+
+def test_a_worker_that_serves_no_other_node_is_told_and_not_waited_for() -> None:
+    scene = on_nodes("a", "b").with_agent(1, serves_tls="")
+    assert scene.plan.status.condition("NoBuddy") is None, "its certificate may still come"
+    scene = scene.staged_by_all(10)
+    condition = scene.plan.status.condition("NoBuddy")
+    assert condition is not None
+    assert (condition.reason, condition.message) == (
+        "NotCopied",
+        "worker run-1-1 serves no other node, so nobody copies what it has staged. Read its log, "
+        "or set checkpoint.buddy: false",
+    )
+    scene = told(scene)
+    assert not order(scene, 0).partners
+    assert [p.slot for p in order(scene, 1).partners] == [0]
+    scene = scene.with_agent(1, copies=(copy_of(0, 10),)).staged_by_all(20)
+    assert (scene.answer(1).copy, scene.answer(1).copied) == (20, 10)
+    silent = told(scene.with_all(serves_tls="", copies=()))
+    assert (silent.answer(1).copy, silent.answer(1).copied) == (-1, -1)
 
 
 def test_a_gang_on_one_node_says_that_it_has_no_buddies() -> None:

@@ -41,7 +41,7 @@ from trainrun_operator.core.run.drain import (
 )
 from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
-from trainrun_operator.core.run.pairing import buddies, node_of
+from trainrun_operator.core.run.pairing import node_of
 from trainrun_operator.core.run.storage import has_worked
 from trainrun_operator.core.run.unreachable import looker
 from trainrun_operator.core.run.view import View
@@ -201,11 +201,11 @@ def _holders(view: View, record: StartRecord) -> dict[str, tuple[PartHolder, ...
 
 
 def _partners(view: View) -> dict[int, tuple[PartHolder, ...]]:
-    """By slot, the workers whose buddy it is, if their agents serve other nodes."""
+    """By slot, the workers whose buddy it is for the step that is copied."""
     found: dict[int, tuple[PartHolder, ...]] = {}
-    for slot, buddy in sorted(buddies(view).items()):
+    for slot, buddy in sorted(steps.pairs_to_copy(view).items()):
         agent = view.agents[slot]
-        if agent is not None and agent.serves_tls:
+        if agent is not None:
             source = PeerSource(address=agent.serves_tls, secret=agent.agent)
             found[buddy] = (*found.get(buddy, ()), PartHolder(slot=slot, source=source))
     return found

@@ -247,7 +247,7 @@ def _watched(
         (warnings.SAVE_TOO_LATE, "AsksTooSeldom", warnings.save_too_late(view, status)),
         ("CheckpointSkipped", "OnTrial", repeats.on_trial(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
-        (steps.NO_BUDDY, "OneNode", without_buddy(view)),
+        (steps.NO_BUDDY, *without_buddy(view)),
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),
     )
     return tuple(

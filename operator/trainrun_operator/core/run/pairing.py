@@ -6,11 +6,10 @@ nodes, so they stay the same for an attempt.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from trainrun_operator.core.run.boundary import WorkerFact
-from trainrun_operator.core.run.view import View, once
+from trainrun_operator.core.run.view import View, and_others, once
 
 
 def node_of(worker: WorkerFact | None) -> str:
@@ -24,37 +23,50 @@ def node_of(worker: WorkerFact | None) -> str:
 def buddies(view: View) -> Mapping[int, int]:
     """By slot, that of its buddy; without the slots for which no other node is known.
 
-    Where it can be, each worker is the buddy of one other: the ring is shifted by one slot, or by
-    as many as a node has. Else the buddy is the next one in the ring on another node.
+    The ring goes from node to node, the one with the most workers first, and is shifted by as many
+    as that one has. So each worker is the buddy of one other, unless one node has more than half of
+    them: those share the others evenly.
     """
-    nodes = [node_of(worker) for worker in view.roster]
-    size = len(nodes)
-    if not view.config.buddy or view.config.upload_every is None or len({*nodes} - {""}) < 2:
+    by_node: dict[str, list[int]] = {}
+    for slot, worker in enumerate(view.roster):
+        by_node.setdefault(node_of(worker), []).append(slot)
+    by_node.pop("", None)
+    if not view.config.buddy or view.config.upload_every is None or len(by_node) < 2:
         return {}
-
-    def apart(slot: int, other: int) -> bool:
-        return nodes[slot] != nodes[other] and "" not in (nodes[slot], nodes[other])
-
-    for shift in sorted({1, max(Counter(nodes).values())}):
-        if all(apart(slot, (slot + shift) % size) for slot in range(size)):
-            return {slot: (slot + shift) % size for slot in range(size)}
-    ring = [*range(size), *range(size)]
-    found = {
-        slot: next((other for other in ring[slot : slot + size] if apart(slot, other)), None)
-        for slot in range(size)
+    nodes = sorted(by_node.values(), key=lambda slots: (-len(slots), slots))
+    ring, most = [slot for slots in nodes for slot in slots], len(nodes[0])
+    others = len(ring) - most
+    return {
+        slot: ring[most + at % others if at < most else (at + most) % len(ring)]
+        for at, slot in enumerate(ring)
     }
-    return {slot: other for slot, other in found.items() if other is not None}
 
 
-def without_buddy(view: View) -> str:
-    """The message about workers without another node; "": each has one, or no attempt runs."""
+@once
+def serving(view: View) -> Mapping[int, int]:
+    """Those of `buddies` that can copy; without the workers whose agents serve no other node."""
+    heard = ((slot, view.agents[slot]) for slot in buddies(view))
+    silent = {slot for slot, agent in heard if agent is not None and not agent.serves_tls}
+    return {slot: buddy for slot, buddy in buddies(view).items() if slot not in silent}
+
+
+def without_buddy(view: View) -> tuple[str, str]:
+    """Reason and message about workers that no buddy can copy; empty: none, or no attempt runs."""
     config = view.config
     if not config.buddy or config.upload_every is None or view.running is None:
-        return ""
+        return "", ""
     nodes = [node_of(worker) for worker in view.roster]
-    if "" in nodes or buddies(view):
-        return ""
-    return (
-        f"all workers are on node {nodes[0]}, so none has a buddy on another node. Spread them "
-        "(topologySpreadConstraints), or set checkpoint.buddy: false"
+    if "" not in nodes and not buddies(view):
+        return "OneNode", (
+            f"all workers are on node {nodes[0]}, so none has a buddy on another node. Spread them "
+            "(topologySpreadConstraints), or set checkpoint.buddy: false"
+        )
+    left_out = (a for a in view.heard if a.slot in buddies(view) and a.slot not in serving(view))
+    # Without a file it may not have the certificate yet.
+    found = sorted(agent.worker for agent in left_out if agent.staged)
+    if not found:
+        return "", ""
+    return "NotCopied", (
+        f"worker {found[0]}{and_others(len(found))} serves no other node, so nobody copies what it "
+        "has staged. Read its log, or set checkpoint.buddy: false"
     )

@@ -13,7 +13,7 @@ from trainrun.contract.agent_state import AgentState, Committed
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.staged_parts import CopiedPart, StagedStep
-from trainrun_operator.core.run.pairing import buddies
+from trainrun_operator.core.run.pairing import serving
 from trainrun_operator.core.run.view import View, done, once
 
 NO_BUDDY = "NoBuddy"
@@ -234,16 +234,26 @@ def _backlog(agent: AgentState, committed: int) -> int:
 
 
 def to_copy(view: View) -> int:
-    """The step that buddies copy now; -1: none, or some worker is not heard.
+    """The step that buddies copy now; -1: none, or some worker is not heard."""
+    step = _copied_now(view)
+    return step.step if step is not None else -1
 
-    The newest complete one, once every buddy has the one before: so all workers still hold the
-    newest step that is copied everywhere.
-    """
-    if not buddies(view) or None in view.agents:
-        return -1
+
+def pairs_to_copy(view: View) -> Mapping[int, int]:
+    """By slot, its buddy, for the slots whose part of that step is copied."""
+    step = _copied_now(view)
+    return _pairs(view, step) if step is not None else serving(view)
+
+
+@once
+def _copied_now(view: View) -> GangStep | None:
+    """The newest complete step, once every buddy has the one before: so all workers still hold the
+    newest step that is copied everywhere."""
+    if not serving(view) or None in view.agents:
+        return None
     complete = _complete(view)
-    late = (step.step for step in complete if step.begun and not _is_copied(view, step))
-    return max(late, default=complete[-1].step if complete else -1)
+    late = [step for step in complete if step.begun and not _is_copied(view, step)]
+    return next(reversed(late or complete), None)
 
 
 def copied_by_all(view: View) -> int:
@@ -253,10 +263,18 @@ def copied_by_all(view: View) -> int:
 
 
 def _is_copied(view: View, step: GangStep) -> bool:
-    """Every part is on two nodes, or in the store. Nobody waits for a buddy that cannot copy."""
+    """Every part, or a whole checkpoint, is on two nodes or in the store. Nobody waits for a buddy
+    that cannot copy."""
     unable = {a.slot for a in view.heard for p in a.problems if p.type == NO_BUDDY}
-    pairs = buddies(view).items()
-    return step.copies >= {p for p in pairs if p[1] not in unable and p[0] not in step.uploaded}
+    pairs = _pairs(view, step).items()
+    left = {p for p in pairs if p[1] not in unable and p[0] not in step.uploaded} - step.copies
+    return not left or any(slot in step.whole for slot, _ in step.copies)
+
+
+def _pairs(view: View, step: GangStep) -> Mapping[int, int]:
+    """The pairs that copy a step: with a whole checkpoint, those of the slots that have it."""
+    pairs, whole = serving(view), step.whole
+    return {slot: buddy for slot, buddy in pairs.items() if not whole or slot in whole}
 
 
 def stand_ins(view: View, gone: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
