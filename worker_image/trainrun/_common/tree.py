@@ -159,6 +159,13 @@ def _make_writable(folder: Path) -> None:
                 _make_writable(path)
 
 
+def write_all(target: int, data: bytes | memoryview) -> None:
+    """Write to an open file until all is written: a disk that gets full takes a part first."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file, sharing its blocks if the file system can. Raises OSError."""
     with open(source, "rb") as reader, open(target, "xb") as writer:

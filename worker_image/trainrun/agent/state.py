@@ -69,7 +69,7 @@ def problems(supervisor: WorkerSupervisor, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
     found = supervisor.attempt.problems(now) if supervisor.attempt is not None else ()
     carried = supervisor.carried.problem if supervisor.carried is not None else None
-    own = (supervisor.buddy.problem, carried, supervisor.ownership.problem)
+    own = (*supervisor.buddy.problems, carried, supervisor.ownership.problem)
     every = (*found, *(problem for problem in own if problem is not None))
     return tuple(replace(problem, message=masked(problem.message)) for problem in every)
 

@@ -210,6 +210,7 @@ class WorkerSupervisor:
         if attempt is not None and attempt.uploads.only != frozenset():
             LOG.warning("uploads of attempt %d took too long: given up", attempt.number)
             attempt.uploads.abandon()
+        self.buddy.give_up()
 
     def _offer(self, attempt: int) -> None:
         offer = Offer(attempt=attempt, address=self.around.config.address, port=pick_port())

@@ -301,21 +301,20 @@ def _store_files(
         def send(part: PartFile) -> PartFile:
             upload.advance(0)
             known, local = part.crc32 != UNKNOWN, first[part.name, part.ranks[0]]
-            upload.doubted.discard(part.name)
             sent = upload.arrived.get(part.name)
-            if sent is not None and (sent if known else replace(sent, crc32=UNKNOWN)) == part:
-                return sent
-            crc32 = run.store.put_file(
-                run.key(layout.folder(checkpoint) + layout.file_name(worker, part.name)),
-                local.path,
-                crc32=part.crc32 if known else None,
-                progress=upload.advance,
-            )
-            now = describe_file(local, read=False)
-            if (now.size, now.modified) != (part.size, part.modified):
-                raise changed_file(local.path)
-            upload.arrived[part.name] = replace(part, crc32=crc32)
-            return upload.arrived[part.name]
+            if sent is None or (sent if known else replace(sent, crc32=UNKNOWN)) != part:
+                crc32 = run.store.put_file(
+                    run.key(layout.folder(checkpoint) + layout.file_name(worker, part.name)),
+                    local.path,
+                    crc32=part.crc32 if known else None,
+                    progress=upload.advance,
+                )
+                now = describe_file(local, read=False)
+                if (now.size, now.modified) != (part.size, part.modified):
+                    raise changed_file(local.path)
+                sent = upload.arrived[part.name] = replace(part, crc32=crc32)
+            upload.doubted.discard(part.name)  # not before: another call may follow a failed one
+            return sent
 
         return tuple(pool.map(send, parts))
 

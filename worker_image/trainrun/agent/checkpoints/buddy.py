@@ -9,6 +9,7 @@ decides as ever which checkpoint counts. Nothing waits for a copy.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import ssl
 from collections.abc import Callable, Collection
@@ -43,6 +44,8 @@ LOG = logging.getLogger("trainrun.agent")
 
 AGAIN = 1.0, 15.0
 """Seconds between two tries, the first and the longest."""
+AGAIN_TEXT = "It tries again"
+UNREACHABLE = errno.EHOSTUNREACH, errno.ENETUNREACH
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,14 +76,19 @@ class Buddy:
     news: Callable[[], None]
     certificate: NodeCertificate | None = None
     """The newest one that the operator sent."""
-    problem: Problem | None = None
-    """Why it has no copy, or cannot upload one."""
     _copies: dict[tuple[int, CheckpointId], PartCopy] = field(default_factory=dict)
+    _problems: dict[int, Problem] = field(default_factory=dict)
+    """By the slot of the partner."""
     _workers: int = 0
     _made: int = 0
     """The number of folders that were made."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One copy at a time: it is paced, and several would not be."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why it has no copy of a partner's part, or cannot upload one."""
+        return tuple(problem for _, problem in sorted(self._problems.items(), key=lambda p: p[0]))
 
     def follow(self, answer: Answer) -> None:
         """Copy what the answer names."""
@@ -92,8 +100,11 @@ class Buddy:
         self._workers = order.workers
         if answer.copy < 0 or self.certificate is None or self.tls is None:
             return
+        partners = {partner.slot for partner in order.partners}
+        self._problems = {slot: p for slot, p in self._problems.items() if slot in partners}
+        kept = {answer.copy, answer.copied, self._newest(partners, above=answer.copied)}
         for copy in [*self._copies.values()]:
-            if copy.checkpoint.step not in (answer.copy, answer.copied):
+            if copy.checkpoint.step not in kept:
                 self._forget(copy)
         checkpoint = CheckpointId(attempt=order.attempt, step=answer.copy)
         for partner in order.partners:
@@ -107,6 +118,12 @@ class Buddy:
         """The attempt ends: copy nothing more."""
         for copy in [copy for copy in self._copies.values() if copy.part is None]:
             self._forget(copy)
+
+    def give_up(self) -> None:
+        """The time for uploads is over."""
+        for copy in self._copies.values():
+            if copy.uploads and not copy.uploaded:
+                copy.handle, copy.uploads = copy.handle.restart(), False
 
     def upload(self, steps: Collection[int], slots: Collection[int]) -> None:
         """Store the parts of these slots, whose workers are lost."""
@@ -128,7 +145,7 @@ class Buddy:
         """The next attempt begins, or the user wants no more copies."""
         for copy in [*self._copies.values()]:
             self._forget(copy)
-        self.problem = None
+        self._problems.clear()
 
     def describe(self) -> tuple[CopiedPart, ...]:
         """The copies as heartbeats carry them."""
@@ -144,6 +161,18 @@ class Buddy:
             for copy in self._copies.values()
         )
 
+    def _newest(self, partners: Collection[int], *, above: int) -> int:
+        """The newest step of which all partners' parts are here, and which is newer than what all
+        buddies have: that may get older again, when one can copy after all. Else -1."""
+        steps: dict[int, set[int]] = {}
+        for copy in self._copies.values():
+            if copy.part is not None and copy.checkpoint.step > above:
+                steps.setdefault(copy.checkpoint.step, set()).add(copy.partner.slot)
+        return max((step for step, slots in steps.items() if slots >= {*partners}), default=-1)
+
+    def _holds(self, copy: PartCopy) -> bool:
+        return self._copies.get((copy.partner.slot, copy.checkpoint)) is copy
+
     def _left(self, steps: Collection[int], slots: Collection[int]) -> list[PartCopy]:
         return [
             copy
@@ -156,7 +185,7 @@ class Buddy:
 
     def _forget(self, copy: PartCopy) -> None:
         copy.handle.cancel()
-        if self._copies.get((copy.partner.slot, copy.checkpoint)) is copy:
+        if self._holds(copy):
             del self._copies[copy.partner.slot, copy.checkpoint]
         if copy.part is not None:  # else the thread that writes it deletes it
             background.run(self.storage.remove([copy.folder]))
@@ -178,6 +207,7 @@ class Buddy:
         def work() -> tuple[Step, DoneMarker]:
             target, handle, workers = copy.folder, copy.handle, self._workers
             try:
+                handle.advance(0)  # it may have been cancelled while it waited
                 found = copy_part(
                     copy.partner,
                     copy.checkpoint,
@@ -202,53 +232,69 @@ class Buddy:
             except ObjectNotFound as error:
                 LOG.info("no copy of worker %d: %s", copy.partner.slot, error)
             except (OSError, HTTPException, ValueError, PeerTrouble, TrainRunError) as error:
+                if not self._holds(copy):
+                    return
                 self._tell(copy, error)
             else:
                 copy.part, copy.described = found
-                self.problem = None
-                if self._copies.get((copy.partner.slot, copy.checkpoint)) is not copy:
+                if self._holds(copy):
+                    self._problems.pop(copy.partner.slot, None)
+                else:
                     self._forget(copy)  # while it was returned
                 self.news()
                 return
             await asyncio.sleep(backoff.next())
 
     def _tell(self, copy: PartCopy, error: Exception) -> None:
-        reason, remedy = "NotCopied", "Let workers of the run reach each other at all ports"
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            reason, remedy = "NoRoom", "Give its disk room for three checkpoints more"
-        who, why = self.storage.config.worker, str(error) or repr(error)
-        message = f"worker {who} has no copy of what worker {copy.partner.slot} has staged: {why}"
-        problem = Problem(type="NoBuddy", reason=reason, message=f"{message}. {remedy}")
-        if problem != self.problem:
+        who, slot = self.storage.config.worker, copy.partner.slot
+        reason, why, remedy = _explained(error)
+        message = f"worker {who} has no copy of what worker {slot} has staged: {why}. {remedy}"
+        problem = Problem(type="NoBuddy", reason=reason, message=message)
+        if problem != self._problems.get(slot):
             LOG.warning("%s", message)
-            self.problem = problem
+            self._problems[slot] = problem
             self.news()
 
     async def _upload(self, copy: PartCopy) -> None:
-        backoff = Backoff(*AGAIN)
-        while copy.part is not None:
+        backoff, handle, slot = Backoff(*AGAIN), copy.handle, copy.partner.slot
+        while copy.part is not None and self._holds(copy) and copy.handle is handle:
             try:
                 await self.storage.write_part(
                     copy.checkpoint,
                     copy.part,
                     workers=self._workers,
-                    upload=copy.handle,
+                    upload=handle,
                     described=copy.described,
-                    worker=copy.partner.slot,
+                    worker=slot,
                 )
             except TransferCancelled:
                 return
             except (CheckpointUnfinished, CheckpointConflict, CheckpointFenced) as error:
-                LOG.error("the copy of worker %d is not used: %s", copy.partner.slot, error)
+                LOG.error("the copy of worker %d is not used: %s", slot, error)
                 self._forget(copy)
                 self.news()
                 return
             except (TrainRunError, OSError) as error:
-                self.problem = waiting_problem(copy.checkpoint.attempt, error)
-                self.news()
+                if self._holds(copy) and copy.handle is handle:
+                    self._problems[slot] = waiting_problem(copy.checkpoint.attempt, error)
+                    self.news()
             else:
-                LOG.info("stored %s for worker %d", copy.checkpoint.name, copy.partner.slot)
-                copy.uploaded, self.problem = True, None
+                LOG.info("stored %s for worker %d", copy.checkpoint.name, slot)
+                copy.uploaded = True
+                self._problems.pop(slot, None)
                 self.news()
                 return
             await asyncio.sleep(backoff.next())
+
+
+def _explained(error: Exception) -> tuple[str, str, str]:
+    """Reason, cause and remedy. No figures or paths, which would change with each step."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in NO_ROOM:
+        return "NoRoom", "its disk is full", "Give its disk room for three checkpoints more"
+    if isinstance(error, HTTPException):
+        return "NotCopied", "the connection was cut", AGAIN_TEXT
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
+    if isinstance(error, (ConnectionError, TimeoutError)) or number in UNREACHABLE:
+        return "NotCopied", why, "Let workers of the run reach each other at all ports"
+    return "NotCopied", why, AGAIN_TEXT

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from trainrun._common.tree import NO_ROOM
+from trainrun._common.tree import NO_ROOM, write_all
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.checkpoint import choice, reader
 from trainrun.checkpoint.cache import CachedFile, Copy, FilesOnNode
@@ -379,7 +379,7 @@ def _receive(answer: http.client.HTTPResponse, file: CachedFile, path: Path) -> 
     size = crc32 = 0
     with path.open("wb", buffering=0) as target:
         while count := answer.readinto(buffer):
-            target.write(buffer[:count])
+            write_all(target.fileno(), buffer[:count])
             crc32 = zlib.crc32(buffer[:count], crc32)
             size += count
     if size != file.size or (file.summed and crc32 != file.crc32):

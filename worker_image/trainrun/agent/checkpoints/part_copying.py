@@ -12,6 +12,7 @@ import contextlib
 import errno
 import http.client
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from trainrun._common.tree import TreeEntry, stamp
+from trainrun._common.tree import TreeEntry, stamp, write_all
 from trainrun.agent.checkpoints.downloads import BUFFER, CONNECT_TIMEOUT, COPY_PATIENCE, PeerTrouble
 from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.storage import check_unchanged, scanned_files
@@ -104,7 +105,7 @@ def copy_part(
         check_names([item.name for item in listing.files], listing.others, manifest=checkpoint.name)
         target.mkdir(parents=True)
         if shutil.disk_usage(target).free < 2 * listing.size:  # this worker saves as much itself
-            raise OSError(errno.ENOSPC, f"no room for {listing.size / 1e6:.1f} MB more", target)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         copied = tuple(_copied(reading, listing, target))
         if reading.listing() != listing:
             raise PeerTrouble("its files changed while they were copied")
@@ -149,6 +150,7 @@ def _copied(reading: _PartReading, listing: PartListing, target: Path) -> Iterat
 def _connect(source: PeerSource, tls: ssl.SSLContext, name: str) -> http.client.HTTPConnection:
     where = urlsplit(f"//{source.address}")
     connection = http.client.HTTPConnection(where.hostname or "", where.port)
+    connection.auto_open = 0  # it would connect again without TLS
     # Addresses of pods are in no certificate: the name is that of the run.
     place = connection.host, connection.port
     plain = socket.create_connection(place, timeout=CONNECT_TIMEOUT)
@@ -188,13 +190,13 @@ class _PartReading:
         size = crc32 = 0
         with self._get(f"/{rank}/{item.name}") as answer, path.open("wb", buffering=0) as target:
             while count := answer.readinto(buffer):
-                target.write(buffer[:count])
+                write_all(target.fileno(), buffer[:count])
                 crc32 = zlib.crc32(buffer[:count], crc32)
                 size += count
                 self._handle.advance(count)
                 self._rest()
         if size != item.size:
-            raise PeerTrouble(f"{item.name} arrived with {size} bytes, should be {item.size}")
+            raise PeerTrouble(f"{item.name} arrived with another size than its agent listed")
         return crc32
 
     def _get(self, rest: str) -> http.client.HTTPResponse:

@@ -38,6 +38,8 @@ HOLD = 2.0
 """Seconds that an answer waits for a file that is being downloaded."""
 PIECE = 16 << 20
 """Bytes sent at a time."""
+TLS_PIECE = 1 << 20
+"""The same by TLS, where the event loop encrypts them."""
 STALL = 60.0
 """Seconds for a piece, and between two requests."""
 BACKLOG = 128
@@ -75,7 +77,11 @@ class Sharing:
             return
         self._certificate = certificate
         tls = self._tls or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _load(tls, certificate)
+        try:
+            _load(tls, certificate)
+        except OSError as error:
+            LOG.warning("cannot use the certificate for copies between nodes: %s", error)
+            return
         if self._tls is None:
             self._tls = tls
             self.tls_address = self._open(host, tls)
@@ -111,6 +117,8 @@ class Sharing:
                 await self._answer(head, writer)
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
             pass  # the client disconnected, or sent no valid request
+        except Exception:  # it concerns one connection: the training goes on
+            LOG.exception("a request of another worker was not answered")
         finally:
             writer.close()
 
@@ -139,13 +147,14 @@ class Sharing:
         checkpoint = CheckpointId.named(name)
         part = self._staged(checkpoint) if checkpoint is not None else None
         try:
-            if part is None or (rest and (not rank.isdigit() or int(rank) not in part.files)):
+            folders = {str(rank): top for rank, top in part.files.items()} if part else {}
+            if part is None or (rest and rank not in folders):
                 raise ObjectNotFound(f"this worker has nothing staged as {asked}")
             if not rest:
                 listing = wire.encode(await asyncio.to_thread(list_part, part))
                 return await _reply(writer, 200, json.dumps(listing))
             check_file_name(file, manifest=name)
-            return await _send(writer, part.files[int(rank)] / file)
+            return await _send(writer, folders[rank] / file)
         except (CheckpointDamaged, ObjectNotFound, FileNotFoundError) as error:
             return await _reply(writer, 404, str(error))
         except TrainRunError as error:
@@ -195,11 +204,19 @@ async def _reply(writer: asyncio.StreamWriter, status: int, text: str) -> None:
 
 
 async def _send(writer: asyncio.StreamWriter, path: Path) -> None:
-    loop = asyncio.get_running_loop()
+    loop, secure = asyncio.get_running_loop(), writer.get_extra_info("sslcontext") is not None
     with path.open("rb") as file:
         size = path.stat().st_size
         writer.write(answer_head(200, size))
         await asyncio.wait_for(writer.drain(), STALL)
-        for start in range(0, size, PIECE):
-            count = min(PIECE, size - start)
+        piece = TLS_PIECE if secure else PIECE
+        for start in range(0, size, piece):
+            count = min(piece, size - start)
+            if secure:  # without `sendfile`: in Python 3.10 it fails if the client disconnects
+                data = await asyncio.to_thread(file.read, count)
+                if len(data) < count:
+                    raise EOFError(f"{path} became shorter")
+                writer.write(data)
+                await asyncio.wait_for(writer.drain(), STALL)
+                continue
             await asyncio.wait_for(loop.sendfile(writer.transport, file, start, count), STALL)

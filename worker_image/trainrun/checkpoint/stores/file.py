@@ -17,6 +17,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainrun._common.tree import write_all
 from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores.store import (
     Progress,
@@ -64,7 +65,7 @@ class FileStore:
     def put(self, key: str, data: bytes) -> None:
         """See ObjectStore.put."""
         with self._explained("write", key):
-            self._install(key, lambda target: _write(target, data), os.replace)
+            self._install(key, lambda target: write_all(target, data), os.replace)
 
     def put_file(
         self, key: str, path: Path, *, crc32: int | None = None, progress: Progress | None = None
@@ -90,7 +91,7 @@ class FileStore:
         """See ObjectStore.put_if_absent."""
         with self._explained("write", key):
             try:
-                self._install(key, lambda target: _write(target, data), os.link)
+                self._install(key, lambda target: write_all(target, data), os.link)
             except FileExistsError:
                 # NFS may lose the reply to a successful link and repeat the call, so the existing
                 # file can be ours.
@@ -270,7 +271,7 @@ class FileStore:
                     if not data:
                         raise changed(self._name(key))
                     crc32 = zlib.crc32(data, crc32)
-                    _write(target.fileno(), data)
+                    write_all(target.fileno(), data)
         return crc32
 
     def _prune(self, folder: Path) -> None:
@@ -321,18 +322,12 @@ def _fill(path: Path, fill: Callable[[int], None]) -> None:
         os.close(target)
 
 
-def _write(target: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
-
-
 def _copy(source: int, target: int, progress: Progress | None) -> int:
     os.lseek(source, 0, os.SEEK_SET)  # for a second try
     crc32 = 0
     while data := os.read(source, CHUNK):
         crc32 = zlib.crc32(data, crc32)
-        _write(target, data)
+        write_all(target, data)
         if progress is not None:
             progress(len(data))
     return crc32
