@@ -20,11 +20,13 @@ from trainrun.errors import (
     CheckpointDamaged,
     CheckpointFenced,
     CheckpointUnfinished,
+    StoreError,
     TransferCancelled,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 POINT = checkpoint_id(1, 10)
 OLD = checkpoint_id(1, 9)
@@ -234,6 +236,26 @@ def test_what_was_not_described_like_that_is_not_stored(any_bench: Bench, change
             **brings,  # type: ignore[arg-type]
         )
     assert not any_bench.run.folder(POINT).done
+
+
+def test_a_file_that_is_doubted_stays_so_after_a_failed_call(
+    bench: Bench, folder: Path, tmp_path: Path
+) -> None:
+    bench.resolve(1)
+    files = bench.save(0, {"model.pt": b"one"})
+    path, brings = files[0].path, {"worker": 0, "workers": 1, "metrics": {}}
+    upload, facts = Upload(), path.stat()
+    write_part(bench.run, attempt=1, step=5, files=files, upload=upload, **brings)  # type: ignore[arg-type]
+    upload = upload.restart(doubt=True)
+    path.write_bytes(b"two")
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    away = folder.parent.rename(tmp_path / "away")
+    with pytest.raises(StoreError):
+        write_part(bench.run, attempt=1, step=10, files=files, upload=upload, **brings)  # type: ignore[arg-type]
+    away.rename(folder.parent)
+    write_part(bench.run, attempt=1, step=10, files=files, upload=upload, **brings)  # type: ignore[arg-type]
+    stored = bench.run.key(layout.folder(POINT) + layout.file_name(0, "model.pt"))
+    assert bench.run.store.get(stored) == b"two"
 
 
 def test_a_trial_fences_nothing_before_what_it_has_saved_is_stored(any_bench: Bench) -> None:

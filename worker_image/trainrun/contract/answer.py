@@ -299,8 +299,8 @@ class Answer:
     copy: int = -1
     """The staged step that buddies copy from their partners; -1: none."""
     copied: int = -1
-    """The step of which each buddy has its copy, and keeps it; -1: none. With `copy`, copies of
-    other steps are not needed."""
+    """The step of which each buddy has its copy, and keeps it; -1: none. With `copy`, other
+    copies are not needed, but for a newer step of which the buddy has all that it copies."""
     committed: CheckpointId | None = None
     """The newest commit that the operator knows of."""
     recheck: Recheck | None = None
