@@ -152,7 +152,7 @@ def test_a_worker_that_serves_no_other_node_is_told_and_not_waited_for() -> None
     assert condition is not None
     assert (condition.reason, condition.message) == (
         "NotCopied",
-        "worker run-1-1 serves no other node, so nobody copies what it has staged. Read its log, "
+        "worker run-1-1 serves no other node, so no buddy copies what it has staged. Read its log, "
         "or set checkpoint.buddy: false",
     )
     scene = told(scene)

@@ -67,6 +67,6 @@ def without_buddy(view: View) -> tuple[str, str]:
     if not found:
         return "", ""
     return "NotCopied", (
-        f"worker {found[0]}{and_others(len(found))} serves no other node, so nobody copies what it "
-        "has staged. Read its log, or set checkpoint.buddy: false"
+        f"worker {found[0]}{and_others(len(found))} serves no other node, so no buddy copies what "
+        "it has staged. Read its log, or set checkpoint.buddy: false"
     )
