@@ -9,19 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
 from tests.cli.stories import a_folder, a_life
+from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.viewing.tenants import a_tenant
+from tests.cli.viewing.test_sweep_on_the_page import errored
 from trainrun.checkpoint.run_store import open_store
 from trainrun_operator.cli import cluster_page
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.s3_server import S3Server
     from tests.support.trainruns import TrainRuns
     from trainrun_operator.kube.api import KubeApi
@@ -45,6 +46,11 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
     )
     for path in folder.rglob("*.json"):
         store.put(f"llama/{path.relative_to(folder)}", path.read_bytes())
+    sweeps = Sweeps(tmp_path)
+    sweeps.write(*errored(0, "no room"))
+    a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00000")
+    for path in filter(Path.is_file, sweeps.storage.rglob("*")):
+        store.put(str(path.relative_to(sweeps.storage)), path.read_bytes())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,6 +71,10 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
     try:
         text = await shown(f"http://127.0.0.1:{port}/", ours.token, ">llama</a>")
         assert f"<small>storage, {ours.namespace}</small>" in text
+        sweep = "id=stored:s3://bucket/runs/lr"
+        await shown(f"http://127.0.0.1:{port}/sweep?{sweep}", ours.token, "NodeLost")
+        trial = f"run?{sweep}/trials/00000"
+        await shown(f"http://127.0.0.1:{port}/{trial}", ours.token, "3 attempts, step 3000")
         text = await shown(f"http://127.0.0.1:{port}/", theirs.token, "There are none yet.")
         assert "llama" not in text
         async with aiohttp.ClientSession() as session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,8 +11,14 @@ from tests.cli.stories import at
 from tests.cli.viewing.browser import browsing
 from tests.cli.viewing.chromium import PROGRAM, chromium
 from tests.cli.viewing.pictures import some_runs
+from tests.cli.viewing.tenants import a_tenant, cluster_page
 from tests.cli.viewing.test_browsing import EVIL, a_local_run, with_metrics
 from trainrun_operator.api.run.status_parts import Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainrun_operator.kube.api import KubeApi
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="needs chromium, or google-chrome, in PATH"),
@@ -67,6 +73,34 @@ async def test_every_page_can_be_read_on_a_desk_and_on_a_phone_light_and_dark_wi
                 assert await browser.evaluate(NARROWEST) > 20, where
                 assert await browser.evaluate(FAINTEST) > 4.4, where
         assert browser.complaints == []
+
+
+@pytest.mark.usefixtures("trainruns")
+async def test_a_reader_signs_in_by_the_form_and_out_again_with_and_without_scripts(
+    api: KubeApi,
+) -> None:
+    tenant = await a_tenant(api)
+    await tenant.create_run("falcon")
+    form = "document.querySelector('input[name=token]')"
+    listed = "[...document.querySelectorAll('td.name a')].some((a) => a.textContent === 'falcon')"
+    async with cluster_page(base="/ml") as server, chromium() as browser:
+        for scripts, dark, width in ((True, False, 1280), (False, True, 390)):
+            await browser.see(width, dark=dark, scripts=scripts)
+            await browser.open(server.address("?q=falcon"))
+            assert await browser.evaluate(FAINTEST) > 4.4
+            for token, then in (("wrong", "document.body.textContent.includes('does not accept')"),
+                                (tenant.token, listed)):  # fmt: skip
+                await browser.becomes(f"!!{form}")
+                await browser.evaluate(f"{form}.value = '{token}'; {form}.form.submit()")
+                await browser.becomes(then)
+            assert "falcon" in await browser.evaluate("location.search")
+            assert await browser.evaluate("document.cookie") == ""
+            await browser.evaluate("document.querySelector('form.out').submit()")
+            await browser.becomes(f"!!{form}")
+            await browser.open(server.address())
+            assert await browser.evaluate(f"!!{form}")
+        refused = [told for told in browser.complaints if "status of 401" not in told]
+        assert refused == []
 
 
 async def test_a_page_follows_by_itself_and_runs_no_code_of_a_run(tmp_path: Path) -> None:

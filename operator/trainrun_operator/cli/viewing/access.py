@@ -71,6 +71,10 @@ class Access(Protocol):
         """The answer to a request that may not see anything; None: it may."""
         ...
 
+    async def reader(self, request: web.Request, /) -> str:
+        """Who asks, by whatever browser or token."""
+        ...
+
     async def allowed(
         self, request: web.Request, kind: DataKind, namespaces: Collection[str], /
     ) -> frozenset[str]:
@@ -128,6 +132,10 @@ class PrintedToken:
         if self._is_token(request.cookies.get(cookie, "")):
             return None
         return told(403, "open the address that `trainrun page` has printed: it has a token")
+
+    async def reader(self, _request: web.Request, /) -> str:
+        """See Access: the user."""
+        return ""
 
     async def allowed(
         self, _request: web.Request, _kind: DataKind, namespaces: Collection[str], /

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +61,8 @@ BEAT = 5.0
 """Seconds without news after which a sign of life is sent."""
 FIRST_READ = 3.0
 """Seconds that a view of a run waits for the first read of its storage."""
+MOST_STREAMS = 50
+"""Pages that one reader may have open: each is drawn again every few seconds."""
 MOST_DETAILS = 200
 """Runs, and ranks of one run, looked at at once: each is read again every few seconds."""
 SCRIPT = Path(__file__).with_name("page.js")
@@ -79,6 +82,8 @@ class PageServer:
     port: int = 0
     _runs: dict[Key, RunDetails] = field(default_factory=dict)
     _sweeps: dict[Key, SweepDetails] = field(default_factory=dict)
+    _streams: Counter[str] = field(default_factory=Counter)
+    """Open ones, by reader."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _runner: web.AppRunner | None = None
 
@@ -154,7 +159,7 @@ class PageServer:
             listed = await self.access.allowed(request, "trainruns", [sweep.row.namespace])
             return sweep_view(sweep if listed else sweep.without_runs(), troubles, ids=ids)
         if page == "nodes":
-            return nodes_view(rows, troubles)
+            return nodes_view([row for row in rows if not row.sweep], troubles)
         asked = _asked(request)
         found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
         sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:MOST_ROWS]}
@@ -234,6 +239,18 @@ class PageServer:
         return details
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        reader = await self.access.reader(request)
+        if self._streams[reader] >= MOST_STREAMS:
+            raise web.HTTPTooManyRequests(
+                reason=f"you have {MOST_STREAMS} pages open; close some, and reload this one"
+            )
+        self._streams[reader] += 1
+        try:
+            return await self._follow(request)
+        finally:
+            self._streams -= Counter([reader])
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
         # Of no run: an answer that ends the stream.
         view: PageView | None = await self._view(request)
         more = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}  # nginx would wait

@@ -23,8 +23,19 @@ from trainrun_operator.worlds.local.place import place_of
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import BrowsableStore
 
-shared_store = cache(open_store)
-"""One store for all runs in it: opening one costs a client and its connections."""
+
+def shared_store(
+    uri: str, *, endpoint_url: str | None = None, region: str | None = None
+) -> BrowsableStore:
+    """One store for all runs in it: opening one costs a client and its connections. Raises
+    StoreMisconfigured."""
+    plain = uri.rstrip("/")  # but of file:/// its slashes are the address
+    return _opened(uri if plain.endswith(":") else plain, endpoint_url, region)
+
+
+@cache
+def _opened(uri: str, endpoint_url: str | None, region: str | None) -> BrowsableStore:
+    return open_store(uri, endpoint_url=endpoint_url, region=region)
 
 
 @dataclass(frozen=True, slots=True)

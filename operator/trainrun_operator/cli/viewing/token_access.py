@@ -79,15 +79,23 @@ class ClusterToken:
             return None
         return self._form(request, "")
 
+    async def reader(self, request: web.Request) -> str:
+        """See Access."""
+        return str((await self._known_reader(request)).user["user"])
+
     async def allowed(
         self, request: web.Request, kind: DataKind, namespaces: Collection[str], /
     ) -> frozenset[str]:
         """See Access."""
+        reader = await self._known_reader(request)
+        with _or_silent():
+            return await self.readers.allowed(reader, RIGHTS[kind], namespaces)
+
+    async def _known_reader(self, request: web.Request) -> TokenReader:
         reader = await self._reader(request)
         if reader is None:
             raise web.HTTPUnauthorized(reason="the cluster no longer accepts this token")
-        with _or_silent():
-            return await self.readers.allowed(reader, RIGHTS[kind], namespaces)
+        return reader
 
     async def _reader(self, request: web.Request) -> TokenReader | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
