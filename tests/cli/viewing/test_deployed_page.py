@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,16 +91,17 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
 async def shown(url: str, token: str, words: str) -> str:
     """The page, once it has these words."""
     headers = {"Authorization": f"Bearer {token}"}
-    async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as session:
-        while True:
-            try:
-                async with session.get(url) as answer:
-                    text = await answer.text()
-                    if words in text:
-                        return text
-            except aiohttp.ClientError:
-                pass  # it starts
-            await asyncio.sleep(0.1)
+    text = ""
+    try:
+        async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as session:
+            while words not in text:
+                with suppress(aiohttp.ClientError):  # it starts
+                    async with session.get(url) as answer:
+                        text = await answer.text()
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{url} does not show {words}: {text}") from None
+    return text
 
 
 def test_settings_that_cannot_be_read_end_the_process_in_words(

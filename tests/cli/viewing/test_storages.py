@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from trainrun_operator.cli.viewing.storages import shared_store
 
 

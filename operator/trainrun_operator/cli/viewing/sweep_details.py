@@ -120,7 +120,11 @@ def sweep_view(
         report = report_of(life, pictures=True)
     parts["head"] = f'<div id="head">{head(replace(report, sections=()))}</div>'
     parts["advice"] = f'<div id="advice">{"".join(advice(report.advice))}</div>'
-    drawn = [part for part in report.sections if isinstance(part.blocks[0], Curves | Bars)]
+    drawn = [
+        part
+        for part in report.sections
+        if part.blocks and isinstance(part.blocks[0], Curves | Bars)
+    ]
     others = [part for part in report.sections if part not in drawn]
     trials = [] if life is None else [_trials(life, ids)]
     for part in (*drawn, *trials, *others):
