@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
+import shutil
+import socket
 import urllib.error
 import urllib.request
 from contextlib import aclosing
@@ -330,6 +333,51 @@ async def test_a_storage_that_is_away_leaves_its_rows_with_their_age(
         own_s3.stop()
         text = await browser.shows("s3://bucket/runs cannot be read: its data is ")
         assert ">llama</a>" in text
+
+
+async def test_a_storage_that_hangs_is_told_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainrun_operator.cli.viewing.catalog.BROWSE", 0.0)
+    monkeypatch.setattr("trainrun_operator.cli.viewing.catalog.QUIET", 1.0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        async with browsing("s3://hanging/runs", tmp_path.as_uri()) as browser:
+            await browser.shows("s3://hanging/runs does not answer: its data is ")
+            a_folder(tmp_path, *a_life(), name="later")
+            text = await browser.shows(">later</a>")
+            assert "s3://hanging/runs does not answer" in text
+
+
+async def test_a_past_run_leaves_the_list_after_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainrun_operator.cli.viewing.catalog.BROWSE", 0.0)
+    folder = a_folder(tmp_path, *a_life())
+    a_folder(tmp_path, *a_life(), name="other")
+    async with browsing(tmp_path.as_uri()) as browser:
+        await browser.shows(">llama</a>")
+        shutil.rmtree(folder)
+        async with asyncio.timeout(60):
+            while ">llama</a>" in (text := await browser.shows(">other</a>")):
+                await asyncio.sleep(0.1)
+        assert ">other</a>" in text
+
+
+async def test_looking_at_many_ranks_shuts_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainrun_operator.cli.viewing.server.MOST_DETAILS", 2)
+    a_folder(tmp_path, *a_life())
+    async with browsing(tmp_path.as_uri()) as browser:
+        link = await browser.link_to("llama")
+        for rank in range(4):
+            await browser.shows("3 attempts, step 3000", f"{link}&rank={rank}")
+        async with browser.session.get(f"{browser.root}{link}&rank=64") as answer:
+            assert answer.status == 404
+            assert await answer.text() == "this run has ranks from 0 to 63\n"
 
 
 def rows(count: int) -> list[RunRow]:

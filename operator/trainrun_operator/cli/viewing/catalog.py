@@ -14,7 +14,9 @@ import contextlib
 import logging
 import math
 import os
+import re
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -55,11 +57,14 @@ PAUSE = 2.0
 ENDED = 600.0
 """Seconds after which the folder of an ended run is read again: it may have been continued."""
 READERS = 16
-"""Folders read at once."""
+"""Folders of one storage read at once."""
 SPARK, SPARK_PIECES = 30, 6
 """Points of a small curve; pieces of metrics that are read for it."""
 QUIET = 75.0
 """Seconds without news after which a cluster is silent: its bookmarks come once a minute."""
+
+_TRIAL = re.compile(r"\d{5,9}(-i\d{1,9})?")
+"""Folder of a trial."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +82,10 @@ class RunCatalog:
     rows: dict[str, RunRow] = field(default_factory=dict)
     changes: int = 0
     """Grows with each change of a row or of a curve."""
-    browsed: bool = False
-    """Each storage was browsed once."""
+    _browsed: set[str] = field(default_factory=set)
+    """Storages that were browsed once."""
+    _waiting: dict[str, float] = field(default_factory=dict)
+    """Storages that are being read, and when the newest answer came, or else the wait began."""
     _curves: dict[str, Downsampled] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
     """Runs whose small curve was looked for in their storage."""
@@ -88,14 +95,18 @@ class RunCatalog:
     """Storages that cannot be read now: why, and since when."""
     _deleted: dict[str, str] = field(default_factory=dict)
     """Ids of the rows of folders, by those that their TrainRuns had."""
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(READERS))
+    _pools: defaultdict[str, ThreadPoolExecutor] = field(
+        default_factory=lambda: defaultdict(lambda: ThreadPoolExecutor(READERS))
+    )
+    """By storage, that one which hangs holds up no other; empty: of all that are not ours."""
 
     async def run(self) -> None:
         """Keep all rows up to date, forever."""
         async with asyncio.TaskGroup() as tasks:
             if not self.access.only_bound:
                 tasks.create_task(self._look())
-            tasks.create_task(self._browse())
+            for uri in (*self.storages, ""):
+                tasks.create_task(self._browse(uri))
             if self.watch is not None:
                 # Only rows are kept in memory, no objects.
                 follow = self.watch.follow(
@@ -144,14 +155,15 @@ class RunCatalog:
             if row.sweep and seen.has(row) and not row.source.closed and f"{row.uri}/{TRIALS}" == at
         )
         sweep = next(found, None)
-        if sweep is None or not name.strip("."):
+        if sweep is None or not _TRIAL.fullmatch(name):
             return None
         return trial_row(sweep, name)
 
     @property
     def loading(self) -> bool:
         """More runs may be there than were read yet."""
-        return not self.browsed or (self.watch is not None and not self.watch.listed)
+        browsed = self._browsed.issuperset(self.storages)
+        return not browsed or (self.watch is not None and not self.watch.listed)
 
     def _known(self) -> set[str]:
         """URIs of the folders of runs of which more is known than their folder."""
@@ -172,18 +184,22 @@ class RunCatalog:
         if ages:
             age, more = max(ages)
             yield f"The cluster does not answer: its data is {age:.0f} s old{more}."
+        now = time.monotonic()
         for uri, (why, since) in self._troubles.items():
-            if self.access.namespace_of(uri) not in seen.runs:
-                continue
-            age = time.monotonic() - since
-            yield f"{uri} cannot be read: its data is {age:.0f} s old ({why})."
+            if self.access.namespace_of(uri) in seen.runs:
+                yield f"{uri} cannot be read: its data is {now - since:.0f} s old ({why})."
+        for uri, since in self._waiting.items():
+            told = uri in self._troubles or now - since < QUIET
+            if not told and self.access.namespace_of(uri) in seen.runs:
+                yield f"{uri} does not answer: its data is {now - since:.0f} s old."
 
     def spark(self, row: RunRow) -> list[Point]:
         """The points of its small curve, as far as they are known; asks for older ones."""
         if row.id not in self._asked and not row.sweep:
             self._asked.add(row.id)
             loop = asyncio.get_running_loop()
-            loop.run_in_executor(self._pool, self._read_curve, row, loop)
+            pool = self._pools[self._storage_of(row.source)]
+            loop.run_in_executor(pool, self._read_curve, row, loop)
         curve = self._curves.get(row.id)
         return [] if curve is None else curve.points
 
@@ -249,37 +265,68 @@ class RunCatalog:
 
     # ------------------------------------------------------------------------------- storages
 
-    async def _browse(self) -> None:
-        listed, folders = dict[str, float](), dict[str, list[Source]]()
+    async def _browse(self, uri: str) -> None:
+        """Keep the rows of this storage up to date; empty: of those that are not ours."""
+        listed, folders = -math.inf, list[Source]()
         while True:
-            sources = [
+            if uri:
+                self._waiting[uri] = time.monotonic()
+            if uri and time.monotonic() - listed > BROWSE:
+                try:
+                    folders = await self._list(uri)
+                    listed = time.monotonic()
+                    self._troubles.pop(uri, None)
+                except (TrainRunError, OSError) as error:  # again soon
+                    self._fails(uri, error)
+                    folders = []
+            others = [
                 row.source
                 for row in self.rows.values()
-                if row.kind == "stored" and row.source.storage not in self.storages
+                if row.kind == "stored"
+                and row.source.storage not in self.storages
+                and self._storage_of(row.source) == uri
             ]
-            for uri in self.storages:
-                if time.monotonic() - listed.get(uri, -math.inf) > BROWSE:
-                    try:
-                        names = await asyncio.to_thread(self.access.store(uri).folders)
-                        # Keys with two slashes or dots give folders that no run can have.
-                        folders[uri] = [folder(self.access, uri, n) for n in names if n.strip(".")]
-                        listed[uri] = time.monotonic()
-                        self._troubles.pop(uri, None)
-                    except (TrainRunError, OSError) as error:  # again soon
-                        self._fails(uri, error)
-                        folders.pop(uri, None)
-                sources += folders.get(uri, [])
-            known = self._known()
+            known, sources = self._known(), [*folders, *others]
             await asyncio.gather(*(self._refresh(s) for s in sources if self._is_due(s, known)))
-            self.browsed = True
+            self._waiting.pop(uri, None)
+            self._browsed.add(uri)
             await asyncio.sleep(PAUSE)
+
+    async def _list(self, uri: str) -> list[Source]:
+        """The folders of this storage; forgets the rows of those that are gone. Raises
+        StoreError."""
+        before = {row.id: row for row in self.rows.values() if row.kind == "stored"}
+        loop, store = asyncio.get_running_loop(), self.access.store(uri)
+        names = await loop.run_in_executor(self._pools[uri], store.folders)
+        # Keys with two slashes or dots give folders that no run can have.
+        found = [folder(self.access, uri, name) for name in names if name.strip(".")]
+        there = {layout.run_uri(uri, source.name) for source in found}
+        for row in before.values():
+            if row.uri == layout.run_uri(uri, row.source.name) and row.uri not in there:
+                self._drop(row)
+        return found
+
+    def _drop(self, row: RunRow) -> None:
+        """Its folder is gone, too."""
+        self.rows.pop(row.id, None)
+        self.changes += 1
+        self._forget_curve(row.id)
+        self._read.pop(row.uri, None)
+        self._deleted = {old: new for old, new in self._deleted.items() if new != row.id}
+
+    def _storage_of(self, source: Source) -> str:
+        """The storage of ours through which it is read; empty: none."""
+        uri = source.storage if source.store is None else source.store.uri
+        return uri if uri in self.storages else ""
 
     async def _refresh(self, source: Source) -> None:
         loop, namespace = asyncio.get_running_loop(), self.access.namespace_of(source.storage)
+        at = self._storage_of(source)
         before = self.rows.get(f"stored:{layout.run_uri(source.storage, source.name)}")
         self._read[layout.run_uri(source.storage, source.name)] = time.monotonic()
         try:
-            row = await loop.run_in_executor(self._pool, stored_row, source, before, namespace)
+            pool = self._pools[at]
+            row = await loop.run_in_executor(pool, stored_row, source, before, namespace)
         except ObjectTooLarge as error:
             self.put(unreadable_folder(source, before, namespace, str(error)))
         except (TrainRunError, OSError) as error:
@@ -287,6 +334,8 @@ class RunCatalog:
         except Exception as error:  # noqa: BLE001 - whatever is in a folder, the page goes on
             self.put(unreadable_folder(source, before, namespace, repr(error)))
         else:
+            if at in self._waiting:
+                self._waiting[at] = time.monotonic()
             if source.storage not in self.storages:
                 self._troubles.pop(source.storage, None)
             if row is not None and row != before:
@@ -309,6 +358,7 @@ class RunCatalog:
             numbers = [*reported_numbers(read_metrics(run, most=SPARK_PIECES))]
         except (TrainRunError, OSError) as error:
             _log.info("%s has no curve: %s", row.id, error)
+            loop.call_soon_threadsafe(loop.call_later, BROWSE, self._asked.discard, row.id)
             return
         loop.call_soon_threadsafe(self._older, row.id, numbers)
 

@@ -84,6 +84,8 @@ class RunRow:
     version: str = ""
     """Differs for each version of its status."""
     attempt: int = 0
+    ranks: int = 0
+    """Its processes; 0: not known."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """Of the newest step."""
 
@@ -147,6 +149,7 @@ def with_status(row: RunRow, status: TrainRunStatus, *, abandoned: bool = False)
         strikes=_strikes(row.name, told),
         avoided="" if avoided is None else avoided.message,
         attempt=status.attempt,
+        ranks=0 if status.start_record is None else status.start_record.world_size,
         metrics=dict(shown.metrics),
     )
 
@@ -178,6 +181,7 @@ def with_story(row: RunRow, life: Life) -> RunRow:
         begun=life.chapters[0].begun,
         strikes=_strikes(row.name, [(c.incident, c.ended or c.begun) for c in incidents]),
         attempt=last.attempt,
+        ranks=max(chapter.world_size for chapter in life.chapters),
     )
 
 

@@ -64,7 +64,9 @@ FIRST_READ = 3.0
 MOST_STREAMS = 50
 """Pages that one reader may have open: each is drawn again every few seconds."""
 MOST_DETAILS = 200
-"""Runs, and ranks of one run, looked at at once: each is read again every few seconds."""
+"""Runs, and ranks of one run, kept up to date at once: each is read again every few seconds. One
+more takes the place of the one that nobody has asked for the longest; open pages ask twice a
+second."""
 SCRIPT = Path(__file__).with_name("page.js")
 
 Key = tuple[str, str, int | None]
@@ -84,7 +86,8 @@ class PageServer:
     _sweeps: dict[Key, SweepDetails] = field(default_factory=dict)
     _streams: Counter[str] = field(default_factory=Counter)
     """Open ones, by reader."""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: dict[asyncio.Task[None], RunDetails | SweepDetails] = field(default_factory=dict)
+    """They keep these up to date."""
     _runner: web.AppRunner | None = None
 
     async def start(self, port: int) -> None:
@@ -209,6 +212,8 @@ class PageServer:
     def _of_run(self, name: str, seen: VisibleNamespaces, rank: int | None) -> RunDetails:
         """What is known of the run with this id; `rank` as in RunDetails. Raises HTTPNotFound."""
         row = self._row(name, seen, sweep=False)
+        if rank and row.ranks and rank >= row.ranks:
+            raise web.HTTPNotFound(reason=f"this run has ranks from 0 to {row.ranks - 1}")
         make = partial(RunDetails, catalog=self.catalog, row=row, rank=rank)
         return self._kept(self._runs, (row.id, row.uid, rank), make)
 
@@ -228,13 +233,20 @@ class PageServer:
         """The details with this key, which are kept up to date as long as somebody asks."""
         details = kept.get(key)
         if details is None:
-            if len(self._runs) + len(self._sweeps) >= MOST_DETAILS:
-                raise web.HTTPServiceUnavailable(reason="too many runs are looked at; try again")
-            details = kept[key] = make()
+            if len(self._tasks) >= MOST_DETAILS:
+                oldest = min(self._tasks, key=lambda task: self._tasks[task].asked)
+                del self._tasks[oldest]
+                oldest.cancel()
+            details = made = kept[key] = make()
             task = asyncio.create_task(details.run())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(lambda _: kept.pop(key, None))
+            self._tasks[task] = details
+
+            def over(task: asyncio.Task[None]) -> None:
+                self._tasks.pop(task, None)
+                if kept.get(key) is made:
+                    del kept[key]
+
+            task.add_done_callback(over)
         details.asked = time.monotonic()
         return details
 
