@@ -64,6 +64,33 @@ def test_a_stored_checkpoint_that_is_newer_wins(begun: Bench) -> None:
     assert (answer.resume, answer.staged) == (checkpoint_id(1, 20), False)
 
 
+def test_one_that_was_stored_meanwhile_is_read_from_the_store(begun: Bench) -> None:
+    begun.commit(step=10)
+    answer = begun.resolve(2, staged=POINT)
+    assert (answer.resume, answer.staged) == (POINT, False)
+
+
+def test_a_claim_holds_once_it_is_stored_whoever_asks(begun: Bench) -> None:
+    begun.resolve(2, staged=POINT)
+    begun.commit(step=10)
+    again = begun.resolve(2)
+    assert (again.outcome, again.resume) == ("Resolved", POINT)
+
+
+def test_a_stored_checkpoint_that_is_lost_is_not_taken_for_one_on_the_disks(begun: Bench) -> None:
+    begun.commit(step=10)
+    assert begun.resolve(2).resume == POINT
+    begun.run.store.delete([begun.run.key(layout.folder(POINT) + layout.MANIFEST)])
+    assert begun.resolve(2, staged=POINT).outcome == "Behind"
+
+
+@pytest.mark.parametrize("damaged", [layout.described_name(1), layout.STAGED])
+def test_a_damaged_description_is_not_started_from(begun: Bench, damaged: str) -> None:
+    begun.run.store.put(begun.run.key(layout.folder(POINT) + damaged), b"{")
+    answer = begun.resolve(2, staged=POINT)
+    assert (answer.resume, answer.staged) == (checkpoint_id(1, 5), False)
+
+
 def test_its_manifest_is_the_one_that_was_promised(begun: Bench) -> None:
     begun.resolve(2, staged=POINT)
     promised = read_described(begun.run, POINT)
