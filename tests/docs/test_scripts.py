@@ -164,6 +164,7 @@ def test_every_example_is_a_valid_resource(file: Path) -> None:
     valid(file.read_text(), source=str(file))
 
 
+@pytest.mark.slow
 def test_the_first_commands_of_the_readme_survive_the_faults_that_they_name(
     tmp_path: Path,
 ) -> None:
