@@ -52,42 +52,34 @@ class NodeRecord:
         )
 
 
-def nodes_of(rows: Iterable[RunRow]) -> list[NodeRecord]:
-    """The nodes of these runs, not of sweeps; those first that are avoided, then by incidents."""
+def nodes_of(runs: Iterable[tuple[str, RunRow]]) -> list[NodeRecord]:
+    """The nodes of these runs, with their names; avoided ones first, then by incidents."""
     found: dict[str, NodeRecord] = {}
-    rows = [row for row in rows if not row.sweep]
-    names = dict(zip((row.id for row in rows), names_of(rows), strict=True))
-    for row in rows:
+    for name, row in runs:
         for strike in row.strikes:
             record = found.setdefault(strike.node, NodeRecord(strike.node))
-            record.runs[names[row.id]] += 1
+            record.runs[name] += 1
             record.causes[strike.cause] += 1
             record.newest = max(record.newest or strike.time, strike.time)
-    for row in rows:
         for node in _AVOIDED.findall(row.avoided):
-            found.setdefault(node, NodeRecord(node)).avoided_by.append(names[row.id])
+            found.setdefault(node, NodeRecord(node)).avoided_by.append(name)
     return sorted(found.values(), key=lambda r: (-len(r.avoided_by), -r.causes.total(), r.node))
 
 
 def nodes_view(rows: Sequence[RunRow], troubles: Iterable[str]) -> PageView:
-    """The page of the nodes of these runs."""
+    """The page of the nodes of these runs, not of sweeps."""
     rows = [row for row in rows if not row.sweep]
-    found = nodes_of(rows)
+    runs = [*zip(names_of(rows), rows, strict=True)]
+    found = nodes_of(runs)
     avoided = sum(bool(record.avoided_by) for record in found)
     what = f"{counted(avoided, 'node')} avoided now; " if avoided else "No node is avoided now; "
     incidents = sum(record.causes.total() for record in found)
     told = Document(
         name="Nodes",
         headline=f"{what}{counted(incidents, 'incident')} on {counted(len(found), 'node')}, "
-        f"of {counted(len(rows), 'run')}.",
+        f"of {counted(len(runs), 'run')}.",
         tone="note" if avoided else "plain",
-        remarks=tuple(
-            dict.fromkeys(
-                f"{name}: {row.avoided}"
-                for name, row in zip(names_of(rows), rows, strict=True)
-                if row.avoided
-            )
-        ),
+        remarks=tuple(dict.fromkeys(f"{name}: {row.avoided}" for name, row in runs if row.avoided)),
     )
     table = Table(
         heads=HEADS,

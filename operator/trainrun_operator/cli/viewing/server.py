@@ -162,7 +162,7 @@ class PageServer:
             listed = await self.access.allowed(request, "trainruns", [sweep.row.namespace])
             return sweep_view(sweep if listed else sweep.without_runs(), troubles, ids=ids)
         if page == "nodes":
-            return nodes_view([row for row in rows if not row.sweep], troubles)
+            return nodes_view(rows, troubles)
         asked = _asked(request)
         found = sorted_rows(matching(rows, asked.words, asked.phase), asked.sort)
         sparks = {row.id: self.catalog.spark(row) for row in found[asked.start :][:MOST_ROWS]}
