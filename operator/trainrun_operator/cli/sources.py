@@ -15,6 +15,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.selection import Score
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.contract import layout
 from trainrun.errors import StoreDenied, TrainRunError
 from trainrun_operator.api.run.spec import CheckpointSpec
 from trainrun_operator.api.run.status import TrainRunStatus
@@ -62,6 +63,11 @@ class Source:
     """Where `storage` is in `store`, `team/sweep/trials/`, say; empty: `store` is opened there."""
     closed: str = ""
     """Why its storage must not be read; empty: it may be."""
+
+    @property
+    def uri(self) -> str:
+        """The URI of its folder."""
+        return layout.run_uri(self.storage, self.name)
 
     def known_state(self) -> RunState | None:
         """The state of the run; None if it is not known. Raises StatusUnreadable."""

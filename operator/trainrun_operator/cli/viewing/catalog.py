@@ -300,7 +300,7 @@ class RunCatalog:
         names = await loop.run_in_executor(self._pools[uri], store.folders)
         # Keys with two slashes or dots give folders that no run can have.
         found = [folder(self.access, uri, name) for name in names if name.strip(".")]
-        there = {layout.run_uri(uri, source.name) for source in found}
+        there = {source.uri for source in found}
         for row in before.values():
             if row.uri == layout.run_uri(uri, row.source.name) and row.uri not in there:
                 self._drop(row)
@@ -322,8 +322,8 @@ class RunCatalog:
     async def _refresh(self, source: Source) -> None:
         loop, namespace = asyncio.get_running_loop(), self.access.namespace_of(source.storage)
         at = self._storage_of(source)
-        before = self.rows.get(f"stored:{layout.run_uri(source.storage, source.name)}")
-        self._read[layout.run_uri(source.storage, source.name)] = time.monotonic()
+        before = self.rows.get(f"stored:{source.uri}")
+        self._read[source.uri] = time.monotonic()
         try:
             pool = self._pools[at]
             row = await loop.run_in_executor(pool, stored_row, source, before, namespace)
@@ -346,11 +346,10 @@ class RunCatalog:
         self._troubles[uri] = (str(error), since)
 
     def _is_due(self, source: Source, known: set[str]) -> bool:
-        uri = layout.run_uri(source.storage, source.name)
-        row, read = self.rows.get(f"stored:{uri}"), self._read.get(uri)
+        row, read = self.rows.get(f"stored:{source.uri}"), self._read.get(source.uri)
         over = row is not None and not row.active and row.phase != NO_END
         pause = ENDED if over else BROWSE
-        return uri not in known and (read is None or time.monotonic() - read > pause)
+        return source.uri not in known and (read is None or time.monotonic() - read > pause)
 
     def _read_curve(self, row: RunRow, loop: asyncio.AbstractEventLoop) -> None:
         try:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from trainrun.contract import layout
 from trainrun.contract.metrics import decode
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import formatting
@@ -99,7 +98,7 @@ class RunRow:
     @property
     def uri(self) -> str:
         """The URI of its folder."""
-        return layout.run_uri(self.source.storage, self.source.name)
+        return self.source.uri
 
     @property
     def place(self) -> str:
