@@ -20,7 +20,7 @@ from trainrun.contract import variables
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.page import serving
 from trainrun_operator.cli.viewing.catalog import RunCatalog
-from trainrun_operator.cli.viewing.storages import BoundStorage, BoundStorages
+from trainrun_operator.cli.viewing.storages import BoundStorage, BoundStorages, is_within
 from trainrun_operator.cli.viewing.token_access import ClusterToken
 from trainrun_operator.worlds.kubernetes.access_reviews import TokenReaders
 from trainrun_operator.worlds.kubernetes.user_watch import UserWatch
@@ -77,7 +77,7 @@ def storages_of(settings: PageSettings) -> BoundStorages:
     for store in settings.stores:
         for other, there in found.items():
             if there.namespace != store.namespace and (
-                f"{store.uri}/".startswith(f"{other}/") or f"{other}/".startswith(f"{store.uri}/")
+                is_within(store.uri, other) or is_within(other, store.uri)
             ):
                 raise InvalidSpec(
                     f"page.stores: {min(other, store.uri)} has two namespaces, {there.namespace} "

@@ -89,7 +89,7 @@ class BoundStorages:
 
     def namespace_of(self, uri: str) -> str:
         """See UsersStorages; also of a folder in one."""
-        found = (it.namespace for at, it in self.by_uri.items() if f"{uri}/".startswith(f"{at}/"))
+        found = (it.namespace for at, it in self.by_uri.items() if is_within(uri, at))
         return next(found, "")
 
     def store(self, uri: str) -> BrowsableStore:
@@ -103,8 +103,7 @@ class BoundStorages:
         for at, storage in self.by_uri.items():
             within = uri.removeprefix(at)
             plain = not {"", ".", ".."} & {*within.split("/")[1:]} and "%" not in within
-            inside = uri.startswith(at) and (not within or (within[0] == "/" and plain))
-            if inside and storage.namespace == namespace:
+            if is_within(uri, at) and plain and storage.namespace == namespace:
                 source = replace(row.source, storage=uri, endpoint_url=None, region=None)
                 below = f"{within[1:]}/" if within else ""
                 return replace(row, source=replace(source, store=storage.store, within=below))
@@ -114,6 +113,11 @@ class BoundStorages:
 
 Storages = UsersStorages | BoundStorages
 """What a page may read."""
+
+
+def is_within(uri: str, at: str) -> bool:
+    """Whether this is the storage `at`, or a folder in it."""
+    return f"{uri}/".startswith(f"{at}/")
 
 
 def folder(storages: Storages, uri: str, name: str) -> Source:
