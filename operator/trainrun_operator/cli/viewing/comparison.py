@@ -14,7 +14,7 @@ from trainrun_operator.cli.report.model import Block, Curves, Section, Table, Ta
 from trainrun_operator.cli.report.page import section
 from trainrun_operator.cli.viewing.run_details import RunDetails
 from trainrun_operator.cli.viewing.settings import Settings, differences, settings_of
-from trainrun_operator.cli.viewing.views import PageView, dom_id, link, names_of, trouble
+from trainrun_operator.cli.viewing.views import TO_LIST, PageView, dom_id, link, names_of, trouble
 
 MOST_RUNS = 8
 """Runs on one page: more curves cannot be told apart."""
@@ -32,7 +32,7 @@ def compare_view(compared: Sequence[RunDetails], troubles: Iterable[str]) -> Pag
     for part in _sections(names, compared):
         key = dom_id(part.title)
         parts[key] = f'<div id="{key}">{section(part)}</div>'
-    before = f'<nav><a href="./">all runs</a></nav><h1>{len(compared)} runs</h1>'
+    before = f"{TO_LIST}<h1>{len(compared)} runs</h1>"
     return PageView(title=f"Compare {', '.join(names)}", parts=parts, before=before)
 
 

@@ -15,7 +15,7 @@ from trainrun_operator.cli.formatting import clock, counted, some
 from trainrun_operator.cli.report.model import Document, Section, Table, TableRow
 from trainrun_operator.cli.report.page import head, section
 from trainrun_operator.cli.viewing.rows import RunRow
-from trainrun_operator.cli.viewing.views import PageView, link, names_of, trouble
+from trainrun_operator.cli.viewing.views import TO_LIST, PageView, link, names_of, trouble
 
 MOST_NODES = 200
 """Nodes in the table, the worst."""
@@ -96,4 +96,4 @@ def nodes_view(rows: Sequence[RunRow], troubles: Iterable[str]) -> PageView:
     if found:
         part = section(Section(title="Incidents by node, the newest of each run", blocks=(table,)))
         parts["nodes"] = f'<div id="nodes">{part}</div>'
-    return PageView(title="Nodes", parts=parts, before='<nav><a href="./">all runs</a></nav>')
+    return PageView(title="Nodes", parts=parts, before=TO_LIST)

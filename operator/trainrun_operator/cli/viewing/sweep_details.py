@@ -36,7 +36,7 @@ from trainrun_operator.cli.sweeping.trial_text import cells, heads, trial_row
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.rows import RunRow
 from trainrun_operator.cli.viewing.run_details import UNUSED
-from trainrun_operator.cli.viewing.views import PageView, dom_id, link, trouble
+from trainrun_operator.cli.viewing.views import TO_LIST, PageView, dom_id, link, trouble
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
@@ -118,7 +118,7 @@ def sweep_view(
     parts = {"trouble": trouble((*troubles, *filter(None, [details.trouble])))}
     if life is not None:
         report = report_of(life, pictures=True)
-    parts["head"] = f'<div id="head">{head(replace(report, sections=()))}</div>'
+    parts["head"] = f'<div id="head">{head(report)}</div>'
     parts["advice"] = f'<div id="advice">{"".join(advice(report.advice))}</div>'
     drawn = [
         part
@@ -130,7 +130,7 @@ def sweep_view(
     for part in (*drawn, *trials, *others):
         key = dom_id(part.title.partition(" (")[0])
         parts[key] = f'<div id="{key}">{section(part)}</div>'
-    return PageView(title=name, parts=parts, before='<nav><a href="./">all runs</a></nav>')
+    return PageView(title=name, parts=parts, before=TO_LIST)
 
 
 def _trials(life: SearchLife, ids: Mapping[str, str]) -> Section:

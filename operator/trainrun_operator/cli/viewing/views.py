@@ -41,6 +41,8 @@ MOST_CHAPTERS = 30
 """Attempts on the page of a run, the newest."""
 URGENT: tuple[Tone, ...] = ("bad", "note", "plain", "good")
 """Order of the phases above the list."""
+TO_LIST = '<nav><a href="./">all runs</a></nav>'
+"""Stands before all pages but the list."""
 HEADS = {
     "pick": "",
     "name": "run",
@@ -269,8 +271,7 @@ def run_view(details: RunDetails, troubles: Iterable[str]) -> PageView:
     for part in _sections(story, top, details):
         key = dom_id(part.id or part.title)
         parts[key] = f'<div id="{key}">{section(part)}</div>'
-    back = '<nav><a href="./">all runs</a></nav>'
-    return PageView(title=top.name, parts=parts, before=back)
+    return PageView(title=top.name, parts=parts, before=TO_LIST)
 
 
 def _why_failed(life: Life | None) -> Iterator[TextLine]:
