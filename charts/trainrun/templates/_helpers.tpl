@@ -28,8 +28,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "trainrun.labels" -}}
 {{ include "trainrun.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: operator
+{{ include "trainrun.commonLabels" . }}
+{{- end }}
+
+{{/* Of every object, the operator's and the page's. */}}
+{{- define "trainrun.commonLabels" -}}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: trainrun
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
