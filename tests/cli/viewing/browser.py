@@ -54,9 +54,9 @@ class Browser:
                     yield json.loads(line[6:])
 
     async def link_to(self, name: str) -> str:
-        """The address of the page of this run, from the list."""
+        """The address of the page of this run or sweep, from the list."""
         text = await self.shows(f">{name}</a>")
-        found = re.search(rf'href="(run\?[^"]*)">{re.escape(name)}</a>', text)
+        found = re.search(rf'href="((?:run|sweep)\?[^"]*)">{re.escape(name)}</a>', text)
         assert found is not None
         return html.unescape(found[1])
 

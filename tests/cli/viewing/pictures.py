@@ -104,13 +104,12 @@ async def draw(folder: Path) -> None:
             await reader.shows("3 runs, 1 sweep.")
             text = await reader.shows("<path ")
             ids = re.findall(r'form="chosen" name="run" value="(.*?)"', text)
-            (sweep,) = re.findall(r'href="(sweep\?[^"]*)"', text)
             await browser.open(reader.server.address())
             pages = {
                 "list": "./",
                 "run": await reader.link_to("llama-8b"),
                 "compare": "compare?" + "&".join(f"run={i}" for i in ids if "llama" in i),
-                "sweep": sweep.replace("&amp;", "&"),
+                "sweep": await reader.link_to("lr"),
             }
             for name, path in pages.items():
                 await browser.see(1280, height=HEIGHTS.get(name, 900))

@@ -48,10 +48,8 @@ async def test_the_sweep_of_a_folder_has_pictures_trials_and_a_page_of_each_tria
     a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00003")
     async with browsing(sweeps.storage.as_uri()) as browser:
         listed = await browser.shows("21 trials, 0 open<small>best loss 0.1</small>")
-        found = re.search(r'href="(sweep\?[^"]*)">lr</a>', listed)
-        assert found is not None
         assert ">no end recorded<" in listed
-        link = html.unescape(found[1])
+        link = await browser.link_to("lr")
         text = await browser.text(link)
         for said in (
             "Values of the trials, and the best so far",
@@ -85,14 +83,12 @@ async def test_a_trainsweep_is_followed_and_stays_on_the_page_after_it_was_delet
     await asyncio.to_thread(cluster.create, *trials(0, 2))
     watch = await UserWatch.connect(trainruns.namespace, everywhere=False, needed=True)
     async with browsing(watch=watch) as browser:
-        text = await browser.shows(">NotLed<")
-        found = re.search(r'href="(sweep\?[^"]*)">lr</a>', text)
-        assert found is not None
+        await browser.shows(">NotLed<")
+        link = await browser.link_to("lr")
         await asyncio.to_thread(
             cluster.says, phase="Running", reason="Searching", trials={"text": "2/4"}
         )
         assert f"sweep, {trainruns.namespace}" in await browser.shows(">2/4 trials<")
-        link = html.unescape(found[1])
         assert "Best: trial 0" in await browser.shows("is Running (Searching)", link)
         await asyncio.to_thread(trainruns.kubectl, "delete", "trainsweep", "lr")
         assert "sweep, storage, file:" in await browser.shows(">no end recorded<")
