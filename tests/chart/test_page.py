@@ -113,13 +113,19 @@ def test_it_understands_its_settings_where_values_of_a_chart_without_a_page_are_
     assert only["resources"] == {}
 
 
-def test_one_storage_belongs_to_one_namespace(tmp_path: Path) -> None:
+@pytest.fixture
+def keys(tmp_path: Path) -> str:
+    """The folder of a Secret."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         (tmp_path / name).write_text("x\n")
+    return str(tmp_path)
+
+
+def test_one_storage_belongs_to_one_namespace(keys: str) -> None:
     for uri in ("s3://bucket/runs", "s3://bucket/runs/deeper"):
         stores = [
-            {"uri": "s3://bucket/runs", "namespace": "team-a", "keys": str(tmp_path)},
-            {"uri": uri, "namespace": "team-b", "keys": str(tmp_path)},
+            {"uri": "s3://bucket/runs", "namespace": "team-a", "keys": keys},
+            {"uri": uri, "namespace": "team-b", "keys": keys},
         ]
         message = "page.stores: s3://bucket/runs has two namespaces, team-a and team-b"
         with pytest.raises(InvalidSpec, match=message):
@@ -130,11 +136,9 @@ def test_one_storage_belongs_to_one_namespace(tmp_path: Path) -> None:
 
 
 def test_the_trials_of_a_sweep_are_read_through_the_one_client_of_their_storage(
-    tmp_path: Path,
+    keys: str,
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        (tmp_path / name).write_text("x\n")
-    store = {"uri": "s3://bucket/runs", "namespace": "team-a", "keys": str(tmp_path)}
+    store = {"uri": "s3://bucket/runs", "namespace": "team-a", "keys": keys}
     storages = storages_of(settings_of(json.dumps({"stores": [store]})))
     clients = set()
     for sweep in ("lr", "width"):

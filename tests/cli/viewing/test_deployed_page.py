@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -20,6 +19,7 @@ from tests.cli.stories import a_folder, a_life
 from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.viewing.tenants import a_tenant
 from tests.cli.viewing.test_sweep_on_the_page import errored
+from tests.support.s3_server import free_port
 from trainrun.checkpoint.run_store import open_store
 from trainrun_operator.cli import cluster_page
 
@@ -52,9 +52,7 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
     a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00000")
     for path in filter(Path.is_file, sweeps.storage.rglob("*")):
         store.put(str(path.relative_to(sweeps.storage)), path.read_bytes())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {
         "port": port,
         "stores": [

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.kube.fake_api import FakeApi
     from tests.support.trainruns import TrainRuns
 
+HEAD = {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+
 
 async def followed(namespace: str) -> UserWatch:
     watch = await UserWatch.connect(namespace, everywhere=False, needed=True)
@@ -52,9 +54,7 @@ async def test_a_trainrun_that_cannot_be_read_here_is_listed_with_its_problem(
     fake: FakeApi, tmp_path: Path
 ) -> None:
     spec = {"storage": {"uri": tmp_path.as_uri()}, "workers": {"replicas": "<many>"}}
-    raw = merged(BASE, {"spec": spec})
-    head = {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
-    raw["metadata"] = {**raw["metadata"], **head}
+    raw = merged(BASE, {"metadata": HEAD, "spec": spec})
     fake.things, fake.objects = [raw], {TRAINRUN.path("team", "digits"): raw}
     async with browsing(watch=await followed("team")) as browser:
         text = await browser.shows(">digits</a>")
@@ -84,9 +84,7 @@ async def test_while_the_api_server_is_away_the_list_says_how_old_it_is(
 ) -> None:
     monkeypatch.setattr(informer, "SHORTEST_PAUSE", 0.01)
     monkeypatch.setattr(informer, "LONGEST_PAUSE", 0.01)
-    raw = merged(BASE, {"spec": {"storage": {"uri": tmp_path.as_uri()}}})
-    head = {"namespace": "team", "uid": "u-1", "resourceVersion": "7"}
-    raw["metadata"] = {**raw["metadata"], **head}
+    raw = merged(BASE, {"metadata": HEAD, "spec": {"storage": {"uri": tmp_path.as_uri()}}})
     fake.things = [raw]
     async with browsing(watch=await followed("team")) as browser:
         await browser.shows(">digits</a>")
