@@ -34,7 +34,8 @@ one. Not of the clock: on a busy machine a large life may wait for minutes."""
 ONE_IN = 10
 """One number in so many also has a life of a script that never asks, another one a life whose
 goodput is judged, a third one a life with rare causes, a fourth one a life in a cut network, a
-fifth one a life of a script that saves into a folder of its own."""
+fifth one a life of a script that saves into a folder of its own; and one in four times so many a
+life of a gang with buddies."""
 OWN_FOLDER = 4
 """Last digit of those numbers."""
 LARGE = 1000
@@ -129,7 +130,7 @@ def special_mistake(number: int) -> str:
     own, turn = divmod(number, ONE_IN)
     if turn == 3 and (mistake := mistake_in(deaf_life(own))):
         return f"in that of a script that never asks: {mistake}"
-    if turn == 7 and own % 4 == 1 and (mistake := mistake_in(buddy_life(own))):
+    if turn == 7 and own % 4 == 1 and (mistake := mistake_in(buddy_life(own // 4))):
         return f"in that of a gang with buddies: {mistake}"
     if turn == 6 and (mistake := mistake_in_goodput(drawn_life(own))):
         return f"in its goodput: {mistake}"

@@ -98,7 +98,7 @@ def test_one_in_ten_lives_has_each_of_the_special_ones(
         for number in range(60)
         for life in (
             deaf_life(number),
-            *([buddy_life(number)] if number % 4 == 1 else []),
+            *([buddy_life(number // 4)] if number % 4 == 1 else []),
             rare_life(number),
         )
     ]
