@@ -7,37 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.staged_parts import CopiedPart
 
 if TYPE_CHECKING:
-    from tests.simulation.world.agent_surroundings import AgentSurroundings
-    from tests.simulation.world.staging import SimStaging
+    from tests.simulation.world.carrying import Carrier
     from trainrun.contract.answer import Answer, PartHolder
 
 TAKES = 0.1, 3.0
 """Seconds for which a copy, or its upload, goes on."""
-
-
-class Copier(Protocol):
-    """An agent that is a buddy, or has one."""
-
-    world: AgentSurroundings[Any]
-    alive: bool
-    slot: int
-    name: str
-    id: str
-    staging: SimStaging
-
-    @property
-    def attempt(self) -> int:
-        """The attempt that was started last."""
-
-    def changed(self) -> None:
-        """Something has changed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +53,7 @@ class SimBuddy:
             for (slot, step), copy in sorted(self.copies.items())
         )
 
-    def follow(self, agent: Copier, answer: Answer) -> None:
+    def follow(self, agent: Carrier, answer: Answer) -> None:
         """Copy what is named."""
         order = answer.order
         if answer.committed is not None and answer.committed.attempt == agent.attempt:
@@ -89,7 +70,7 @@ class SimBuddy:
                 self.copies[partner.slot, answer.copy] = copy
                 self._copy_later(agent, copy, partner)
 
-    def upload(self, agent: Copier, steps: Collection[int], slots: Collection[int]) -> None:
+    def upload(self, agent: Carrier, steps: Collection[int], slots: Collection[int]) -> None:
         """Store these for workers that are lost; copy nothing more."""
         self.copies = {key: copy for key, copy in self.copies.items() if copy.complete}
         for copy in self._left(steps, slots):
@@ -113,7 +94,7 @@ class SimBuddy:
             if slot in slots and step in steps and copy.complete and not copy.uploaded
         ]
 
-    def _copy_later(self, agent: Copier, copy: SimCopy, partner: PartHolder) -> None:
+    def _copy_later(self, agent: Carrier, copy: SimCopy, partner: PartHolder) -> None:
         world, attempt = agent.world, agent.attempt
 
         def copied() -> None:
@@ -131,7 +112,7 @@ class SimBuddy:
 
         world.clock.after(world.rng.uniform(*TAKES), copied)
 
-    def _upload_later(self, agent: Copier, copy: SimCopy, attempt: int) -> None:
+    def _upload_later(self, agent: Carrier, copy: SimCopy, attempt: int) -> None:
         world = agent.world
 
         def upload() -> None:

@@ -24,7 +24,7 @@ LOOKS = 0.5
 
 
 class Carrier(Protocol):
-    """An agent that holds such parts."""
+    """An agent that holds such parts, or copies of those of others."""
 
     world: AgentSurroundings[Any]
     alive: bool

@@ -28,6 +28,7 @@ from trainrun.agent.folder.notes import (
     is_resumed,
     outdated,
 )
+from trainrun.agent.folder.resumption import LOWER_SAVES
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import OutputProgress
 
@@ -163,7 +164,7 @@ class SimFolder(SimOwnFiles):
     # ------------------------------------------------------------------ what the agent takes
 
     def tick(self, training: Training) -> None:
-        """Called once a second while the attempt runs."""
+        """Called at each look while the attempt runs."""
         output = self._output(training)
         self._printed.note(output, self.wall_clock)
         well = all(end.well for end, _ in training.exits.values())
@@ -238,8 +239,9 @@ class SimFolder(SimOwnFiles):
             return self.agent.fatal is None
         output = self._printed.at(entry.modified) or self._printed.last
         if why := ignores(self.note, entry, self.known, output):
-            self._behind |= {entry.number} - {None}  # type: ignore[arg-type]
-            if len(self._behind) > 1:
+            if entry.number is not None:
+                self._behind.add(entry.number)
+            if len(self._behind) >= LOWER_SAVES:
                 self.world.refused(self.agent, why)
             return False
         return is_resumed(self.note, entry, self._printed.last)
