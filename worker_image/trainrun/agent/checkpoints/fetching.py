@@ -73,7 +73,7 @@ class Fetching:
     async def checkpoint(self, rank: int | None, include: Sequence[str] = ()) -> Reply:
         """Reply with the local directory of the resume point."""
 
-        async def fetch(resume: CheckpointId) -> Reply:
+        async def fetch(resume: CheckpointId) -> Fetched:
             path = await self.storage.downloads.materialize(
                 resume, rank, self.source, include=include
             )
@@ -84,25 +84,26 @@ class Fetching:
     async def ranges(self, file: str, ranges: Sequence[tuple[int, int]]) -> Reply:
         """Reply with a local file that has these ranges of one of the resume point's."""
 
-        async def fetch(resume: CheckpointId) -> Reply:
+        async def fetch(resume: CheckpointId) -> Fetched:
             return Fetched(path=str(await self.storage.downloads.piece(resume, file, ranges)))
 
         return await self._reply(fetch)
 
     async def info(self) -> Reply:
         """Reply with step and metrics of the resume point, from its manifest."""
-        return await self._reply(self._about)
+        manifest = await self.manifest()
+        if isinstance(manifest, Failed):
+            return manifest
+        return Described(
+            attempt=manifest.attempt,
+            step=manifest.step,
+            metrics=manifest.metrics,
+            metadata=manifest.metadata,
+        )
 
     async def manifest(self) -> Manifest | Failed:
         """The manifest of the resume point, or why it cannot be read."""
-        read: list[Manifest] = []
-
-        async def fetch(resume: CheckpointId) -> Described:
-            read.append(await self.storage.downloads.manifest(resume))
-            return _described(read[-1])
-
-        reply = await self._reply(fetch)
-        return reply if isinstance(reply, Failed) else read[-1]
+        return await self._reply(self.storage.downloads.manifest)
 
     async def initial_checkpoint(self, include: Sequence[str] = ()) -> Reply:
         """Reply with the local directory of the initial checkpoint."""
@@ -117,10 +118,7 @@ class Fetching:
             return Failed(error=f"the initial checkpoint {uri} cannot be read: {error}")
         return Fetched(path=str(path))
 
-    async def _about(self, resume: CheckpointId) -> Described:
-        return _described(await self.storage.downloads.manifest(resume))
-
-    async def _reply(self, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
+    async def _reply(self, fetch: Callable[[CheckpointId], Awaitable[_T]]) -> _T | Failed:
         resume = self.resume
         if resume is None:
             return Failed(error="this attempt has no checkpoint to resume from")
@@ -135,8 +133,8 @@ class Fetching:
             return Failed(error=f"checkpoint {resume.name} cannot be read: {error}")
 
     async def _surely(
-        self, resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]
-    ) -> Reply:
+        self, resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[_T]]
+    ) -> _T:
         """Raises CheckpointDamaged only if the damage is certain."""
         request = object()
         while True:
@@ -197,16 +195,7 @@ class Fetching:
             self.news()
 
 
-def _described(manifest: Manifest) -> Described:
-    return Described(
-        attempt=manifest.attempt,
-        step=manifest.step,
-        metrics=manifest.metrics,
-        metadata=manifest.metadata,
-    )
-
-
-async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
+async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[_T]]) -> _T:
     """Retry a damaged read once before reporting it."""
     try:
         return await fetch(resume)
