@@ -139,7 +139,6 @@ class FolderRestore:
 
     async def _agreed(self, launches: list[Launch]) -> list[Launch]:
         """On a shared volume: what slot 0 chooses counts for all."""
-        run_id, attempt = self._run_id, self.start.attempt
         if self.start.resume is not None:
             self.refuse(
                 "FolderRefused",
@@ -148,13 +147,12 @@ class FolderRestore:
             )
             raise RestoreFailed("its checkpoint is in the store")
         if self.slot == 0:
-            choice = await self._alone(partial(self._choose, run_id))
-        else:
-            choice = await self._chosen(run_id)
-        self.choice, self.known = choice, {}
-        if self.slot == 0:
+            choice = await self._alone(self._choose)
             self.known = await asyncio.to_thread(looking.look_at, self.top, looking.MOST_AT_START)
-        LOG.info("attempt %d resumes from %s", attempt, choice.path or "nothing")
+        else:
+            choice, self.known = await self._chosen(), {}
+        self.choice = choice
+        LOG.info("attempt %d resumes from %s", self.start.attempt, choice.path or "nothing")
         return [resumed(launch, choice.path, choice.words) for launch in launches]
 
     async def saw(self, entry: FolderEntry) -> None:
@@ -163,10 +161,10 @@ class FolderRestore:
         self.choice = self.choice.saw(entry)
         await asyncio.to_thread(shared_volume.write, self.top, self.choice)
 
-    def _choose(self, run_id: str) -> FolderChoice:
+    def _choose(self) -> FolderChoice:
         top, rule, attempt = self.top, self.rule, self.start.attempt
-        known = shared_volume.read(top, run_id)
-        choice = known or FolderChoice(run_id=run_id, since=time.time_ns())
+        known = shared_volume.read(top, self._run_id)
+        choice = known or FolderChoice(run_id=self._run_id, since=time.time_ns())
         look = looking.look_at(top, looking.MOST_AT_START)
         entries = shared_volume.of_the_run(look, rule.newest, choice)
         entry = shared_volume.choose(top, rule, entries, choice)
@@ -194,9 +192,9 @@ class FolderRestore:
         shared_volume.write(top, choice)
         return choice
 
-    async def _chosen(self, run_id: str) -> FolderChoice:
+    async def _chosen(self) -> FolderChoice:
         for _ in range(round(SHARED_PATIENCE / SHARED_PAUSE)):
-            choice = await asyncio.to_thread(shared_volume.read, self.top, run_id)
+            choice = await asyncio.to_thread(shared_volume.read, self.top, self._run_id)
             if choice is not None and choice.attempt == self.start.attempt:
                 return choice
             await asyncio.sleep(SHARED_PAUSE)
