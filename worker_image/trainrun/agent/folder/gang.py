@@ -65,7 +65,7 @@ class GangFolder:
         self.part.forget(self.bringing.staged.committed)
         self.part.look(look, new, now)
         await self._judge(quiet)
-        wanted = {step: self.part.part(step, now) for step in self.part.heard if self._open(step)}
+        wanted = {step: self.part.part(step, now) for step in self._awaited()}
         first = self.part.first()
         if first is not None and first.number is not None and first.number > self._begun:
             wanted[first.number] = first
@@ -108,27 +108,28 @@ class GangFolder:
             return
         if well := self.processes.ended_well:
             self._over = True
-            self._give_up(step for step in self.part.heard if self._open(step))
+            self._give_up(self._awaited())
         if well or self.part.lacks_all(now, wrote_all=wrote_all):
             self.bringing.lacks_all()
-        for step in self.part.heard:
-            if self._open(step) and self.part.lacks(step, now, wrote_all=wrote_all):
+        for step in self._awaited():
+            if self.part.lacks(step, now, wrote_all=wrote_all):
                 self.bringing.lacks(step)
 
     def fail(self, why: str) -> None:
         """The folder could not be read at the end: nobody knows what this worker lacks."""
         self._over, self._unread = True, why
-        self._give_up(step for step in self.part.heard if self._open(step))
+        self._give_up(self._awaited())
 
     def _give_up(self, steps: Iterable[int]) -> None:
         """Without this worker's part no worker may have a checkpoint of these steps."""
         staged, uploads = self.bringing.staged, self.bringing.uploads
+        why = f"worker {uploads.slot} could not store its save"
+        if self._unread:
+            why = f"the folder of worker {uploads.slot} cannot be read: {self._unread}"
         for step in steps:
             found = staged.find(step)
             brought = staged.is_over(step) or (found is not None and bool(found.files))
             if not brought and (self._unread or self.part.owes(step)):
-                why = f"the folder of worker {uploads.slot} cannot be read: {self._unread}"
-                why = why if self._unread else f"worker {uploads.slot} could not store its save"
                 uploads.give_up(step, given_up(step, why))
 
     async def _judge(self, quiet: Iterable[FolderEntry]) -> None:
@@ -140,6 +141,10 @@ class GangFolder:
                 self.fails("Incomplete", why)
             elif await asyncio.to_thread(looking.live, self.processes.living_pids):
                 self.part.judge(entry)
+
+    def _awaited(self) -> list[int]:
+        """Steps of other workers for which this one may still bring something, ascending."""
+        return [step for step in self.part.heard if self._open(step)]
 
     def _open(self, step: int) -> bool:
         """Whether this worker may still bring something for the step."""
