@@ -375,15 +375,31 @@ class Copying:
 def _receive(answer: http.client.HTTPResponse, file: CachedFile, path: Path) -> None:
     if answer.length != file.size:
         raise PeerTrouble(f"{file.source} has {answer.length} bytes there, should be {file.size}")
-    buffer = memoryview(bytearray(BUFFER))
+    size, crc32 = save_body(answer, path, expected=file.size)
+    if size != file.size or (file.summed and crc32 != file.crc32):
+        raise PeerTrouble(
+            f"{file.source} arrived with {size} bytes and CRC32 {crc32:08x}, "
+            f"should be {file.size} and {file.crc32:08x}"
+        )
+
+
+def save_body(
+    answer: http.client.HTTPResponse,
+    path: Path,
+    *,
+    expected: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[int, int]:
+    """Write what an agent answers, `expected` bytes, to a file; returns its size and CRC32.
+
+    `progress` gets the size of each piece.
+    """
+    buffer = memoryview(bytearray(min(BUFFER, max(expected, 1))))
     size = crc32 = 0
     with path.open("wb", buffering=0) as target:
         while count := answer.readinto(buffer):
             write_all(target.fileno(), buffer[:count])
             crc32 = zlib.crc32(buffer[:count], crc32)
             size += count
-    if size != file.size or (file.summed and crc32 != file.crc32):
-        raise PeerTrouble(
-            f"{file.source} arrived with {size} bytes and CRC32 {crc32:08x}, "
-            f"should be {file.size} and {file.crc32:08x}"
-        )
+            progress(count)
+    return size, crc32

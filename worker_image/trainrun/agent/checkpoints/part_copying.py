@@ -17,15 +17,19 @@ import shutil
 import socket
 import ssl
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from trainrun._common.tree import TreeEntry, stamp, write_all
-from trainrun.agent.checkpoints.downloads import BUFFER, CONNECT_TIMEOUT, COPY_PATIENCE, PeerTrouble
+from trainrun._common.tree import TreeEntry, stamp
+from trainrun.agent.checkpoints.downloads import (
+    CONNECT_TIMEOUT,
+    COPY_PATIENCE,
+    PeerTrouble,
+    save_body,
+)
 from trainrun.agent.checkpoints.staged import Step
 from trainrun.agent.checkpoints.storage import check_unchanged, scanned_files
 from trainrun.checkpoint.merge import merge_ranks
@@ -186,15 +190,8 @@ class _PartReading:
 
     def file(self, rank: int, item: PartFile, path: Path) -> int:
         """Read a file to `path`; returns its CRC32."""
-        buffer = memoryview(bytearray(min(BUFFER, max(item.size, 1))))
-        size = crc32 = 0
-        with self._get(f"/{rank}/{item.name}") as answer, path.open("wb", buffering=0) as target:
-            while count := answer.readinto(buffer):
-                write_all(target.fileno(), buffer[:count])
-                crc32 = zlib.crc32(buffer[:count], crc32)
-                size += count
-                self._handle.advance(count)
-                self._rest()
+        with self._get(f"/{rank}/{item.name}") as answer:
+            size, crc32 = save_body(answer, path, expected=item.size, progress=self._advance)
         if size != item.size:
             raise PeerTrouble(f"{item.name} arrived with another size than its agent listed")
         return crc32
@@ -210,7 +207,8 @@ class _PartReading:
             raise ObjectNotFound(text)
         raise PeerTrouble(f"{answer.status}: {text}")
 
-    def _rest(self) -> None:
+    def _advance(self, count: int) -> None:
+        self._handle.advance(count)
         worked = time.monotonic() - self._since
         if worked > SPELL:
             time.sleep(min(worked, LONGEST_REST))
