@@ -4,12 +4,12 @@ import io
 import json
 import os
 import struct
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.mounts import mounted
 from trainrun.agent.folder import taking
 from trainrun.agent.folder.entries import FolderEntry, entries_of, hard_links, loose
 from trainrun.agent.folder.looking import broken, live, look_at, proven, writer_of
@@ -217,37 +217,26 @@ def test_a_link_is_moved_aside_with_what_it_leads_to(top: Path) -> None:
 
 
 def test_what_cannot_be_moved_beside_a_mounted_folder_is_moved_inside_it(top: Path) -> None:
-    mount(top, "1m")
-    try:
+    with mounted(top, "size=1m"):
         (top / "step-2").mkdir()
         (top / "step-2" / "model.bin").write_bytes(b"two")
         taking.move_aside(top, ["step-2/model.bin"], taking.aside_of(top, top.parent))
         assert [*look_at(top)] == []
         assert (taking.inside_of(top) / "step-2" / "model.bin").read_bytes() == b"two"
-    finally:
-        subprocess.run(["umount", top], check=True)
 
 
 def test_a_full_disk_keeps_a_save_from_being_taken_and_leaves_nothing(
     top: Path, tmp_path: Path
 ) -> None:
-    staging = tmp_path / "staging"
-    staging.mkdir()
-    mount(staging, "64k")
-    try:
+    with mounted(tmp_path / "staging", "size=64k") as staging:
         (top / "ckpt.bin").write_bytes(b"x" * 40_000)
         with pytest.raises(OSError, match="the disk has no room for it and for the next save"):
             taking.take(top, newest(top, "ckpt.bin"), {}, staging / "folder-1")
         assert not [*staging.iterdir()]
-    finally:
-        subprocess.run(["umount", staging], check=True)
 
 
 def test_a_disk_that_fills_in_the_middle_of_a_take_leaves_nothing_staged(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount(disk, "128k")
-    try:
+    with mounted(tmp_path / "disk", "size=128k") as disk:
         top, staging = disk / "out", disk / "staging"
         (top / "step-1").mkdir(parents=True)
         staging.mkdir()
@@ -257,19 +246,15 @@ def test_a_disk_that_fills_in_the_middle_of_a_take_leaves_nothing_staged(tmp_pat
             take(top, newest(top), staging / "folder-1")
         assert not [*staging.iterdir()]
         assert (top / "step-1" / "model.bin").read_bytes() == b"one"
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def test_a_disk_that_fills_while_a_save_is_put_back_keeps_what_was_there_and_no_half_file(
     top: Path, tmp_path: Path
 ) -> None:
     (top / "step-1" / "opt.bin").write_bytes(b"x" * 100_000)
-    target, small = tmp_path / "staging" / "folder-1", tmp_path / "small"
+    target = tmp_path / "staging" / "folder-1"
     take(top, newest(top), target)
-    small.mkdir()
-    mount(small, "64k")
-    try:
+    with mounted(tmp_path / "small", "size=64k") as small:
         (small / "other.bin").write_bytes(b"other")
         with pytest.raises(OSError, match="No space left on device"):
             taking.put_back(target, small, {})
@@ -277,14 +262,6 @@ def test_a_disk_that_fills_while_a_save_is_put_back_keeps_what_was_there_and_no_
         assert "opt.bin" not in found
         assert not [name for name in found if name.startswith(".trainrun-")]
         assert (small / "other.bin").read_bytes() == b"other"
-    finally:
-        subprocess.run(["umount", small], check=True)
-
-
-def mount(folder: Path, size: str) -> None:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("mounts need root")
 
 
 def test_a_folder_that_is_not_there_yet_shows_nothing(tmp_path: Path) -> None:
