@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 REMEDY = (
     "Pass the end of its save as report(..., after=...): the future of async_save() or of "
@@ -99,7 +99,7 @@ def is_temporary(name: str) -> bool:
     return any(map(TEMPORARY.search, name.split("/")))
 
 
-def without_metadata(fresh: Look, seen: Look) -> str:
+def without_metadata(fresh: Iterable[str], seen: Container[str]) -> str:
     """A fresh file of torch.distributed.checkpoint without its `.metadata`, which is written last;
     empty: none."""
     files = (name for name in fresh if name.endswith(".distcp"))
@@ -128,13 +128,14 @@ def await_quiet(seen: Look) -> None:
     time.sleep(min(max(newest + QUIET - time.time(), 0.0), QUIET))
 
 
-def writers(directory: Path, seen: Look, *, all_sessions: bool) -> list[Writer]:
-    """Processes that have a file of the directory open for writing, except as their output.
+def writers(directory: Path, names: Iterable[str], *, all_sessions: bool) -> list[Writer]:
+    """Processes that have one of these files of the directory open for writing, except as their
+    output.
 
     Checks our session, or `all_sessions` on this machine, as far as permitted.
     """
     top, own = directory.resolve(), os.getpid()
-    paths = {f"{top}/{name}": name for name in seen}
+    paths = {f"{top}/{name}": name for name in names}
     outputs = {path for descriptor, path in opened(own) if descriptor in OUTPUTS}
     found = []
     for pid in _processes(all_sessions=all_sessions):

@@ -41,8 +41,7 @@ def slot_of(name: str) -> tuple[int, str]:
 
 def is_whole(entry: FolderEntry, complete: Iterable[str]) -> bool:
     """Whether an entry needs no file of another worker, by its names."""
-    sizes = {name: (facts.size, facts.modified) for name, facts in entry.files.items()}
-    return not unfit(entry, complete) and not without_metadata(sizes, sizes)
+    return not unfit(entry, complete) and not without_metadata(entry.files, entry.files)
 
 
 def role_of(names: Iterable[str], newest: str, complete: Iterable[str]) -> Role:

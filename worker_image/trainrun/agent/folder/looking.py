@@ -113,8 +113,7 @@ def proven(top: Path, entry: FolderEntry, complete: Iterable[str]) -> bool:
 
 def writer_of(top: Path, entry: FolderEntry) -> str:
     """Who has a file of the entry open for writing; empty: nobody that we can see."""
-    seen = {name: (facts.size, facts.modified) for name, facts in entry.files.items()}
-    found = writer_processes.writers(top, seen, all_sessions=True)
+    found = writer_processes.writers(top, entry.files, all_sessions=True)
     return f"{found[0].who} has {found[0].name} open for writing" if found else ""
 
 
@@ -130,8 +129,7 @@ def broken(top: Path, entry: FolderEntry) -> str:
     """
     if why := _faults(top, entry):
         return why
-    fresh = {name: (facts.size, facts.modified) for name, facts in entry.files.items()}
-    if name := writer_processes.without_metadata(fresh, fresh):
+    if name := writer_processes.without_metadata(entry.files, entry.files):
         return f"{name} exists, but its .metadata does not"
     return ""
 
