@@ -263,9 +263,8 @@ class WorkerSupervisor:
         attempt = self.attempt
         if attempt is None or attempt.number != checkpoint.attempt:
             return None
-        part = attempt.staged.find(checkpoint.step)
-        complete = part is not None and attempt.staged.complete(checkpoint.step)
-        return part if complete and part is not None and not part.uploaded else None
+        waiting = attempt.staged.uploadable()
+        return next((part for part in waiting if part.step == checkpoint.step), None)
 
     def _read_ahead(self) -> None:
         order = self.desired.order
