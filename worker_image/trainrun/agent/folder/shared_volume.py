@@ -9,7 +9,6 @@ starts its processes; the others wait for that. Invariant: the file is replaced 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from trainrun._common.tree import OURS
 from trainrun.agent.folder import looking
 from trainrun.agent.folder.entries import FolderEntry, Look, entries_of
+from trainrun.agent.folder.taking import replacing
 from trainrun.contract import wire
 from trainrun.contract.answer import FolderRule
 
@@ -75,9 +75,8 @@ def write(top: Path, choice: FolderChoice) -> None:
     inside, beside = _places(top)
     place = inside if top.is_dir() else beside  # some scripts refuse a folder that exists
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
-    part.write_text(json.dumps(wire.encode(choice)))
-    part.replace(place)
+    with replacing(place) as part:
+        part.write_text(json.dumps(wire.encode(choice)))
 
 
 def choose(

@@ -133,7 +133,7 @@ def put_back(
         elif is_log(entry.name) and os.path.lexists(there):
             continue
         else:
-            with _replacing(there) as part:
+            with replacing(there) as part:
                 if entry.target:
                     part.symlink_to(entry.target)
                 else:
@@ -142,13 +142,13 @@ def put_back(
     stamp(top, done)
     for name, first in links.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
-        with _replacing(top / name) as part:
+        with replacing(top / name) as part:
             _link(top / first, part)
 
 
 @contextlib.contextmanager
-def _replacing(there: Path) -> Iterator[Path]:
-    """A name of ours for what is then renamed to `there`."""
+def replacing(there: Path) -> Iterator[Path]:
+    """A name of ours for what is then renamed to `there`; nothing is left of it after an error."""
     part = there.with_name(f".trainrun-{os.urandom(4).hex()}")
     try:
         yield part
