@@ -107,7 +107,7 @@ class FolderCheckpoints:
             slot=self._slot,
         )
         self._resumption = Resumption(
-            rule=self.rule, restored=self._restored, printed=self._printed, fails=self._fails
+            restored=self._restored, printed=self._printed, fails=self._fails
         )
         if self.rule.carry and self.start.workers > 1 and has_numbers(self.rule.newest):
             self._gang = GangFolder(

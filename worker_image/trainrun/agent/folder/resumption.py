@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from trainrun.agent.folder.entries import FolderEntry
 from trainrun.agent.folder.notes import FolderNote, Printed, ignores, is_resumed
 from trainrun.agent.folder.restoring import FolderRestore
-from trainrun.contract.answer import FolderRule
 
 LOWER_SAVES = 2
 """New saves with a number below the restored one show that the script started over. A single one
@@ -23,7 +22,6 @@ may be what it saves at each start."""
 class Resumption:
     """Of one attempt."""
 
-    rule: FolderRule
     restored: FolderRestore
     printed: Printed
     fails: Callable[[str, str], None]
@@ -33,19 +31,19 @@ class Resumption:
 
     def allows(self, entry: FolderEntry) -> bool:
         """Whether entries may be taken: nothing shows that the script started over."""
-        note = self.restored.note
+        note, rule = self.restored.note, self.restored.rule
         if note is None:
             return True
         # When it changed: by now the output may have got further than what was restored.
         output = self.printed.at(entry.modified) or self.printed.last
         if why := ignores(note, entry, self.restored.known or {}, output):
-            given = ", ".join(note.names) or self.rule.path
+            given = ", ".join(note.names) or rule.path
             if entry.number is not None:
                 self._behind.add(entry.number)
             if len(self._behind) < LOWER_SAVES:
                 self.fails("ResumeUnknown", f"{given} was restored, but {why}")
                 return False
-            kept = "; the store has kept the restored save" if self.rule.carry else ""
+            kept = "; the store has kept the restored save" if rule.carry else ""
             self.restored.refuse(
                 "ResumeIgnored",
                 f"the script started over, although {given} was restored: {why}. Correct "
