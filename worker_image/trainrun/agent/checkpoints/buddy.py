@@ -88,7 +88,7 @@ class Buddy:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Why it has no copy of a partner's part, or cannot upload one."""
-        return tuple(problem for _, problem in sorted(self._problems.items(), key=lambda p: p[0]))
+        return tuple(self._problems[slot] for slot in sorted(self._problems))
 
     def follow(self, answer: Answer) -> None:
         """Copy what the answer names."""
