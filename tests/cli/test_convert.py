@@ -321,10 +321,10 @@ def test_what_only_the_jobs_operator_fills_has_to_be_changed(
     assert told == bool(named)
 
 
-def with_command(command: str, folder: Path, *, workers: int = 1) -> Path:
+def with_command(command: str, folder: Path) -> Path:
     path = folder / "job.yaml"
     container = {"name": "pytorch", "image": "i", "command": shlex.split(command)}
-    group = {"replicas": workers, "template": {"spec": {"containers": [container]}}}
+    group = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     job = {"pytorchReplicaSpecs": {"Worker": group}}
     head = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "job"}}
     path.write_text(yaml.safe_dump({**head, "spec": job}))

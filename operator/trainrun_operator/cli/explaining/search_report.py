@@ -237,7 +237,7 @@ MOST_NUMBERS = 10
 """Numbers of trials in a sentence, at most."""
 
 
-def headline(life: SearchLife, *, now: datetime | None = None) -> str:
+def headline(life: SearchLife) -> str:
     """How the sweep ended, or its state."""
     name, end = life.sweep.folder.run_name, life.view.end
     if end is not None:
@@ -254,7 +254,7 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
         return f"Sweep {name} is running, led by process {life.leader} on this machine: {where}."
     written = ""
     if life.written is not None:
-        ago = ((now or datetime.now(UTC)) - life.written).total_seconds()
+        ago = (datetime.now(UTC) - life.written).total_seconds()
         written = (
             f" Its log was last written at {clock(life.written, day=True)}, "
             f"{in_words(max(ago, 0.0))} ago."
