@@ -238,15 +238,12 @@ def sorted_rows(rows: Sequence[RunRow], by: str) -> list[RunRow]:
 
 def matching(rows: Sequence[RunRow], words: str, phase: str) -> list[RunRow]:
     """The rows in this phase (empty: any) that have all of these words in what they show."""
-    wanted = words.lower().split()
-    return [
-        row
-        for row in rows
-        if (not phase or row.phase == phase)
-        and all(
-            word
-            in f"{row.id} {row.uri} {row.phase} {row.reason} {row.cause} {row.queue} "
-            f"{' '.join(strike.node for strike in row.strikes)}".lower()
-            for word in wanted
-        )
-    ]
+    found = [row for row in rows if not phase or row.phase == phase]
+    for word in words.lower().split():
+        found = [row for row in found if word in _shown(row)]
+    return found
+
+
+def _shown(row: RunRow) -> str:
+    nodes = " ".join(strike.node for strike in row.strikes)
+    return f"{row.id} {row.uri} {row.phase} {row.reason} {row.cause} {row.queue} {nodes}".lower()
