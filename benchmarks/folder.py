@@ -22,25 +22,18 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.local_job import Job, cpu_seconds, machine
+from benchmarks.local_job import Job, machine, used_by
+from benchmarks.step_overhead import agents_of
 from benchmarks.verdict import end, must
+from tests.worlds.local.test_folder import FORMS as FORMS_OF_TESTS
 
 SCRIPT = Path(__file__).parent / "scripts" / "own_saves.py"
 SETTLE = "1s"
-FORMS: dict[str, dict[str, object]] = {
+FORMS = {
+    **FORMS_OF_TESTS,
     "place": {"newest": "ckpt.bin", "resumeArgs": ["--resume", "{newest}"]},
-    "rename": {"newest": "last.bin", "resumeArgs": ["--resume", "{newest}"]},
-    "folders": {
-        "newest": "checkpoint-*",
-        "complete": ["*/state.json"],
-        "resumeArgs": ["--resume", "{newest}"],
-    },
-    "files": {
-        "newest": "*[0-9].bin",
-        "complete": ["model*.bin", "opt*.bin"],
-        "resumeArgs": ["--resume", "{file:model*.bin}"],
-    },
 }
+"""Those of the tests, but that the file is named which is overwritten."""
 
 
 def a_job(folder: Path, form: str, *, kept: bool = True, **environ: str) -> Job:
@@ -98,7 +91,7 @@ def loop(folder: Path, *, pairs: int, steps: int) -> None:
             job = a_job(folder / f"{number}-{kept}", "folders", kept=kept, MEGABYTES="10", **given)
             try:
                 job.wait_for("end", timeout=600)
-                took[kept], cpu[kept] = job.at("median"), cpu_of(job) - job.at("cpu")
+                took[kept], cpu[kept] = job.at("median"), sum(used_by(job).values()) - job.at("cpu")
                 training = job.at("cpu")
             finally:
                 job.stop()
@@ -111,18 +104,6 @@ def loop(folder: Path, *, pairs: int, steps: int) -> None:
     what = "median step with patterns and folder / without"
     print(f"{what}: {median(ratios):.4f} {must(what, median(ratios), 1.02)}")
     print(f"CPU for patterns and folder / CPU of the training: {median(shares):.3f}")
-
-
-def cpu_of(job: Job) -> float:
-    """Seconds of CPU that the living processes of a job have used, its training included."""
-    mark, used = f"MARKS={job.marks}".encode(), 0.0
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                used += cpu_seconds(int(entry.name))
-        except OSError:
-            continue  # ended meanwhile
-    return used
 
 
 def uploads(folder: Path, *, gigabytes: float, megabytes: float) -> None:
@@ -139,10 +120,10 @@ def uploads(folder: Path, *, gigabytes: float, megabytes: float) -> None:
     job = a_job(folder, "folders", **given)
     try:
         job.wait_for("pid-1")
-        stat = Path(f"/proc/{job.pid('pid-1')}/stat").read_text()
-        agent = int(stat.rpartition(")")[2].split()[1])
+        [agent] = agents_of([job.pid("pid-1")], job.process.pid)
         before = read_so_far(agent)
-        while job.at("saved-1") != 200 if (job.marks / "saved-1").exists() else True:
+        job.wait_for("saved-1")
+        while job.at("saved-1") != 200:
             time.sleep(0.1)
         time.sleep(5)  # until it is stored
         read = read_so_far(agent) - before

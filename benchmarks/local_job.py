@@ -153,30 +153,32 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def used_by(job: Job) -> dict[int, float]:
+    """Seconds of CPU so far of each living process of a job, by its number."""
+    mark, used = f"MARKS={job.marks}".encode(), {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                used[int(entry.name)] = cpu_seconds(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile
+    return used
+
+
 class OtherLoad:
     """How much of the machine others use while a job is measured."""
 
     def __init__(self, job: Job) -> None:
-        self._mark = f"MARKS={job.marks}".encode()
+        self._job = job
         self._busy, self._all = machine_cpu()
-        self._ours = self._used_by_job()
+        self._ours = used_by(job)
 
     def share(self) -> float:
         """Part of all CPU time since then that went to processes that are not the job's."""
         busy, total = machine_cpu()
         # What was killed meanwhile is no longer there to be asked; it used next to nothing.
-        ours = sum(used - self._ours.get(pid, 0.0) for pid, used in self._used_by_job().items())
+        ours = sum(used - self._ours.get(pid, 0.0) for pid, used in used_by(self._job).items())
         return max(0.0, busy - self._busy - ours) / (total - self._all)
-
-    def _used_by_job(self) -> dict[int, float]:
-        used = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and self._mark in (entry / "environ").read_bytes():
-                    used[int(entry.name)] = cpu_seconds(int(entry.name))
-            except OSError:
-                continue  # ended meanwhile
-        return used
 
 
 def machine_cpu() -> tuple[float, float]:
