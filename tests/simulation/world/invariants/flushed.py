@@ -39,9 +39,8 @@ def thrown_away(
         return None
     begin = resume.step if resume is not None and resume.attempt == gang[0].attempt else -1
     steps = {step for agent in gang for step in _held(agent)}
-    lost = [step for step in steps if step > begin and all(_is_there(a, step, gang) for a in gang)]
-    stored = {step for step in lost if not any(_lacks(agent, step, gang) for agent in gang)}
-    return max((step for step in lost if step not in stored), default=None)
+    lost = (step for step in steps if step > begin and all(_is_there(a, step, gang) for a in gang))
+    return max((step for step in lost if any(_lacks(a, step, gang) for a in gang)), default=None)
 
 
 def _held(agent: SimAgent) -> set[int]:
