@@ -385,8 +385,5 @@ class Agent:
         except (TrainRunError, asyncio.TimeoutError) as error:
             LOG.info("cannot reach the operator or the store: %s", error)
             return
-        attempt.staged.open((step.step for step in steps), time.monotonic())
-        attempt.folder.hear(step.step for step in steps)
-        for step in steps:
-            attempt.uploads.stored(step.step, step.slots)
+        attempt.hear(steps)
         attempt.changed()

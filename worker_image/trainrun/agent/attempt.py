@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trainrun.agent.attempt_context import AttemptContext
@@ -34,7 +35,7 @@ from trainrun.agent.training.step_clock import Asking, Loading, StepClock, Train
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import Problem, ProcessExit
-from trainrun.contract.answer import Start
+from trainrun.contract.answer import OpenStep, Start
 from trainrun.contract.environment import placed
 from trainrun.contract.evidence import RankConnections
 from trainrun.contract.messages import (
@@ -246,6 +247,13 @@ class Attempt:
         """Staged or stored steps have changed: wake uploads and ranks that wait for room."""
         self.uploads.wake()
         self.rooms.wake()
+
+    def hear(self, steps: Sequence[OpenStep]) -> None:
+        """Other workers have files for these steps, or have stored their parts."""
+        self.staged.open((step.step for step in steps), time.monotonic())
+        self.folder.hear(step.step for step in steps)
+        for step in steps:
+            self.uploads.stored(step.step, step.slots)
 
     def receive(self, rank: int, statement: Statement) -> None:
         """Handle a statement of a process."""

@@ -297,11 +297,8 @@ class WorkerSupervisor:
             self.buddy.saw_commit(answer.committed)
         for step in answer.drop:
             attempt.uploads.drop(step)
-        attempt.staged.open((open_.step for open_ in answer.steps), time.monotonic())
+        attempt.hear(answer.steps)
         attempt.staged.order(answer.upload)
-        attempt.folder.hear(open_.step for open_ in answer.steps)
-        for open_ in answer.steps:
-            attempt.uploads.stored(open_.step, open_.slots)
         if isinstance(answer.order, Start):
             attempt.voter.apply(answer.save)
             attempt.fetching.source = answer.order.source
