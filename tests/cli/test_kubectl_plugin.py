@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.kube.api_server import kube_binary
 
 COMMANDS = Path(sys.executable).parent
@@ -25,6 +27,7 @@ def test_kubectl_lists_the_plugin_without_a_warning(tmp_path: Path) -> None:
     assert "kubectl-trainrun" not in listed.stderr
 
 
+@pytest.mark.slow
 def test_kubectl_hands_words_and_exit_code_over(tmp_path: Path) -> None:
     version = kubectl("trainrun", "--version", home=tmp_path)
     refused = kubectl("trainrun", "explain", str(tmp_path / "none.yaml"), home=tmp_path)

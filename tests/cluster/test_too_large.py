@@ -99,6 +99,7 @@ def test_of_a_large_template_nothing_is_kept() -> None:
     assert large.config.replicas == small.config.replicas
 
 
+@pytest.mark.slow
 @pytest.mark.case("operator", "Somebody creates hundreds of objects of a megabyte each")
 def test_a_hundred_large_runs_of_a_stranger_take_next_to_no_memory() -> None:
     """Each kept four megabytes: eighty of them ended the operators of a cluster."""

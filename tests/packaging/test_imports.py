@@ -98,6 +98,7 @@ def brought_by(requirements: list[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_command_finds_what_it_imports_in_the_extra_cli() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["dependencies"] + project["optional-dependencies"]["cli"]
@@ -116,6 +117,7 @@ def test_every_command_finds_what_it_imports_in_the_extra_cli() -> None:
     assert {"kubernetes", "pydantic"} <= needed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "drill", "explain"])
 def test_without_a_cluster_a_command_loads_no_client_of_one(command: str) -> None:
     loaded = loaded_by(f"import trainrun_operator.cli.{command}")
@@ -130,6 +132,7 @@ def test_the_public_api_is_the_documented_one() -> None:
     assert all(hasattr(trainrun, name) for name in PUBLIC)
 
 
+@pytest.mark.slow
 def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> None:
     python = python_3_10()
     if python is None:

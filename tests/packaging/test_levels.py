@@ -90,6 +90,7 @@ def test_a_test_that_only_computes_has_failed_when_it_fails_once(project: Path) 
     assert "1 failed" in done.stdout
 
 
+@pytest.mark.slow
 def test_quick_leaves_out_what_starts_servers_or_agents_and_does_not_even_import_torch(
     project: Path,
 ) -> None:
@@ -125,6 +126,7 @@ def test_quick_leaves_out_what_starts_servers_or_agents_and_does_not_even_import
     assert "1 passed, 3 deselected" in done.stdout
 
 
+@pytest.mark.slow
 def test_quick_refuses_a_test_that_imports_torch_elsewhere(project: Path) -> None:
     write(project, "agent/torch.py", "")
     write(

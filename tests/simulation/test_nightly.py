@@ -106,6 +106,7 @@ def test_one_in_ten_lives_has_each_of_the_special_ones(
     assert lived["counted"] == [drawn_life(number) for number in range(60)]
 
 
+@pytest.mark.slow
 def test_lives_that_keep_the_promises_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert nightly.main(["--lives", "2", "--jobs", "1"]) == 0
     assert "2 of 2 lives, 0 broke a promise" in capsys.readouterr().out

@@ -23,6 +23,7 @@ def refused(world: Simulation) -> bool:
     return world.status.store_wait is not None
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "The store refuses a run that has trained before")
 @pytest.mark.parametrize("slot", [0, 2])
 def test_keys_that_are_wrong_for_two_minutes_cost_a_preempted_run_nothing(slot: int) -> None:
@@ -72,6 +73,7 @@ def test_keys_that_stay_wrong_for_an_hour_end_it_and_nothing_is_counted() -> Non
     assert world.clock.now > HOUR
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "Trouble with the store comes, goes and comes back")
 def test_two_hiccups_with_hours_without_room_between_them_end_no_run() -> None:
     world = a_life(config=a_config(replicas=1))

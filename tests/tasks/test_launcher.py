@@ -52,6 +52,7 @@ async def result_of(
     return values.load_value(folder / "0")
 
 
+@pytest.mark.slow
 async def test_small_results_are_inline_and_large_ones_in_a_file(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ async def test_tasks_share_the_gpus_and_do_not_speak_for_their_rank(
     ]
 
 
+@pytest.mark.slow
 async def test_forked_tasks_draw_other_random_numbers(launcher: Launcher, tmp_path: Path) -> None:
     drawn = [await result_of(launcher, tmp_path / str(n), "draws") for n in range(3)]
     assert len({first for first, _ in drawn}) == len({second for _, second in drawn}) == 3

@@ -42,6 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_builds_of_one_commit_elsewhere_and_later_are_the_same_bit_for_bit(
     made: Path, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_two_builds_of_one_commit_elsewhere_and_later_are_the_same_bit_for_bit(
     assert again == contents(list(made.glob("trainrun-*")))
 
 
+@pytest.mark.slow
 def test_a_release_of_this_commit_is_known_again_and_a_changed_file_is_found(
     made: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_release_of_this_commit_is_known_again_and_a_changed_file_is_found(
     assert verified(folder) == f"Error: {wheel.name} differs from what this commit makes\n"
 
 
+@pytest.mark.slow
 def test_a_chart_with_another_template_is_found_though_the_sums_were_written_anew(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

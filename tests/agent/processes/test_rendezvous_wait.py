@@ -43,6 +43,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield bound
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_ready_before_rank_0_does_not_wait_half_a_second_for_it(
     port: socket.socket, tmp_path: Path
 ) -> None:

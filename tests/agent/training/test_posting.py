@@ -139,6 +139,7 @@ POSTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.floats(0.0, 1e9), POSTS | VALUES), max_size=4))
 def test_no_post_makes_a_heartbeat_that_the_operator_cannot_read(

@@ -240,6 +240,7 @@ def test_a_store_probes_itself_and_leaves_nothing(store: ObjectStore) -> None:
     assert store.list("") == []
 
 
+@pytest.mark.slow
 def test_writing_beside_a_deletion_that_removes_empty_folders_never_fails(
     store: ObjectStore,
 ) -> None:

@@ -129,6 +129,7 @@ def test_exactly_one_kind_of_file_is_written(file: Path, tmp_path: Path) -> None
         assert "give exactly one of --optuna and --csv" in refused.output
 
 
+@pytest.mark.slow
 def test_without_optuna_a_journal_is_refused_with_what_to_install(
     file: Path, tmp_path: Path
 ) -> None:

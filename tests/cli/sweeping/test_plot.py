@@ -197,6 +197,7 @@ def test_numbers_that_a_library_cannot_draw_leave_out_that_picture_alone(
     assert {HISTORY, CURVES, SLICE} <= set(found)
 
 
+@pytest.mark.slow
 def test_many_trials_make_a_page_of_bounded_size_that_says_what_it_leaves_out(
     session: SweepSession,
 ) -> None:

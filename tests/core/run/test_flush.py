@@ -288,6 +288,7 @@ def test_who_is_slow_once_the_store_is_back_has_flush_timeout_and_no_more() -> N
     assert scene.with_all(phase="Idle").plan.reason == "Resolving"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_waited_for_an_hour() -> None:
     scene = lasting(outage(), lasts=3560, every=20)
     assert scene.plan.status.phase == "Restarting"

@@ -148,6 +148,7 @@ async def test_it_is_fetched_from_a_replica_where_the_service_leads_nowhere(plac
     assert (code, err) == (7, [])
 
 
+@pytest.mark.slow
 async def test_many_workers_fetch_it_at_once(place: Place) -> None:
     workers = [await place.fetch(volume=f"volume-{number}") for number in range(12)]
     assert {(await ended(worker))[0] for worker in workers} == {7}

@@ -146,6 +146,7 @@ def test_a_day_of_training_raises_no_alarm(name: str) -> None:
     assert alarms == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(sorted(TRACES), quick=3))
 def test_a_hang_at_any_time_of_the_day_is_told_in_time(name: str) -> None:
     _, found = lived(name)
