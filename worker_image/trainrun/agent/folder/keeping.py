@@ -333,7 +333,7 @@ class FolderCheckpoints:
         look = await asyncio.to_thread(looking.look_at, self.top)
         well, new = self.processes.ended_well, self._new(look, known)
         if (gang := self._gang) is None or not gang.has(new):
-            chosen = await self._last(look, known)
+            chosen = await self._last(look, new)
         else:
             left = await gang.left(look, new, time.monotonic(), wrote_all=self._ended_by_themselves)
             chosen = left[-1] if left else None
@@ -356,10 +356,10 @@ class FolderCheckpoints:
             last = last if last.same(look) else FolderEntry(number=None, names=(), files=models)
             await self._take(last, look, step=self._step + 1, models=True)
 
-    async def _last(self, look: Look, known: Look) -> FolderEntry | None:
+    async def _last(self, look: Look, new: list[FolderEntry]) -> FolderEntry | None:
         """The newest whole entry that was not taken; None: there is none."""
         seen, complete = self._seen, self.rule.complete
-        for entry in reversed(self._quiet.newest_last(self._new(look, known))):
+        for entry in reversed(self._quiet.newest_last(new)):
             if entry == self._taken or self._is_over(entry):
                 return None
             if entry == seen:
