@@ -127,11 +127,12 @@ QUICK := quick-core quick-simulation quick-worker quick-rest
 QUICK_CORE := $(addprefix tests/,core/ api/ sweep/ contract/ packaging/ worlds/)
 quick-core: FOLDERS := $(QUICK_CORE)
 quick-core: NICE := 10
-quick-simulation: FOLDERS := tests/simulation/
+QUICK_SIMULATION := $(addprefix tests/,simulation/ docs/ tasks/)
+quick-simulation: FOLDERS := $(QUICK_SIMULATION)
 quick-simulation: NICE := 10
 QUICK_WORKER := $(addprefix tests/,agent/ checkpoint/ library/)
 quick-worker: FOLDERS := $(QUICK_WORKER)
-quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) tests/simulation/ $(QUICK_WORKER) %/__pycache__/,$(wildcard tests/*/))
+quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) $(QUICK_SIMULATION) $(QUICK_WORKER) %/__pycache__/,$(wildcard tests/*/))
 
 .PHONY: quick
 quick: install ## lint, and all tests that need no cluster, server, helm, torch, agent or whole run (a minute)

@@ -50,6 +50,7 @@ def test_without_sources_nothing_is_described(monkeypatch: pytest.MonkeyPatch) -
     assert descriptions(Hidden) == {}
 
 
+@pytest.mark.slow
 def test_a_command_that_starts_reads_no_sources() -> None:
     program = (
         "import inspect, trainrun_operator.api.base as it;"

@@ -45,6 +45,7 @@ def test_a_number_too_large_for_cel_is_refused() -> None:
         Duration("1000000h")
 
 
+@pytest.mark.slow
 @given(
     st.tuples(*(st.none() | st.integers(0, 99_999) for _ in range(4))).filter(
         lambda numbers: any(number is not None for number in numbers)

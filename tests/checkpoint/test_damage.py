@@ -342,6 +342,7 @@ class Forgetful(Through):
         return [item for item in self._store.list(prefix) if not item.key.startswith(self._hidden)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", ["digits/attempts/", f"digits/checkpoints/{NEWEST}/", "digits/"])
 def test_a_listing_that_hides_something_is_not_believed(
     bench: Bench, damaged: Path, hidden: str

@@ -123,6 +123,7 @@ def _download_and_die(uri: str, cache: Path) -> None:
     materialize(RunStore(store, "digits"), checkpoint_id(1, 5), cache_dir=cache)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_download_that_was_killed_is_finished_by_the_next(bench: Bench, cache: Path) -> None:
     bench.commit(step=5)
     uri = bench.run.store.uri

@@ -60,6 +60,7 @@ def test_without_a_socket_there_is_no_agent() -> None:
     assert Exchange.read({variables.INITIAL: "s3://bucket/pretrained"}) is None
 
 
+@pytest.mark.slow
 def test_no_other_module_spells_the_name_of_a_variable() -> None:
     for side in SIDES:
         for path in sorted(side.rglob("*.py")):

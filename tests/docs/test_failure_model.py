@@ -149,6 +149,7 @@ def test_every_phase_stands_in_the_table_of_phases() -> None:
     assert [row[0].strip("`") for row in rows] == list(get_args(PhaseName))
 
 
+@pytest.mark.slow
 def test_the_reasons_are_found_where_they_are_given() -> None:
     assert naming() >= {"condition", "end_uncounted", "fail", "store_wait", "succeed", "wait"}
     assert reasons_of_the_core() >= {"Barrier", "Gathering", "Started", "StorageInUse", "Suspended"}
@@ -180,6 +181,7 @@ def test_the_number_of_incidents_is_that_of_the_code() -> None:
     assert "keeps the last ten" in TEXT
 
 
+@pytest.mark.slow
 def test_each_case_has_one_row_of_the_reference() -> None:
     """Marks with one text agree on area and outcome."""
     rows = [row for table in tables(PAGES["failure-cases.md"]()) for row in table]

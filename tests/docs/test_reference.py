@@ -30,6 +30,7 @@ def field_names(schema: dict[str, object]) -> set[str]:
     return names.union(*(field_names(child) for child in children))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_its_sources_say(name: str) -> None:
     assert (FOLDER / name).read_text() == PAGES[name](), "run `make reference`"

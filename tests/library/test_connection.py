@@ -77,6 +77,7 @@ def interrupted() -> Iterator[Callable[[Callable[[], None]], None]]:
     signal.signal(signal.SIGPROF, before)
 
 
+@pytest.mark.slow
 def test_a_report_that_a_signal_handler_interrupts_is_never_told_twice(
     agent: AgentStandIn,
     connection: Connection,
@@ -97,6 +98,7 @@ def test_a_report_that_a_signal_handler_interrupts_is_never_told_twice(
     assert [step for step, times in told.items() if times > 1] == []
 
 
+@pytest.mark.slow
 def test_a_question_that_a_signal_handler_interrupts_leaves_its_reply_to_nobody_else(
     agent: AgentStandIn,
     connection: Connection,

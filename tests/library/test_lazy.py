@@ -29,6 +29,7 @@ def test_a_name_that_is_not_there_is_told_with_its_package() -> None:
         _ = trainrun.reprot
 
 
+@pytest.mark.slow
 def test_an_agent_starts_without_boto3() -> None:
     program = "import json, sys, trainrun.agent.main; print(json.dumps(sorted(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

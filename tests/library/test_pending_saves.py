@@ -215,6 +215,7 @@ def whole(staged: Path) -> bool:
     return files == {"model.pt": 4000, "optimizer.pt": 4000}
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_moment_has_announced_only_whole_checkpoints(
     agent: AgentStandIn,
 ) -> None:

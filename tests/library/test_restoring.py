@@ -88,6 +88,7 @@ def test_who_looks_for_the_newest_by_time_finds_that_of_the_highest_step(
     assert len({getattr(path.stat(), time) for path in found}) == 3
 
 
+@pytest.mark.slow
 def test_ranks_of_one_machine_restore_once_and_the_others_wait(
     stored: Path, tmp_path: Path
 ) -> None:

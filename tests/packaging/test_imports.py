@@ -75,6 +75,7 @@ def test_the_worker_side_loads_nothing_heavy(statement: str) -> None:
     assert "trainrun_operator" not in loaded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["trainrun_operator.core.run.planner", "trainrun_operator.cli"])
 def test_the_operator_side_loads_neither_torch_nor_kopf_nor_kubernetes(module: str) -> None:
     assert loaded_by(f"import {module}") & {"torch", "kopf", "kubernetes"} == set()

@@ -51,6 +51,7 @@ def test_time_counts_as_work_as_long_as_the_operator_says_so() -> None:
     assert 980 <= office.counted <= 1000
 
 
+@pytest.mark.slow
 def test_hours_without_an_operator_in_which_no_trial_reports_are_no_work() -> None:
     """Else a weekend in which the operator was away would spend budget.activeTime."""
     office = Office()

@@ -265,6 +265,7 @@ async def test_a_body_that_does_not_come_ends_the_exchange(port: Port) -> None:
         await port.agent_is_answered()
 
 
+@pytest.mark.slow
 async def test_what_is_sent_compressed_is_not_unpacked(port: Port) -> None:
     async with port.open():
         status, text = await port.ask(gzip.compress(bytes(100 << 20)), Content_Encoding="gzip")

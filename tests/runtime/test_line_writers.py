@@ -94,6 +94,7 @@ def test_who_reads_slowly_gets_the_last_lines_of_each_rank_and_is_told_how_many_
     assert missing == size + 4 * BACKLOG // 500 - len(of_rank[0]) - len(of_rank[1])
 
 
+@pytest.mark.slow
 def test_a_reader_who_never_reads_takes_a_bounded_amount_of_memory() -> None:
     reader, lines = reading(str)
     for number in range(5 * MAX_SPARED):  # each a rank of its own, so one of its last lines

@@ -29,6 +29,7 @@ def a_life(seed: int = 1, **fields: object) -> Simulation:
     return Simulation(config=a_config(**fields), rng=random.Random(seed))
 
 
+@pytest.mark.slow
 def test_a_node_that_reads_wrongly_for_long_before_it_reads_is_found_then() -> None:
     world = a_life()
     world.total_steps = 60
@@ -66,6 +67,7 @@ def test_one_node_that_reads_wrongly_costs_its_worker_and_no_checkpoint(
     assert points[0] == points[1]
 
 
+@pytest.mark.slow
 def test_the_second_reading_survives_a_change_of_leaders() -> None:
     world = a_life()
     world.live(12)

@@ -51,6 +51,7 @@ def test_a_rank_that_stands_still_for_a_while_is_left_alone_without_timeouts() -
     assert world.clock.now > 24 + 60
 
 
+@pytest.mark.slow
 def test_a_rank_that_stands_still_for_ever_is_charged_where_the_policy_is_to_restart() -> None:
     world = lived(a_life("stand-still", hang_policy="Restart"))
     assert causes(world) == ["Hung"]

@@ -129,6 +129,7 @@ def test_a_resume_point_on_the_disks_is_stored_while_the_attempt_runs() -> None:
     assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(10), quick=1))
 def test_a_holder_that_is_lost_before_the_upload_costs_its_steps_and_nothing_else(
     seed: int,
@@ -144,6 +145,7 @@ def test_a_holder_that_is_lost_before_the_upload_costs_its_steps_and_nothing_els
     assert (world.status.phase, world.judge.mistakes) == ("Succeeded", [])
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "nodes", "A node is lost between two uploads (checkpoint.uploadEvery)", counted="maxPreemptions"
 )
@@ -178,6 +180,7 @@ def has_copy(agent: SimAgent, step: int) -> bool:
     return any(copy.complete and copy.step >= step for copy in agent.buddy.copies.values())
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "nodes", "A node is lost between two uploads (checkpoint.buddy)", counted="maxPreemptions"
 )
@@ -195,6 +198,7 @@ def test_a_node_with_a_buddy_costs_the_steps_since_the_newest_copy(seed: int) ->
     assert causes(world) == ["NodeLost"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(2), quick=1))
 @pytest.mark.parametrize(("other", "resumes"), [(1, False), (2, True)])
 def test_two_nodes_at_once_cost_more_only_if_one_is_the_buddy_of_the_other(

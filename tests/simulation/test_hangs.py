@@ -50,6 +50,7 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     assert incident.message.startswith("no step for 60 s (spec.health.progressTimeout): rank 1 ")
 
 
+@pytest.mark.slow
 @pytest.mark.case("processes", "A process hangs, and no timeout is set")
 def test_a_hang_without_timeouts_is_told_within_six_minutes_and_left_alone() -> None:
     world = a_life()
@@ -66,6 +67,7 @@ def test_a_hang_without_timeouts_is_told_within_six_minutes_and_left_alone() -> 
     assert ": rank 1 " in told.message
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "processes",
     "A process hangs longer than usual, with hangPolicy: Restart",
@@ -84,6 +86,7 @@ def test_a_timeout_that_was_learned_ends_an_attempt_where_the_spec_says_so(seed:
     assert incident.message.startswith("no step for 5 min or more (the slowest took ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(4), quick=1))
 def test_no_life_that_goes_well_is_called_hung(seed: int) -> None:
     world = a_life(seed=seed, weather=Weather(loss=0.1, delay=1.0), total_steps=300)
@@ -108,6 +111,7 @@ def test_a_rank_that_never_gets_to_its_first_step() -> None:
     assert "spec.health.firstStepTimeout" in world.status.incidents[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(4), quick=1))
 def test_agents_that_nobody_has_heard_for_a_while_are_not_hung(seed: int) -> None:
     """They have trained on meanwhile, for longer than the timeout."""
@@ -131,6 +135,7 @@ def test_the_judge_notices_a_gang_that_is_called_hung_and_was_not(
     assert any(f"ended by {Cause.HUNG}" in mistake for mistake in world.judge.closing())
 
 
+@pytest.mark.slow
 def test_the_judge_notices_a_hang_that_ends_an_attempt_though_it_was_only_to_be_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

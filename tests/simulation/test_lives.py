@@ -138,6 +138,7 @@ ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF = Life(
 """Its attempt has begun, and its agent, which does not know that yet, has nothing to end first."""
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "processes", "The script fails at the same step again and again", counted="maxFailures"
 )
@@ -203,6 +204,7 @@ def test_a_worker_that_leaves_before_its_sigterm_is_heard_of_was_told_to_end() -
     holds(ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "life",
     [

@@ -19,6 +19,7 @@ def broken(life: Life) -> str:
     return bad.get(life, "")
 
 
+@pytest.mark.slow
 def test_a_life_that_breaks_a_promise_is_named_with_the_command_that_lives_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_special_lives_that_break_a_promise_count_as_well(
     assert told.endswith("broke a promise: 13, 26, 39\n")
 
 
+@pytest.mark.slow
 def test_a_life_in_a_cut_network_that_loses_a_worker_counts_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_worker_without_room_says_nothing(seed: int) -> None:
     assert all(world.operators[0].agents.contact(name).state is None for name in homeless)
 
 
+@pytest.mark.slow
 @pytest.mark.case("nodes", "Only a part of the gang finds room")
 @pytest.mark.parametrize("seed", some(range(4), quick=1))
 def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:

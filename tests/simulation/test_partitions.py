@@ -32,6 +32,7 @@ def test_without_addresses_that_worker_would_be_lost() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.case("operator", "A node's kube-proxy does not know the next leader")
 @pytest.mark.parametrize("seed", some(range(5), quick=1))
 @pytest.mark.parametrize("timeout", [10.0, 30.0])
@@ -43,6 +44,7 @@ def test_nobody_is_lost_after_a_long_outage_of_the_api_server_however_late_kube_
     nothing_happened(world)
 
 
+@pytest.mark.slow
 @pytest.mark.case("operator", "Workers do not reach the operators that took over")
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_nothing_is_counted_of_workers_that_do_not_reach_the_next_leader(replicas: int) -> None:
@@ -58,6 +60,7 @@ def test_nothing_is_counted_of_workers_that_do_not_reach_the_next_leader(replica
     nothing_happened(world)
 
 
+@pytest.mark.slow
 @pytest.mark.case("operator", "A node with a whole gang is cut off from the operators alone")
 @pytest.mark.parametrize("crash", [None, 85.0, 100.0, 112.0])
 def test_a_node_with_a_whole_gang_that_is_cut_off_from_the_operators_alone_costs_nothing(
@@ -80,6 +83,7 @@ def test_a_node_with_a_whole_gang_that_is_cut_off_from_the_operators_alone_costs
 # ------------------------------------------------------------------ whatever is cut
 
 
+@pytest.mark.slow
 @pytest.mark.case("nodes", "The network between a node and the operators fails or drops packets")
 @pytest.mark.parametrize("seed", some(range(30), quick=1))
 def test_no_partition_costs_a_healthy_worker_or_counts(seed: int) -> None:

@@ -57,6 +57,7 @@ def test_a_script_without_a_handler_loses_nothing_but_its_steps() -> None:
     assert world.judge.closing() == []
 
 
+@pytest.mark.slow
 def test_one_that_ignores_the_signal_is_killed_when_its_grace_is_over() -> None:
     world = a_deaf_life(on_sigterm="Ignores")
     begun = world.clock.now

@@ -21,6 +21,7 @@ def test_a_store_that_hiccups_after_a_suspended_day_is_waited_for() -> None:
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.slow
 def test_a_port_clash_after_three_preemptions_is_tried_again() -> None:
     world = a_life(config=a_config(limits={"failures": 0, "preemptions": -1}), total_steps=60)
     for attempt in range(1, 4):

@@ -34,6 +34,7 @@ def test_a_night_is_not_burnt(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_script_that_can_load_nothing_is_back_at_its_newest_checkpoint(seed: int) -> None:
     world = spoiled(seed)
@@ -49,6 +50,7 @@ def test_a_script_that_can_load_nothing_is_back_at_its_newest_checkpoint(seed: i
     assert world.judge.mistakes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_trial_that_is_preempted_is_tried_again(seed: int) -> None:
     world = spoiled(seed)
@@ -78,6 +80,7 @@ def test_operators_that_die_at_any_action_try_it_once(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_deaths_of_two_roots_move_nothing(seed: int) -> None:
     world = a_life(seed=seed, config=MANY, save_every=5)

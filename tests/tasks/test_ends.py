@@ -110,6 +110,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory, no_program: None) -> dict[str
     return asyncio.run(run_all())
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "tasks", "A task's process ends before its function has returned", counted="a retry of the task"
 )

@@ -203,6 +203,7 @@ def test_code_without_a_source_needs_a_version(program: Recorder) -> None:
     assert len(program.calls) == 1
 
 
+@pytest.mark.slow
 def test_an_argument_that_cannot_be_pickled_is_named(program: Recorder) -> None:
     """And what to do; nothing is called, so its key is free."""
     with pytest.raises(

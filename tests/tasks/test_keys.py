@@ -119,6 +119,7 @@ def test_keys_are_equal_under_another_python(tmp_path: Path, minor: int) -> None
     assert told(PROGRAM, tmp_path) == told(PROGRAM, tmp_path, by=python(3, minor))
 
 
+@pytest.mark.slow
 def test_an_edited_comment_changes_no_key_and_no_module(tmp_path: Path) -> None:
     """Neither do docstrings, blank lines, layout, and options of the task."""
     edited = (

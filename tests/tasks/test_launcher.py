@@ -142,6 +142,7 @@ async def test_a_task_that_is_cancelled_is_gone_when_that_is_known(
     assert is_gone(int(pid.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "tasks", "The process that starts a rank's tasks is killed", counted="a retry of the task"
 )
@@ -289,6 +290,7 @@ def test_the_program_is_imported_as_it_was_started(
     assert "Finished" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.case("tasks", "The program of tasks cannot be imported", counted="the program ends")
 def test_a_program_that_cannot_be_imported_is_named(
     program: Callable[..., subprocess.CompletedProcess[str]],
@@ -310,6 +312,7 @@ def test_a_program_that_cannot_be_imported_is_named(
     assert 'Put tasks.run(main) below `if __name__ == "__main__":`' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.case("tasks", "Importing the program starts threads or opens a GPU")
 def test_with_threads_each_task_is_a_fresh_interpreter_and_the_module_is_named(
     program: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path

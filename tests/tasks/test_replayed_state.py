@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from time import process_time
 
+import pytest
+
 from tests.tasks.by_hand import output
 from trainrun.tasks.records import (
     Began,
@@ -103,6 +105,7 @@ def log_of(keys: int) -> Iterator[Record]:
         )
 
 
+@pytest.mark.slow
 def test_ten_thousand_tasks_are_folded_fast_and_small() -> None:
     records = list(log_of(10_000))
     began = process_time()

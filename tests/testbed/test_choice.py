@@ -51,6 +51,7 @@ def words_of_up(folder: Path, *, chosen: str, as_: Sequence[str] = NOBODY) -> li
     return done.stderr.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "why"),
     [(REFUSES, f"you may not use Docker {IN_GROUP}"), (CLIENT_ALONE, "Docker does not run")],

@@ -104,6 +104,7 @@ def test_a_chart_with_another_template_is_found_though_the_sums_were_written_ane
     assert verified(folder) == f"Error: {chart.name} differs from what this commit makes\n"
 
 
+@pytest.mark.slow
 def test_the_chart_of_a_release_takes_the_image_of_its_digest_and_no_other(tmp_path: Path) -> None:
     helm()
     archive = release.pinned_chart(tmp_path, IMAGE)
@@ -140,6 +141,7 @@ def test_the_workflow_signs_verifies_and_only_then_publishes_a_release() -> None
     assert [name for name in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)] == []
 
 
+@pytest.mark.slow
 def test_the_provenance_of_a_release_without_images_names_its_commit_and_its_files(
     made: Path,
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_key_without_its_passphrase_is_refused_before_anything_is_built(
     assert not (tmp_path / "release").exists()
 
 
+@pytest.mark.slow
 def test_the_chart_is_pushed_as_an_artefact_that_helm_finds_by_its_version(tmp_path: Path) -> None:
     helm()
     archive = release.pinned_chart(tmp_path, IMAGE)

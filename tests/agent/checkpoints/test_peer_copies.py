@@ -272,6 +272,7 @@ async def side(tmp_path: Path) -> AsyncIterator[Side]:
     made.storage.close()
 
 
+@pytest.mark.slow
 async def test_what_is_not_as_the_manifest_says_is_not_taken(
     side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:

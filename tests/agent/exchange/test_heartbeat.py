@@ -193,6 +193,7 @@ def test_an_exit_order_ends_the_agent_with_its_code_and_stops_the_processes(
     assert not (workers.storage / "run/finished.json").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_configuration_is_a_clear_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainrun.agent"],

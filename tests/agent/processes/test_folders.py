@@ -64,6 +64,7 @@ def _stage_and_remove(folder: Path) -> list[str]:
     return [*left, *(path.name for path in (folder / "worker" / "staging").iterdir())]
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "A checkpoint directory contains read-only folders")
 def test_copies_of_read_only_folders_go_with_their_checkpoints(tmp_path: Path) -> None:
     """One copy for each checkpoint stayed, without a word, until the disk was full."""
@@ -72,6 +73,7 @@ def test_copies_of_read_only_folders_go_with_their_checkpoints(tmp_path: Path) -
     assert as_nobody(_stage_and_remove, folder) == ["step-000000000002"]
 
 
+@pytest.mark.slow
 def test_making_folders_writable_follows_no_link(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o555)

@@ -45,6 +45,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_what_a_child_uses_is_its_parents_also_when_it_has_ended() -> None:
     with running(BURNS) as process:
         assert said(process) == "burnt"

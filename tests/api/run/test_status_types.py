@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
 from mypy import api as mypy
 
 ROOT = Path(__file__).parents[3]
@@ -37,6 +38,7 @@ def in_place(status: TrainRunStatus) -> None:
 """
 
 
+@pytest.mark.slow
 def test_a_misspelt_or_ill_typed_change_of_the_status_is_refused() -> None:
     out, _, code = mypy.run(["--config-file", str(ROOT / "pyproject.toml"), "-c", CHANGES])
 

@@ -145,6 +145,7 @@ def _write_under_a_limit(uri: str, path: Path, answers: multiprocessing.SimpleQu
         answers.put(str(error))
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_is_told_like_a_full_disk(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/store")
     store.probe()

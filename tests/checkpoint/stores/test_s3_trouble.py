@@ -250,6 +250,7 @@ def any_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_credentials")
 def test_a_server_that_ignores_the_condition_is_refused() -> None:
     with plain_s3() as server:
@@ -272,6 +273,7 @@ def test_a_server_that_rejects_the_condition_is_refused() -> None:
                 store.probe()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_credentials")
 def test_a_conflict_is_tried_again() -> None:
     with plain_s3(conflicts=3) as server:

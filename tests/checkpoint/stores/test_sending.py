@@ -95,6 +95,7 @@ class Rewriting(Upload):
             self.path = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bench", pytest.param("s3_bench", marks=pytest.mark.servers)])
 @pytest.mark.parametrize("size", [10, 3 * PART])
 def test_a_file_that_changes_while_it_is_sent_is_not_committed(

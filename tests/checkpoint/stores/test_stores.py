@@ -97,6 +97,7 @@ def test_the_folders_at_the_top_are_listed_without_what_is_in_them(store: Browsa
     assert store.folders() == ("other", "run", "run-2")
 
 
+@pytest.mark.slow
 def test_a_listing_of_more_than_one_page_is_complete(store: ObjectStore) -> None:
     count = 300 if is_flat(store) else 1100  # Azure lists 5,000 at once, and deletes 256
     with ThreadPoolExecutor(8) as pool:
@@ -175,6 +176,7 @@ def test_a_file_of_another_size_is_damage(store: ObjectStore, tmp_path: Path) ->
             store.get_file("dir/large", tmp_path / "back", size=wrong, crc32=crc32)
 
 
+@pytest.mark.slow
 def test_a_file_of_other_content_is_damage(store: ObjectStore, tmp_path: Path) -> None:
     path = large_file(tmp_path / "large")
     crc32 = put_file(store, "dir/large", path)

@@ -99,6 +99,7 @@ SOME: tuple[Record, ...] = (
 )
 
 
+@pytest.mark.slow
 def test_the_page_is_written_under_the_name_of_the_sweep_and_asks_for_nothing_else(
     sweeps: Sweeps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_many_trials_make_a_page_of_bounded_size_that_says_what_it_leaves_out(
     assert "Shows 300 trials of 400" in notes[PARALLEL]
 
 
+@pytest.mark.slow
 def test_contours_are_of_the_most_important_parameters(sweeps: Sweeps) -> None:
     names = [f"p{n}" for n in range(6)]
     sweeps.spec = {"space": [{"name": it, "float": {"low": 0, "high": 1}} for it in names]}

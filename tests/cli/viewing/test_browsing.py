@@ -335,6 +335,7 @@ async def test_a_storage_that_is_away_leaves_its_rows_with_their_age(
         assert ">llama</a>" in text
 
 
+@pytest.mark.slow
 async def test_a_storage_that_hangs_is_told_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cli.stories import a_folder, a_life
 from tests.cli.sweeping.cluster_sweeps import ClusterSweeps
 from tests.cli.sweeping.local_sweeps import Sweeps
@@ -40,6 +42,7 @@ def errored(number: int, message: str) -> list[Record]:
     return [Ask(number, {"lr": 9.0, "width": 3}), ended]
 
 
+@pytest.mark.slow
 async def test_the_sweep_of_a_folder_has_pictures_trials_and_a_page_of_each_trial(
     tmp_path: Path,
 ) -> None:

@@ -163,6 +163,7 @@ def refuse_what_has_ended(vote: SaveVote, call: int, *, living: bool, **more: bo
 OUTCOME, AGREES = vote_rules.outcome, vote_rules.agrees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "bug", "seen_as"),
     [

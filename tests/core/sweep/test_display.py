@@ -164,6 +164,7 @@ def test_the_log_alone_says_as_what_a_sweep_has_ended() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", some(["a", "é", "世", '"', "\n", "\x00", "\ud800"], quick=2))
 def test_a_status_is_small_whatever_the_number_of_trials(letter: str) -> None:
     """(g) of the acceptance: under 16 KiB at 1,000 trials."""

@@ -19,6 +19,7 @@ LIVES = 20
 """Of each test."""
 
 
+@pytest.mark.slow
 @pytest.mark.case("sweeps", "The process that leads the sweep is killed")
 @pytest.mark.case("sweeps", "The newest records of a sweep's log are lost")
 @pytest.mark.case(

@@ -107,6 +107,7 @@ def closed_venv(folder: Path) -> list[str]:
         (folder / "venv").chmod(0o700)
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
     """It said that the storage's folder must be writable."""
     program, script = as_nobody(closed_venv, tmp_path)

@@ -138,6 +138,7 @@ def test_a_second_leader_is_refused_with_the_pid_of_the_first(tmp_path: Path) ->
     assert leader_of(tmp_path / "lock") is None
 
 
+@pytest.mark.slow
 def test_a_dead_leader_is_followed_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOCK_AND_WAIT, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:

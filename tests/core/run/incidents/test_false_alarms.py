@@ -140,6 +140,7 @@ def lived(name: str, seed: int = 0) -> tuple[list[str], list[tuple[float, bool, 
     raise AssertionError("a trace is endless")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(sorted(TRACES), quick=1))
 def test_a_day_of_training_raises_no_alarm(name: str) -> None:
     alarms, _ = lived(name)
@@ -155,6 +156,7 @@ def test_a_hang_at_any_time_of_the_day_is_told_in_time(name: str) -> None:
         assert 5 * MINUTE < seconds <= limit + LATE, f"after {hour} h, idle: {idle}"
 
 
+@pytest.mark.slow
 def test_in_the_first_minutes_of_a_steady_run_it_is_told_after_five() -> None:
     hour, idle, seconds, _ = lived("steady")[1][0]
     assert (hour, idle) == (0.1, True)
