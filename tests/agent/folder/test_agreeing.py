@@ -136,6 +136,23 @@ def test_a_worker_that_ended_well_owes_what_it_saved_and_did_not_bring() -> None
     assert [step for step in range(4, 9) if part.owes(step)] == [4, 5, 6]
 
 
+def test_a_worker_that_ended_well_repeats_its_save_of_the_step_before() -> None:
+    part = a_part()
+    entry = shows(part, "step-6/a", now=0)
+    assert entry is not None
+    part.role = "Whole"
+    assert part.last(7, {6: entry}.get) == entry  # perhaps slot 0's once more, with final models
+    assert part.last(7, {}.get) == "Owed"
+    assert part.last(6, {5: entry}.get) == "Owed"
+    assert part.last(9, {6: entry}.get) == "Nothing"
+
+
+def test_a_worker_that_never_saved_repeats_nothing() -> None:
+    part = a_part(heard=0)
+    shows(part, "log.txt", now=0)
+    assert part.last(5, {}.get) == "Nothing"
+
+
 def test_a_save_that_the_script_has_deleted_was_not_missed() -> None:
     part = a_part(heard=0)
     gone = shows(part, "step-5/a", now=0, judged=True)
@@ -223,6 +240,13 @@ def test_workers_get_the_files_of_the_only_one_that_saved_and_not_its_place(slot
     assert [(s.slot, s.rank, s.without) for s in parts.sources] == [(1, None, frozenset())]
     assert [*parts.lent] == ["step-5/a"]
     assert parts.own == frozenset()
+
+
+def test_a_worker_that_only_repeated_an_older_save_gets_the_new_one() -> None:
+    manifest = a_manifest(2, (0, "step-7/a"), (1, "step-8/a"))
+    assert [s.slot for s in parts_of(manifest, 0, 2, ("step-8",)).sources] == [0, 1]
+    assert [s.slot for s in parts_of(manifest, 1, 2, ("step-8",)).sources] == [1]
+    assert [s.slot for s in parts_of(manifest, 1, 2, ("step-7",)).sources] == [1, 0]
 
 
 def test_another_number_of_workers_gets_all_parts() -> None:

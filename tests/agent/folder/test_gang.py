@@ -168,6 +168,37 @@ if RANK == 1: save(7)
         assert eventually_shown(gang, slot, words)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_final_models_are_stored_beside_the_last_save_of_each_worker(
+    operator: OperatorStandIn, workers: Workers, last: int
+) -> None:
+    script = f"""
+if ATTEMPT == "2": seen(); sys.exit()
+save(7); wait("stored")
+if RANK == {last}: wait("other")
+if RANK == 0: Path("out/best.bin").write_text("best")
+"""
+    gang = Gang(operator, workers, script)
+    gang.committed(7)
+    gang.tell("stored")
+    gang.until(lambda: gang.state(1 - last).exits, "the end of the first")
+    if last == 1:
+        gang.until(lambda: any(s.step == 8 for s in gang.state(1).staged), "that it hears of 8")
+    gang.tell("other")
+    gang.committed(8)
+    assert gang.files(8) == {
+        "worker-00000/best.bin": "best",
+        "worker-00000/step-7/model.bin": "7 of 0",
+        "worker-00001/.trainrun-worker-1/step-7/model.bin": "7 of 1",
+    }
+    gang.end()
+    gang.replace(1)
+    gang.begin(2, 8)
+    shown = eventually_shown(gang, 1, "sees ['--resume', 'out/step-7/model.bin'] ")
+    assert "'step-7/model.bin': '7 of 1'" in shown
+    assert "'best.bin': 'best'" in shown
+
+
 def test_without_numbers_the_save_of_slot_0_is_everybodys(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

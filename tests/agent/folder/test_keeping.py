@@ -116,6 +116,25 @@ def test_the_last_save_of_a_script_that_succeeds_is_stored_with_the_models_besid
     assert (checkpoint / "worker-00000" / "best.bin").read_text() == "best"
 
 
+def test_final_models_of_an_attempt_without_a_new_save_are_stored_with_the_restored_one(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+if ATTEMPT == "1":
+    save(7); stored(7); os.kill(os.getpid(), signal.SIGKILL)
+Path("out/best.bin").write_text("best")
+"""
+    begin(operator, workers, script)
+    operator.until(lambda s: s.exits, timeout=LONG)
+    over(operator)
+    resume(operator, 7)
+    wanted = CheckpointId(attempt=2, step=8)
+    operator.until(lambda s: s.committed and s.committed.id == wanted, timeout=LONG)
+    stored = workers.storage / "run" / "checkpoints" / wanted.name / "worker-00000"
+    assert (stored / "best.bin").read_text() == "best"
+    assert (stored / "step-7" / "model.bin").read_text() == "7" * 100
+
+
 def test_a_lost_folder_is_put_back_and_the_script_is_told_where_its_save_is(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -80,9 +80,12 @@ class FolderParts:
         return all(_is_there(item, look.get(name)) for name, item in self.lent.items())
 
 
-def parts_of(manifest: Manifest, slot: int, workers: int) -> FolderParts:
-    """The parts for the worker of `slot`, one of `workers`: its own, and what the lowest slot has
-    beside; where the number of workers was another, what all have. Logs stay with their worker."""
+def parts_of(
+    manifest: Manifest, slot: int, workers: int, saves: tuple[str, ...] = ()
+) -> FolderParts:
+    """The parts for the worker of `slot`, one of `workers`: its own, and what the lowest slot that
+    has one of `saves` has beside; where the number of workers was another, what all have. Logs stay
+    with their worker."""
     parts: dict[int, dict[str, ManifestFile | TreeEntry]] = {}
     items: tuple[ManifestFile | TreeEntry, ...] = (*manifest.files, *manifest.others)
     for item in items:
@@ -90,7 +93,8 @@ def parts_of(manifest: Manifest, slot: int, workers: int) -> FolderParts:
         if name:
             parts.setdefault(of, {})[name] = item
     alike = manifest.workers == workers
-    every = sorted(parts)
+    within = tuple(f"{save}/" for save in saves) or ("",)
+    every = sorted(parts, key=lambda of: (not _has_any(parts[of], within), of))
     order = sorted({slot} & {*every}) + [of for of in every[: 1 if alike else None] if of != slot]
     own = parts.get(slot, {})
     sources: list[PartSource] = []
@@ -103,6 +107,10 @@ def parts_of(manifest: Manifest, slot: int, workers: int) -> FolderParts:
         one = len(parts) == 1
         sources.append(PartSource(slot=of, rank=None if one else rank, without=without))
     return FolderParts(sources=tuple(sources), own=frozenset(own) if alike else None, lent=lent)
+
+
+def _has_any(names: Iterable[str], within: tuple[str, ...]) -> bool:
+    return any(f"{name}/".startswith(within) for name in names)
 
 
 def _is_there(item: ManifestFile | TreeEntry, facts: FileFacts | None) -> bool:
@@ -218,6 +226,22 @@ class GangPart:
         processes having ended well. What is newer than all its entries it never saved."""
         saves = self.role in ("Whole", "Part")
         return step in self._present or (saves and step <= self._newest)
+
+    def last(
+        self, step: int, brought: Callable[[int], FolderEntry | None]
+    ) -> FolderEntry | Literal["Nothing", "Owed"]:
+        """What to bring for a step of others, its processes having ended well; Owed: something
+        that it could not bring. `brought`: what it has of a step.
+
+        The step may be slot 0's newest save once more, with final models beside it, which are
+        written after the last save: so each worker repeats what it has of the step before. A
+        checkpoint without that could not be resumed, whether another worker dies later or the
+        finished run is continued. If it is another save, an older one beside it harms nobody.
+        """
+        if self.owes(step):
+            return "Owed"
+        before = brought(step - 1)
+        return before or ("Owed" if self.owes(step - 1) else "Nothing")
 
     def missed(self) -> int | None:
         """A step that this worker still lacks although others have begun a later one."""

@@ -7,10 +7,12 @@ files for a step never says that it has none; what it brings was judged intact.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from trainrun.agent import background
 from trainrun.agent.checkpoints.bringing import Bringing
 from trainrun.agent.folder import looking
 from trainrun.agent.folder.agreeing import GangPart, is_whole
@@ -28,6 +30,13 @@ def has_numbers(newest: str) -> bool:
     return WILDCARD.search(newest) is not None
 
 
+class TakeEntry(Protocol):
+    """Stages an entry, as the step of its number unless told otherwise."""
+
+    async def __call__(self, entry: FolderEntry, look: Look, *, step: int | None = None) -> bool:
+        """Return whether it could be staged."""
+
+
 @dataclass(slots=True, kw_only=True)
 class GangFolder:
     """This worker's folder, seen as a part."""
@@ -36,7 +45,9 @@ class GangFolder:
     part: GangPart
     bringing: Bringing
     processes: ProcessGroup
-    take: Callable[[FolderEntry, Look], Awaitable[bool]]
+    take: TakeEntry
+    brought: Callable[[int], FolderEntry | None]
+    """What this worker has of its own of a step."""
     resumed: Callable[[FolderEntry], bool]
     fails: Callable[[str, str], None]
     _begun: int = -1
@@ -50,7 +61,7 @@ class GangFolder:
         """Workers have files for these steps; return whether one is new."""
         new = self.part.hear(steps, now)
         if self._over:
-            self._give_up(new)
+            background.run(self._conclude(new))
         return bool(new)
 
     def has(self, new: list[FolderEntry]) -> bool:
@@ -102,14 +113,14 @@ class GangFolder:
                 found.append(entry)
         return found
 
-    def close(self, now: float, *, wrote_all: bool) -> None:
+    async def close(self, now: float, *, wrote_all: bool) -> None:
         """Say what this worker lacks, once all that is left was brought."""
         if self.bringing.uploads.fatal is not None:
             return
-        if well := self.processes.ended_well:
+        if self.processes.ended_well:
             self._over = True
-            self._give_up(self._awaited())
-        if well or self.part.lacks_all(now, wrote_all=wrote_all):
+            await self._conclude(self._awaited())
+        if self.part.lacks_all(now, wrote_all=wrote_all):
             self.bringing.lacks_all()
         for step in self._awaited():
             if self.part.lacks(step, now, wrote_all=wrote_all):
@@ -120,17 +131,31 @@ class GangFolder:
         self._over, self._unread = True, why
         self._give_up(self._awaited())
 
+    async def _conclude(self, steps: Iterable[int]) -> None:
+        """Bring or lack these steps of others, the processes having ended well."""
+        for step in filter(self._open, steps):
+            last = self.part.last(step, self.brought)
+            if last == "Nothing" and not self._unread:
+                self.bringing.lacks(step)
+            elif not isinstance(last, FolderEntry) or not await self._repeat(last, step):
+                self._give_up([step])
+
+    async def _repeat(self, entry: FolderEntry, step: int) -> bool:
+        try:
+            look = await asyncio.to_thread(looking.look_at, self.top)
+        except OSError as error:
+            self.fails("Unreadable", str(error))
+            return False
+        return await self.take(entry, look, step=step)
+
     def _give_up(self, steps: Iterable[int]) -> None:
         """Without this worker's part no worker may have a checkpoint of these steps."""
-        staged, uploads = self.bringing.staged, self.bringing.uploads
+        uploads = self.bringing.uploads
         why = f"worker {uploads.slot} could not store its save"
         if self._unread:
             why = f"the folder of worker {uploads.slot} cannot be read: {self._unread}"
-        for step in steps:
-            found = staged.find(step)
-            brought = staged.is_over(step) or (found is not None and bool(found.files))
-            if not brought and (self._unread or self.part.owes(step)):
-                uploads.give_up(step, given_up(step, why))
+        for step in filter(self._open, steps):
+            uploads.give_up(step, given_up(step, why))
 
     async def _judge(self, quiet: Iterable[FolderEntry]) -> None:
         for entry in quiet:

@@ -116,6 +116,7 @@ class FolderCheckpoints:
                 bringing=self.bringing,
                 processes=self.processes,
                 take=self._take,
+                brought=self._restored.brought,
                 resumed=self._resumption.allows,
                 fails=self._fails,
             )
@@ -281,6 +282,7 @@ class FolderCheckpoints:
             await self._restored.saw(entry)
             self._taken, self.problem = entry, None
             return True
+        repeats = step is not None and not models  # the note is that of who saved it
         step = self._step_of(entry) if step is None else step
         beside = changed(loose(look, self.rule.newest, models=models), self.memory.before)
         rank = min(self.bringing.folders)
@@ -302,7 +304,7 @@ class FolderCheckpoints:
             metrics=metrics,
             files=name,
             whole=self.start.workers == 1 or entry.number is None,
-            metadata=note.metadata,
+            metadata={} if repeats else note.metadata,
             digest=digest,
         )
         self._taken = entry if step >= self._step else self._taken
@@ -320,7 +322,7 @@ class FolderCheckpoints:
             if self.bringing.uploads.fatal is None:
                 await self._take_last(known)
             if self._gang is not None:
-                self._gang.close(time.monotonic(), wrote_all=self._ended_by_themselves)
+                await self._gang.close(time.monotonic(), wrote_all=self._ended_by_themselves)
         except OSError as error:
             self._fails("Unreadable", str(error))
             if self._gang is not None:
@@ -352,8 +354,9 @@ class FolderCheckpoints:
             if not models or not await self._take(chosen, look, models=True):
                 await self._take(chosen, look)
         elif models and self._slot == 0:
-            last = self._taken or FolderEntry(number=None, names=(), files=models)
-            last = last if last.same(look) else FolderEntry(number=None, names=(), files=models)
+            last = self._restored.brought(self._step)
+            if last is None or not last.same(look):
+                last = FolderEntry(number=None, names=(), files=models)
             await self._take(last, look, step=self._step + 1, models=True)
 
     async def _last(self, look: Look, new: list[FolderEntry]) -> FolderEntry | None:

@@ -113,6 +113,19 @@ class FolderRestore:
         self.known = known
         return [resumed(launch, path, words) for launch in launches]
 
+    def brought(self, step: int) -> FolderEntry | None:
+        """What this worker has of its own of this step: stored in this attempt, or put back; None:
+        nothing."""
+        resume, stored = self.start.resume, self.memory.stored
+        entry = stored.get(CheckpointId(attempt=self.start.attempt, step=step))
+        if entry is None and resume is not None and resume.step == step:
+            entry = stored.get(resume)
+        if entry is None or self.slot == 0:
+            return entry
+        lent = self.memory.lent
+        files = {name: facts for name, facts in entry.files.items() if lent.get(name) != facts}
+        return replace(entry, files=files) if files else None
+
     async def look(self) -> Look:
         """A look while the processes live. Raises OSError."""
         await self._is_shared()
@@ -218,7 +231,7 @@ class FolderRestore:
         if self.memory.before is None:  # a new worker: an image or a volume brought these
             self.memory.since = note.since
             self.memory.before = {n: f for n, f in look.items() if f.modified < note.since}
-        parts = parts_of(manifest, self.slot, self.start.workers)
+        parts = parts_of(manifest, self.slot, self.start.workers, note.names)
         self._lent = parts.lent.keys()
         if parts.own is not None and not manifest.whole:
             self.role = role_of(parts.own, self.rule.newest, self.rule.complete)
