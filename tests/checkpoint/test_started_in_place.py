@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, contents, materialize
-from trainrun.checkpoint.description import describe_part, merge_descriptions, read_described
+from trainrun.checkpoint.description import (
+    describe_part,
+    merge_descriptions,
+    read_described,
+    sum_ahead,
+)
 from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
 from trainrun.checkpoint.records import AttemptRecord
 from trainrun.checkpoint.retention import retain
@@ -329,6 +335,30 @@ def test_large_files_are_summed_in_pieces(
     assert promised is not None
     stored = any_bench.commit(step=10)
     assert [item.crc32 for item in promised.files] == [item.crc32 for item in stored.files]
+
+
+def test_files_that_were_summed_ahead_are_summed_again_where_they_changed(bench: Bench) -> None:
+    bench.resolve(1)
+    files, upload = bench.save(0, {"model.pt": b"one", "optimizer.pt": b"two"}), Upload()
+    sum_ahead(files, upload)
+    model, optimizer = (item.path for item in files)
+    facts = model.stat()
+    model.write_bytes(b"new")
+    os.utime(model, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # as if nobody had written
+    optimizer.write_bytes(b"NEW")
+    marker = describe_part(
+        bench.run,
+        POINT,
+        worker=0,
+        workers=1,
+        files=files,
+        metrics={},
+        metadata={},
+        unchanged=lambda: None,
+        upload=upload,
+    )
+    sums = {item.name: item.crc32 for item in marker.files}
+    assert sums == {"model.pt": zlib.crc32(b"one"), "optimizer.pt": zlib.crc32(b"NEW")}
 
 
 def test_a_description_that_was_given_up_is_not_written(any_bench: Bench) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.agent.on_disk import a_config
+from tests.agent.workers import start
 from trainrun.agent.checkpoints import lanes
+from trainrun.agent.checkpoints.carried import carried_part
 from trainrun.agent.checkpoints.run_artifacts import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
@@ -274,3 +278,54 @@ async def test_two_writers_of_metrics_wait_for_each_other(tmp_path: Path) -> Non
     _, found = await asyncio.gather(queue.write(), second())
     storage.close()
     assert found
+
+
+def change_in_silence(path: Path, content: bytes) -> None:
+    """As a disk may: with the same size and time."""
+    facts = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+async def test_the_newest_step_on_the_disk_is_summed_before_anything_crashes(bench: Bench) -> None:
+    bench.uploads.keep = 4
+    bench.save(1)
+    bench.save(2)
+    await until(lambda: 2 in bench.uploads._handles and bench.uploads._handles[2].summed)
+    change_in_silence(bench.folder / "staged-2/rank0.pt", b"xyz")
+    bench.uploads.order(frozenset({2}), in_place=True)
+    bench.uploads.wake()
+    await until(lambda: bench.uploads.holds)
+    _, described = bench.uploads.take(2) or (None, None)
+    assert described is not None
+    assert described.files[0].crc32 == zlib.crc32(b"abc"), "its file was not read again"
+    assert not bench.uploads.problem
+
+
+async def test_files_that_cannot_be_summed_ahead_are_told_when_they_are_needed(
+    bench: Bench,
+) -> None:
+    bench.uploads.keep = 4
+    bench.save(1)
+    shutil.rmtree(bench.folder / "staged-1")
+    await until(lambda: bench.uploads._summed == 1)
+    assert not bench.uploads.problem
+    bench.uploads.order(frozenset({1}), in_place=True)
+    bench.uploads.wake()
+    await until(lambda: bench.uploads.problem)
+    assert bench.uploads.problem is not None
+    assert bench.uploads.problem.type == "StagingUnreadable"
+
+
+async def test_a_worker_that_leaves_uploads_what_it_began_with_at_once(bench: Bench) -> None:
+    bench.save(2)
+    bench.uploads.order(frozenset({2}), in_place=True)
+    await until(lambda: bench.uploads.holds)
+    point = CheckpointId(attempt=1, step=2)
+    begin = replace(start(2, workers=2, resume=point), staged=True)
+    carried = carried_part(begin, None, bench.uploads, news=lambda: None)
+    assert carried is not None
+    carried.start(after=3600.0)
+    await asyncio.sleep(0)
+    carried.start()
+    await until((bench.checkpoints / point.name / "worker-00000.done.json").exists)

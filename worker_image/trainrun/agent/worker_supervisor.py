@@ -19,7 +19,12 @@ from trainrun.agent.attempt import Attempt
 from trainrun.agent.attempt_context import AttemptContext
 from trainrun.agent.attempt_parts import put_together
 from trainrun.agent.checkpoints.buddy import Buddy
-from trainrun.agent.checkpoints.carried import CarriedPart, carried_part, held_checkpoint
+from trainrun.agent.checkpoints.carried import (
+    HEAD_START,
+    CarriedPart,
+    carried_part,
+    held_checkpoint,
+)
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
 from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.run_artifacts import LogKeeping, Recording
@@ -240,7 +245,7 @@ class WorkerSupervisor:
         uploads = self.attempt.uploads if self.attempt is not None else None
         self.carried = carried_part(order, self.carried, uploads, news=self.around.news)
         if self.carried is not None:
-            self.carried.start()
+            self.carried.start(after=HEAD_START)
         self.around.storage.downloads.held = held_checkpoint(order, self.carried)
 
     @property

@@ -113,13 +113,15 @@ class FilesOnNode:
         *,
         copy: Copy = lambda _file, _path: False,
         needed: Needed = lambda: True,
+        forget: bool = True,
     ) -> Path:
         """Return a local directory with the files; download missing ones.
 
         `copy` is tried before the store. All processes of the node share the directory and must not
         write to it. A checkpoint's directory stays until two newer ones were read, or until there
         is no room for another one; before each deletion `needed` decides whether that other one is
-        still needed. Waits while another process of this node does the same.
+        still needed. Without `forget` the caller deletes older ones. Waits while another process of
+        this node does the same.
         """
         wanted = sorted(self.files, key=lambda item: item.name)
         target = self.folder / "views" / self.view
@@ -139,7 +141,14 @@ class FilesOnNode:
                 _build(self.folder, target, wanted, self.others)
             return target
 
-        return self._run_with_room(wanted, needed, work)
+        path = self._run_with_room(wanted, needed, work)
+        if forget:
+            self.forget_older()
+        return path
+
+    def forget_older(self) -> None:
+        """Delete the checkpoints that no longer stay."""
+        forget_older(self.folder.parent, self.name)
 
     def find(self, source: str) -> Path | None:
         """The path of a file if it is cached and verified; never waits. Raises ObjectNotFound."""
@@ -162,7 +171,9 @@ class FilesOnNode:
             _download(self.folder, item, self.read)
             return self.folder / "files" / source
 
-        return self._run_with_room([item], needed, work)
+        path = self._run_with_room([item], needed, work)
+        self.forget_older()
+        return path
 
     def link(self, paths: Mapping[str, Path]) -> None:
         """Link files into the cache that this node has just summed and still holds elsewhere.
@@ -208,7 +219,7 @@ class FilesOnNode:
         self, files: list[CachedFile], needed: Needed, work: Callable[[], Path]
     ) -> Path:
         try:
-            path = _run_locked(self.folder, needed, work)
+            return _run_locked(self.folder, needed, work)
         except OSError as error:
             remedy = ""
             if error.errno in NO_ROOM:
@@ -220,8 +231,6 @@ class FilesOnNode:
             raise CacheUnusable(
                 f"cannot keep a checkpoint in {self.folder}: {error.strerror or error}{remedy}"
             ) from error
-        forget_older(self.folder.parent, self.name)
-        return path
 
     def read(self, item: CachedFile, path: Path, ranges: Sequence[Range] = ()) -> None:
         """Read a file from the store into a new one; `ranges`: see `ObjectStore.get_file`."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from trainrun.checkpoint.records import PartFile
     from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.stores.parts import Part
     from trainrun.checkpoint.writer import LocalFile, Upload
     from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -54,9 +57,8 @@ def describe_part(
     Parameters as of `write_part`. May be repeated after any error. Raises CheckpointConflict,
     StoreError, TransferCancelled, and OSError for errors of a local file.
     """
-    plain = [item for item in files if item.other is None]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        parts = merge_ranks(_summed(plain, pool, upload), step=checkpoint.step)
+        parts = merge_ranks(_summed(files, pool, upload), step=checkpoint.step)
     marker = done_marker(
         checkpoint,
         parts,
@@ -74,6 +76,18 @@ def describe_part(
             f"{checkpoint.name}: worker {worker} has described this step before, with other files"
         )
     return marker
+
+
+def sum_ahead(files: Sequence[LocalFile], upload: Upload) -> None:
+    """Sum the files of a part while nothing waits for it, with the cores that nobody else needs:
+    `describe_part` finds the sums in `upload`. Raises TransferCancelled, OSError."""
+    with ThreadPoolExecutor(1, initializer=_give_way) as pool:
+        _summed(files, pool, upload)
+
+
+def _give_way() -> None:
+    if sys.platform == "linux":  # elsewhere this would slow the whole process
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 def merge_descriptions(run: RunStore, checkpoint: CheckpointId, *, workers: int) -> Manifest | None:
@@ -110,19 +124,28 @@ def _found(run: RunStore, checkpoint: CheckpointId, names: Iterable[str]) -> lis
 
 
 def _summed(files: Sequence[LocalFile], pool: ThreadPoolExecutor, upload: Upload) -> list[PartFile]:
-    facts = [describe_file(item, read=False) for item in files]
-    cuts = [cut(fact.size, PIECE) for fact in facts]
+    plain = [item for item in files if item.other is None]
+    jobs: list[tuple[PartFile, list[Part]]] = []
+    found: list[PartFile] = []
+    for item in plain:
+        fact = describe_file(item, read=False)
+        before = upload.summed.get((item.rank, item.name))
+        if before is not None and replace(before, crc32=fact.crc32) == fact:
+            jobs.append((before, []))
+        else:
+            jobs.append((replace(fact, crc32=0), cut(fact.size, PIECE)))
     pieces = [
         pool.submit(_sum, item, piece.start, piece.size, upload)
-        for item, of_file in zip(files, cuts, strict=True)
+        for item, (_, of_file) in zip(plain, jobs, strict=True)
         for piece in of_file
     ]
-    sums, found = in_order(pool, pieces), []
-    for fact, of_file in zip(facts, cuts, strict=True):
-        crc32 = 0
+    sums = in_order(pool, pieces)
+    for item, (part, of_file) in zip(plain, jobs, strict=True):
+        crc32 = part.crc32
         for piece in of_file:
             crc32 = combine(crc32, next(sums), piece.size)
-        found.append(replace(fact, crc32=crc32))
+        found.append(replace(part, crc32=crc32))
+        upload.summed[item.rank, item.name] = found[-1]
     return found
 
 

@@ -75,13 +75,16 @@ class Upload:
     """Files that earlier calls stored, by name."""
     doubted: set[str] = field(default_factory=set)
     """Those of them that are compared once more with what is on the disk."""
+    summed: dict[tuple[int, str], PartFile] = field(default_factory=dict)
+    """Files that were summed while nothing was uploaded, by rank and name."""
     _cancelled: bool = False
 
     def restart(self, *, doubt: bool = False) -> Upload:
         """Cancel this one; return one that continues where it stopped, and may `doubt` its files.
         They share what arrived: a call that is being cancelled may still store a file."""
         self.cancel()
-        return Upload(self.arrived, set(self.arrived) if doubt else self.doubted)
+        doubted = set(self.arrived) if doubt else self.doubted
+        return Upload(self.arrived, doubted, self.summed)
 
     def cancel(self) -> None:
         """Make the running call raise TransferCancelled within one chunk."""

@@ -14,10 +14,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainrun._common.backoff import Backoff
+from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import HeldCheckpoint
 from trainrun.agent.checkpoints.overdue import waiting_problem
@@ -41,6 +41,8 @@ from trainrun.errors import (
 
 LOG = logging.getLogger("trainrun.agent")
 
+HEAD_START = 3.0
+"""Seconds in which processes start and load these files before the upload takes cores and disk."""
 LOOK = 0.5
 """Seconds until slot 0's agent first looks again whether all parts are stored."""
 
@@ -65,6 +67,7 @@ class CarriedPart:
     """Its files are not those that were described: no attempt may start from them again."""
     _committed: Committed | None = None
     _committed_at: float = 0.0
+    _at_once: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
 
     @property
@@ -83,10 +86,12 @@ class CarriedPart:
             return None
         return replace(self._committed, age=max(0.0, now - self._committed_at))
 
-    def start(self) -> None:
-        """Upload what is left to upload."""
+    def start(self, *, after: float = 0.0) -> None:
+        """Upload what is left to upload, after so many seconds; called again: at once."""
+        if not after:
+            self._at_once.set()
         if self._task is None and not self.lost:
-            self._task = background.run(self._run())
+            self._task = background.run(self._run(after))
 
     def pause(self) -> None:
         """Something newer is uploaded first."""
@@ -116,7 +121,8 @@ class CarriedPart:
                         return True
         return False
 
-    async def _run(self) -> None:
+    async def _run(self, after: float) -> None:
+        await ends_early(self._at_once, after)
         backoff = Backoff(LOOK, 15.0)
         while True:
             try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from trainrun._common.tree import NO_ROOM, write_all
+from trainrun.agent import background
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.checkpoint import choice, reader
 from trainrun.checkpoint.cache import CachedFile, Copy, FilesOnNode
@@ -85,15 +86,17 @@ class Downloads:
             # A thread left over from an ended attempt must not take room from the next one.
             return self._asked == checkpoint
 
-        def work() -> Path:
+        def work() -> tuple[FilesOnNode, Path]:
             run, held = self._store.run(), self._held(checkpoint)
             manifest = self._read_manifest(run, checkpoint)
             files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
             files = reader.only(files, include)
             if held is not None:
                 with contextlib.closing(HeldCopying(held, run)) as copying:
-                    return files.directory(copy=copying.copy, needed=needed)
-            return _directory(files, source, needed=needed)
+                    path = files.directory(copy=copying.copy, needed=needed, forget=False)
+            else:
+                path = _directory(files, source, needed=needed, forget=False)
+            return files, path
 
         if self._asked != checkpoint:
             self._included = {*include}
@@ -103,7 +106,15 @@ class Downloads:
             self._included.update(include)
         self._asked = checkpoint
         async with self._downloading:
-            return await self._store.call(work)
+            files, path = await self._store.call(work)
+        background.run(self._forget_older(files, checkpoint))
+        return path
+
+    async def _forget_older(self, files: FilesOnNode, checkpoint: CheckpointId) -> None:
+        """Not before a rank has got its files: to delete 1 GB takes a quarter of a second."""
+        async with self._downloading:
+            if self._asked == checkpoint:
+                await self._store.call(files.forget_older)
 
     async def piece(
         self, checkpoint: CheckpointId, file: str, ranges: Sequence[tuple[int, int]]
@@ -274,12 +285,16 @@ def _check_uploaded(
 
 
 def _directory(
-    files: FilesOnNode, source: PeerSource | None, *, needed: Callable[[], bool] = lambda: True
+    files: FilesOnNode,
+    source: PeerSource | None,
+    *,
+    needed: Callable[[], bool] = lambda: True,
+    forget: bool = True,
 ) -> Path:
     if source is None:
-        return files.directory(needed=needed)
+        return files.directory(needed=needed, forget=forget)
     with contextlib.closing(Copying(source, files.name)) as copying:
-        return files.directory(copy=copying.copy, needed=needed)
+        return files.directory(copy=copying.copy, needed=needed, forget=forget)
 
 
 CONNECT_TIMEOUT = 5.0

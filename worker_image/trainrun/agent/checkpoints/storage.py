@@ -126,6 +126,10 @@ class AsyncRunStore(OpenedStore):
 
         return await self.call(write)
 
+    async def sum_ahead(self, part: Step, upload: Upload) -> None:
+        """See `description.sum_ahead`."""
+        await self.call(lambda: description.sum_ahead(scanned_files(part), upload))
+
     async def describe_part(
         self, checkpoint: CheckpointId, part: Step, *, workers: int, upload: Upload
     ) -> DoneMarker:

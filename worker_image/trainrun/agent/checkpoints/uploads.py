@@ -12,6 +12,7 @@ only for open steps.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -72,6 +73,8 @@ class Uploads:
     describes: frozenset[int] = frozenset()
     """Describe these steps, and upload none: the next attempt starts from the disks."""
     _described: dict[int, DoneMarker] = field(default_factory=dict)
+    _summed: int = -1
+    """The newest step that was summed ahead."""
     _newest_first: bool = False
     _committed_at: float = 0.0
     _stored: dict[int, set[int]] = field(default_factory=dict)
@@ -90,7 +93,7 @@ class Uploads:
 
     def start(self) -> None:
         """Start the lanes."""
-        work = [(self._upload_next, self._report_trouble)]
+        work = [(self._upload_next, self._report_trouble), (self._sum_next, lambda _: None)]
         if self.slot == 0:
             work += [
                 (self._commit_next, self._report_trouble),
@@ -288,6 +291,17 @@ class Uploads:
         )
         self._over_trouble()
         self.news()
+
+    async def _sum_next(self) -> bool:
+        """Sum the newest step that is not due: a crash would have to describe it."""
+        entry = next(reversed([one for one in self.staged.uploadable() if one.files]), None)
+        held = self.keep and self.only is None and not self.describes
+        if held and entry is not None and not entry.due and entry.step > self._summed:
+            self._summed, handle = entry.step, self._handles.setdefault(entry.step, Upload())
+            # Whoever needs the sums meets the same error, and tells it.
+            with contextlib.suppress(TrainRunError, OSError):
+                await self.storage.sum_ahead(entry, handle)
+        return False
 
     def _conflict(self, step: int, error: CheckpointConflict) -> None:
         """A file with two sizes, in a folder that ranks share, may still have been written.
