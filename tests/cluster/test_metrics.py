@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.builders import a_config, a_run
+from trainrun_operator.api.run.output import OutputSteps
 from trainrun_operator.api.run.status import PhaseName, TrainRunStatus
 from trainrun_operator.api.run.status_parts import (
     CheckpointStatus,
@@ -16,6 +17,7 @@ from trainrun_operator.api.run.status_parts import (
     Failures,
     Incident,
     Learned,
+    PostedProgress,
     Progress,
 )
 from trainrun_operator.cluster.metrics import WORST, Metrics
@@ -43,9 +45,12 @@ def values_of(metrics: Metrics, name: str) -> dict[str, float]:
     }
 
 
-def metrics_of(*runs: tuple[str, TrainRunStatus, RunConfig], owed: float | None = None) -> Metrics:
+def metrics_of(
+    *runs: tuple[str, TrainRunStatus, RunConfig], owed: float | None = None, usual: float = 0.0
+) -> Metrics:
     metrics = Metrics()
-    metrics.follow(lambda: [(*run, lambda: owed) for run in runs])
+    told = None if owed is None else (owed, usual)
+    metrics.follow(lambda: [(*run, lambda: told) for run in runs])
     return metrics
 
 
@@ -159,6 +164,47 @@ def test_a_run_in_a_long_section_owes_no_step_but_stays_among_those_that_are_nam
     others = [(f"team/{number}", fresh, a_config()) for number in range(WORST)]
     metrics = metrics_of(("team/a", stepped, a_config()), *others, owed=0.0)
     assert "team/a" in values_of(metrics, "trainrun_step_time_seconds")
+
+
+def test_steps_of_half_an_hour_fire_no_alert_in_the_first_attempt_unless_the_spec_says_so() -> None:
+    begun = datetime.now(UTC) - timedelta(hours=2)
+    record = a_run().running(1).status.start_record
+    assert record is not None
+    record = replace(record, time=begun - timedelta(hours=1))
+    stepped = TrainRunStatus(phase="Running", start_record=record, progress=Progress(time=begun))
+    given = replace(a_config(), progress_timeout=timedelta(minutes=2))
+    metrics = metrics_of(
+        ("team/slow", stepped, a_config()), ("team/given", stepped, given), owed=1700, usual=5400
+    )
+    assert values_of(metrics, "trainrun_step_timeout_seconds") == {
+        "team/slow": 5400,
+        "team/given": 120,
+    }
+
+
+def test_a_run_whose_output_moves_without_steps_is_as_young_as_its_newest_line() -> None:
+    begun = datetime.now(UTC) - timedelta(hours=2)
+    record = a_run().running(1).status.start_record
+    assert record is not None
+    bar = OutputSteps(form="tqdm", line="1/9", time=begun)
+    status = TrainRunStatus(phase="Running", start_record=replace(record, time=begun), output=bar)
+    metrics = metrics_of(("team/bars", status, a_config()), owed=5.0)
+    (since,) = values_of(metrics, "trainrun_step_time_seconds").values()
+    assert datetime.now(UTC).timestamp() - since == pytest.approx(5, abs=10)
+
+
+def test_a_run_that_only_posts_or_whose_processes_have_ended_owes_no_step() -> None:
+    running = replace(a_run().running(1).status, phase="Running")
+    posts = replace(running, progress=Progress(), posted=PostedProgress(step=7, time=NOW))
+    done = replace(running, phase="Finishing", progress=Progress(step=7, time=NOW))
+    metrics = metrics_of(("team/posts", posts, a_config()), ("team/done", done, a_config()))
+    assert values_of(metrics, "trainrun_step_time_seconds") == {}
+
+
+def test_a_suspended_run_cannot_fail_and_shows_no_budget() -> None:
+    suspended = TrainRunStatus(phase="Suspended", failures=Failures(counted=2))
+    metrics = metrics_of(("team/a", suspended, a_config(max_failures=3)))
+    assert values_of(metrics, "trainrun_failures_remaining") == {}
 
 
 def test_a_run_that_waits_for_its_next_attempt_owes_no_step_and_no_checkpoint() -> None:

@@ -57,7 +57,7 @@ class _ManagedRun:
     agents: RunAgents
     task: asyncio.Task[None] | None = None
 
-    def step_owed(self) -> float | None:
+    def step_owed(self) -> tuple[float, float] | None:
         """See `hangs.step_owed`."""
         return step_owed(self.agents.fresh_states)
 

@@ -46,9 +46,9 @@ WORST = 20
 """Runs that each gauge with a label `run` names at most: those that an alert is nearest to."""
 USUAL_UPLOAD = 3600.0
 """Seconds between checkpoints that alerts expect where the spec has no uploadEvery."""
-RunState = tuple[str, TrainRunStatus, RunConfig, Callable[[], float | None]]
+RunState = tuple[str, TrainRunStatus, RunConfig, Callable[[], tuple[float, float] | None]]
 """`namespace/name`, status and configuration of a run, and what tells since how many seconds it
-has owed a step; None: not known here, since another operator leads it, say."""
+has owed a step, and how many it may; None: not known here, since another operator leads it, say."""
 RunStates = Callable[[], Iterable[RunState]]
 
 
@@ -238,7 +238,8 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
         # Between attempts, while it is queued or suspended, a run owes neither.
         record = status.start_record if status.phase in RUNS else None
         stepped = _stepped(status)
-        if record is not None and stepped is not None and not status.runs_tasks:
+        trains = status.phase != "Finishing"  # then its processes have ended
+        if record is not None and stepped is not None and trains and not status.runs_tasks:
             slowest = status.learned.slowest if status.learned is not None else 0.0
             usual = timedelta(seconds=max(LONGEST_BUSY, FACTOR * slowest))
             given = config.progress_timeout
@@ -246,17 +247,18 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
                 given = config.first_step_timeout
             at, timeout = max(stepped, record.time).timestamp(), (given or usual).total_seconds()
             nearness = (now.timestamp() - at) / timeout
-            if nearness > 1 and (seconds := owed()) is not None:
+            if nearness > 1 and (told := owed()) is not None:
                 # Other operators do not know it. They rank the run as before, and so do we: alerts
-                # take the newest time.
-                at = max(at, now.timestamp() - seconds)
+                # take the newest time and the longest timeout.
+                at = max(at, now.timestamp() - told[0])
+                timeout = timeout if given else max(timeout, told[1])
             steps.append(_Limited(run, at, timeout, nearness))
         if record is not None and status.checkpoint is not None:
             at = max(status.checkpoint.time, record.time).timestamp()
             every = config.upload_every.total_seconds() if config.upload_every else USUAL_UPLOAD
             checkpoints.append(_Limited(run, at, every, (now.timestamp() - at) / every))
         limit = config.limits["failures"]
-        if limit > 0:
+        if limit > 0 and status.phase != "Suspended":  # nothing can fail meanwhile
             used = used_of(status, "failures", config, at=now)
             failures.append(_Limited(run, limit - used, limit, used / limit))
     yield from _worst(
@@ -271,7 +273,8 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
             "trainrun_step_timeout_seconds",
             "Seconds without a step that are too long: spec.health.progressTimeout (before the "
             "first step of an attempt: firstStepTimeout), else 900 or three times the slowest "
-            "step, whichever is more.",
+            "step, whichever is more. Beyond the timeout the leader also counts the steps of the "
+            "attempt that runs.",
         ),
     )
     yield from _worst(
@@ -288,7 +291,10 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
     )
     yield from _worst(
         failures,
-        _of_runs("trainrun_failures_remaining", "Failures left in the budget of a run."),
+        _of_runs(
+            "trainrun_failures_remaining",
+            "Failures left in the budget of a run; none while it is suspended.",
+        ),
         _of_runs(
             "trainrun_failures_limit",
             "spec.failurePolicy.maxFailures of a run; runs without a limit are left out.",
@@ -297,8 +303,9 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
 
 
 def _stepped(status: TrainRunStatus) -> datetime | None:
-    """When the run made its newest step; None: it made none yet."""
-    shown = (status.progress, status.output, status.posted)
+    """When the run made its newest step; None: it made none yet. Posts come as seldom as they like,
+    so they show none."""
+    shown = (status.progress, status.output)
     return max((part.time for part in shown if part and part.time), default=None)
 
 

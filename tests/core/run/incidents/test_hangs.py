@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.builders import WorkerObservation, a_run, an_agent, seconds
 from trainrun.contract.agent_state import LongSection, ProcessExit
+from trainrun.contract.evidence import OutputProgress
 from trainrun_operator.core.run.gang.avoiding import disfavored
 from trainrun_operator.core.run.incidents.hangs import step_owed
 
@@ -183,10 +184,25 @@ def test_alerts_learn_how_long_a_step_has_been_owed_and_that_a_long_section_owes
     late = an_agent(3, phase="Running", section=section(3, lasts=61.0))
     waiting = an_agent(4, phase="Running")
     assert step_owed([]) is None
-    assert step_owed([idle, owing, replace(owing, owes=20.0)]) == 20.0
-    assert step_owed([owing, within]) == 0.0
+    assert step_owed([idle, owing, replace(owing, owes=20.0)]) == (20.0, 0.0)
+    assert step_owed([owing, within]) == (0.0, 0.0)
     assert step_owed([within, late]) is None
     assert step_owed([owing, waiting]) is None
+
+
+def test_alerts_learn_how_long_a_step_may_take_before_the_attempt_has_ended() -> None:
+    first = an_agent(0, phase="Running", steps=(1,), owes=30.0, spawned=2000.0, first_step=200.0)
+    assert step_owed([first]) == (30.0, 5400.0), "three times the first step"
+    assert step_owed([replace(first, slowest=700.0)]) == (30.0, 2100.0)
+
+
+def test_alerts_learn_of_signs_of_life_in_the_output_of_a_script_that_reports_nothing() -> None:
+    bar = OutputProgress(rank=0, form="tqdm", line="1/9", owes=5.0, slowest=60.0)
+    prints = an_agent(0, phase="Running", owes=5000.0, output=bar)
+    silent = an_agent(1, phase="Running", owes=5000.0)
+    assert step_owed([prints, silent]) == (5.0, 180.0)
+    reports = replace(silent, steps=(7,), owes=4000.0)
+    assert step_owed([prints, reports]) == (4000.0, 0.0), "its bars count for nothing"
 
 
 def test_of_several_ranks_in_a_section_for_too_long_nobody_is_blamed() -> None:

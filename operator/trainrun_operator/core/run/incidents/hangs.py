@@ -26,7 +26,12 @@ from trainrun_operator.api.run.replacing import replace
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Cause, Learned
 from trainrun_operator.core.run.incidents.losses import Loss, blamed, has_stepped
-from trainrun_operator.core.run.incidents.output import by_output, moves, output_of
+from trainrun_operator.core.run.incidents.output import (
+    by_output,
+    moves,
+    output_of,
+    timed_by_output,
+)
 from trainrun_operator.core.run.view import View, counted, done, once
 
 NAMED = 5
@@ -98,16 +103,22 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
     }
 
 
-def step_owed(agents: Iterable[AgentState]) -> float | None:
-    """Seconds for which all of these agents with living processes have owed a step; 0: one is in a
-    long section. None: they do not tell, or a section exceeds its limit."""
-    living = [agent for agent in agents if agent.phase == "Running"]
+def step_owed(agents: Iterable[AgentState]) -> tuple[float, float] | None:
+    """Seconds for which all of these agents with living processes have owed a step, or a sign of
+    life where the script reports nothing (0: one is in a long section); and those that it may take
+    as this attempt goes (0: not known yet). None: they do not tell, or a section exceeds its
+    limit."""
+    living: Sequence[AgentState] = [agent for agent in agents if agent.phase == "Running"]
+    if not _counts_steps(living):
+        living = timed_by_output(living)
     if overdue_sections(living):
         return None
     if any(agent.section is not None for agent in living):
-        return 0.0
+        return 0.0, 0.0
     owed = [agent.owes for agent in living if agent.owes is not None]
-    return min(owed) if owed and len(owed) == len(living) else None
+    if not owed or len(owed) < len(living):
+        return None
+    return min(owed), FACTOR * (_least_slowest(living) or max(map(_first_step, living)))
 
 
 def in_section(

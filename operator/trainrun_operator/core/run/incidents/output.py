@@ -35,8 +35,11 @@ def moves(view: View) -> bool:
 
 def by_output(view: View, agents: Iterable[AgentState]) -> tuple[AgentState, ...]:
     """The agents; where output counts, with its signs of life instead of reports."""
-    if not moves(view):
-        return tuple(agents)
+    return timed_by_output(agents) if moves(view) else tuple(agents)
+
+
+def timed_by_output(agents: Iterable[AgentState]) -> tuple[AgentState, ...]:
+    """The agents of a script that reports nothing, with the signs of life of its output."""
     return tuple(agent if agent.output is None else _timed(agent, agent.output) for agent in agents)
 
 
