@@ -95,6 +95,8 @@ def test_the_folders_at_the_top_are_listed_without_what_is_in_them(store: Browsa
     for key in ("run/a/1", "run-2/b", "other/x"):
         store.put(key, b"x")
     assert store.folders() == ("other", "run", "run-2")
+    assert store.folders("run/") == ("a",)
+    assert store.folders("run/a/") == ()
 
 
 @pytest.mark.slow

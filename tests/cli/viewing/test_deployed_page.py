@@ -46,7 +46,8 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
         keys={name: keys[name] for name in names},
     )
     for path in folder.rglob("*.json"):
-        store.put(f"llama/{path.relative_to(folder)}", path.read_bytes())
+        for name in ("llama", "team/runs/falcon"):
+            store.put(f"{name}/{path.relative_to(folder)}", path.read_bytes())
     sweeps = Sweeps(tmp_path)
     sweeps.write(*errored(0, "no room"))
     a_folder(sweeps.storage / "lr" / "trials", *a_life(), name="00000")
@@ -70,12 +71,14 @@ async def test_the_process_of_the_chart_shows_past_runs_of_a_store_by_the_keys_o
     try:
         text = await shown(f"http://127.0.0.1:{port}/", ours.token, ">llama</a>")
         assert f"<small>storage, {ours.namespace}</small>" in text
+        await shown(f"http://127.0.0.1:{port}/", ours.token, ">falcon</a>")
         sweep = "id=stored:s3://bucket/runs/lr"
         await shown(f"http://127.0.0.1:{port}/sweep?{sweep}", ours.token, "NodeLost")
         trial = f"run?{sweep}/trials/00000"
         await shown(f"http://127.0.0.1:{port}/{trial}", ours.token, "3 attempts, step 3000")
         text = await shown(f"http://127.0.0.1:{port}/", theirs.token, "There are none yet.")
         assert "llama" not in text
+        assert "falcon" not in text
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/healthz") as got:
                 assert (got.status, await got.text()) == (200, "ok\n")

@@ -33,6 +33,7 @@ from trainrun_operator.cli.report.model import Point
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.access import VisibleNamespaces
 from trainrun_operator.cli.viewing.reading_rows import (
+    RunFolders,
     local_row,
     row_of,
     stored_row,
@@ -246,7 +247,8 @@ class RunCatalog:
 
     async def _look(self) -> None:
         while True:
-            for uri in self.storages:
+            within = {row.source.storage for row in self.rows.values() if row.source.within}
+            for uri in {*self.storages, *within}:
                 for row in await asyncio.to_thread(self._local_rows, uri, dict(self.rows)):
                     self.put(row)
             await asyncio.sleep(LOOK)
@@ -267,18 +269,18 @@ class RunCatalog:
 
     async def _browse(self, uri: str) -> None:
         """Keep the rows of this storage up to date; empty: of those that are not ours."""
-        listed, folders = -math.inf, list[Source]()
+        listed, folders = -math.inf, RunFolders(uri=uri, access=self.access, pool=self._pools[uri])
         while True:
             if uri:
                 self._waiting[uri] = time.monotonic()
             if uri and time.monotonic() - listed > BROWSE:
                 try:
-                    folders = await self._list(uri)
+                    await self._list(folders)
                     listed = time.monotonic()
                     self._troubles.pop(uri, None)
                 except (TrainRunError, OSError) as error:  # again soon
                     self._fails(uri, error)
-                    folders = []
+                    listed = -math.inf
             others = [
                 row.source
                 for row in self.rows.values()
@@ -286,25 +288,24 @@ class RunCatalog:
                 and row.source.storage not in self.storages
                 and self._storage_of(row.source) == uri
             ]
-            known, sources = self._known(), [*folders, *others]
+            known, found = self._known(), folders.found if listed > 0 else ()
+            sources = {source.uri: source for source in (*others, *found)}.values()
             await asyncio.gather(*(self._refresh(s) for s in sources if self._is_due(s, known)))
             self._waiting.pop(uri, None)
             self._browsed.add(uri)
             await asyncio.sleep(PAUSE)
 
-    async def _list(self, uri: str) -> list[Source]:
-        """The folders of this storage; forgets the rows of those that are gone. Raises
+    async def _list(self, folders: RunFolders) -> None:
+        """Look for runs in a storage; forgets the rows of those that are gone. Raises
         StoreError."""
-        before = {row.id: row for row in self.rows.values() if row.kind == "stored"}
-        loop, store = asyncio.get_running_loop(), self.access.store(uri)
-        names = await loop.run_in_executor(self._pools[uri], store.folders)
-        # Keys with two slashes or dots give folders that no run can have.
-        found = [folder(self.access, uri, name) for name in names if name.strip(".")]
-        there = {source.uri for source in found}
+        before = {row.uri: row for row in self.rows.values() if row.kind == "stored"}
+        listed = {source.uri for source in folders.found}
+        await folders.find(self._known() | before.keys())
+        there = {source.uri for source in folders.found}
         for row in before.values():
-            if row.uri == layout.run_uri(uri, row.source.name) and row.uri not in there:
+            top = layout.run_uri(folders.uri, row.source.name)
+            if (row.uri in listed or row.uri == top) and row.uri not in there:
                 self._drop(row)
-        return found
 
     def _drop(self, row: RunRow) -> None:
         """Its folder is gone, too."""

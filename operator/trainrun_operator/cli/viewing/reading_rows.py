@@ -6,18 +6,26 @@ Layer: cli. Where a folder cannot be read, its row says why.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
-from dataclasses import replace
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.agent_records import read_story
 from trainrun.checkpoint.ownership import generations
+from trainrun.contract import layout
+from trainrun.errors import ObjectNotFound, StoreDenied
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.explaining.life import Life, chapters_of
 from trainrun_operator.cli.finding import source_of
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.viewing.rows import NO_END, RunRow, with_status, with_story
+from trainrun_operator.cli.viewing.storages import Storages, folder
 from trainrun_operator.cli.viewing.sweep_rows import logged_sweep, sweep_row
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion
 from trainrun_operator.worlds.local.place import place_of
@@ -29,6 +37,75 @@ if TYPE_CHECKING:
 QUEUE = "kueue.x-k8s.io/queue-name"
 REASON = 300
 """Characters of a reason in the list."""
+DEEPEST = 3
+"""Folders of runs are looked for this deep in a storage: `team/runs/name`."""
+MOST_LOOKS = 2000
+"""Folders that are looked into at once, to see whether they hold a run; the others are next."""
+AGAIN = 600.0
+"""Seconds until a folder is looked into again that is no run and holds none; those at the top: each
+time."""
+OF_RUN = {layout.OWNERS, layout.ATTEMPTS, layout.STORY, layout.GENERATIONS}
+"""Folders in that of a run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFolders:
+    """The folders of runs and sweeps in one storage, also those in other folders."""
+
+    uri: str
+    access: Storages
+    pool: ThreadPoolExecutor
+    """Reads the store."""
+    found: list[Source] = field(default_factory=list)
+    """What was found the last time."""
+    _inside: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
+    """By URI of a folder that no row is known of: when it was looked into, and what is in it."""
+
+    async def find(self, known: Collection[str]) -> None:
+        """Look again; `known`: URIs of folders that are those of runs. Raises StoreError."""
+        inside, found = self._inside, list[Source]()
+        self._inside, busy = {}, {it.storage for it in self.found}
+        parents = {"": await self._names("")}
+        for depth in range(DEEPEST):
+            level = [
+                folder(self.access, self.uri, name, within)
+                for within, names in parents.items()
+                for name in names
+                # Keys with two slashes or dots give folders that no run can have.
+                if name.strip(".")
+            ]
+            now, rest = time.monotonic(), [it for it in level if it.uri not in known]
+            looks = {it.uri: inside.get(it.uri, (-math.inf, ())) for it in rest}
+            due = [
+                it for it in rest if not depth or it.uri in busy or looks[it.uri][0] < now - AGAIN
+            ]
+            due = sorted(due, key=lambda it: looks[it.uri][0])[:MOST_LOOKS]
+            names_in = await asyncio.gather(*(self._names(f"{it.within}{it.name}/") for it in due))
+            looks |= {it.uri: (now, names) for it, names in zip(due, names_in, strict=True)}
+            self._inside |= looks
+            parents = {}
+            for it in level:
+                if it.uri in known or _is_of_run(looks[it.uri][1]):
+                    found.append(it)
+                else:
+                    parents[f"{it.within}{it.name}/"] = looks[it.uri][1]
+        self.found = found
+
+    async def _names(self, within: str) -> tuple[str, ...]:
+        loop, store = asyncio.get_running_loop(), self.access.store(self.uri)
+        try:
+            return await loop.run_in_executor(self.pool, store.folders, within)
+        except (StoreDenied, ObjectNotFound):
+            if not within:
+                raise
+            return ()  # `lost+found`, say, or it is gone
+
+
+def _is_of_run(names: Collection[str]) -> bool:
+    """Whether a folder with these folders is that of a run, or of a sweep."""
+    there = {f"{name}/" for name in names}
+    is_sweep = {layout.SWEEP_LOG} <= there <= {layout.SWEEP_LOG, layout.SWEEP_TRIALS}
+    return is_sweep or not OF_RUN.isdisjoint(there)
 
 
 def row_of(version: RunVersion | SweepVersion) -> RunRow:

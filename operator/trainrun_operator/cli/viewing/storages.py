@@ -120,7 +120,9 @@ def is_within(uri: str, at: str) -> bool:
     return f"{uri}/".startswith(f"{at}/")
 
 
-def folder(storages: Storages, uri: str, name: str) -> Source:
-    """A folder of a storage that the page was given. Raises StoreMisconfigured."""
-    place = place_of(uri, name, environ=os.environ)
-    return Source(name=name, storage=uri, place=place, store=storages.store(uri))
+def folder(storages: Storages, uri: str, name: str, within: str = "") -> Source:
+    """A folder of a storage that the page was given; `within`: of this folder in it, which ends in
+    `/`. Raises StoreMisconfigured."""
+    store, at = storages.store(uri), f"{uri}/{within}".rstrip("/") if within else uri
+    place = place_of(at, name, environ=os.environ)
+    return Source(name=name, storage=at, place=place, store=store, within=within)

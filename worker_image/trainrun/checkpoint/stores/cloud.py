@@ -173,11 +173,12 @@ class CloudStore:
             ]
         return sorted(found, key=lambda item: item.key)
 
-    def folders(self) -> tuple[str, ...]:
+    def folders(self, within: str = "") -> tuple[str, ...]:
         """See BrowsableStore.folders."""
-        with self._explained("list", "", is_key=False):
-            found = obstore.list_with_delimiter(self._client, self.prefix or None)
-        names = (prefix[len(self.prefix) :].rstrip("/") for prefix in found["common_prefixes"])
+        whole = self.prefix + within
+        with self._explained("list", within, is_key=False):
+            found = obstore.list_with_delimiter(self._client, whole or None)
+        names = (prefix[len(whole) :].rstrip("/") for prefix in found["common_prefixes"])
         return tuple(sorted(names))
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -149,11 +149,11 @@ class FileStore:
             self._check_root()  # a volume unmounted during the walk looks like an empty folder
             return found
 
-    def folders(self) -> tuple[str, ...]:
+    def folders(self, within: str = "") -> tuple[str, ...]:
         """See BrowsableStore.folders."""
-        with self._explained("list", ""):
+        with self._explained("list", within.rstrip("/")):
             self._check_root()
-            found = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+            found = [entry.name for entry in os.scandir(self.root / within) if entry.is_dir()]
         return tuple(sorted(name for name in found if not name.startswith(".")))
 
     def delete(self, keys: Iterable[str]) -> None:

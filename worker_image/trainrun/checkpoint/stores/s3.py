@@ -250,14 +250,14 @@ class S3Store:
         # Keys that end in a slash are the folders that some tools create.
         return sorted((item for item in found if item.key[-1:] != "/"), key=lambda item: item.key)
 
-    def folders(self) -> tuple[str, ...]:
+    def folders(self, within: str = "") -> tuple[str, ...]:
         """See BrowsableStore.folders."""
-        with self._explained("list", ""):
+        with self._explained("list", within):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=self.prefix, Delimiter="/"
+                Bucket=self.bucket, Prefix=self.prefix + within, Delimiter="/"
             )
             found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
-        return tuple(sorted(prefix[len(self.prefix) : -1] for prefix in found))
+        return tuple(sorted(prefix[len(self.prefix + within) : -1] for prefix in found))
 
     def delete(self, keys: Iterable[str]) -> None:
         """See ObjectStore.delete."""

@@ -121,8 +121,9 @@ class ObjectStore(Protocol):
 class BrowsableStore(ObjectStore, Protocol):
     """A store that can also be looked into from the top, as people do."""
 
-    def folders(self) -> tuple[str, ...]:
-        """The names right below the URI that have objects below them, sorted."""
+    def folders(self, within: str = "") -> tuple[str, ...]:
+        """The names right below the URI that have objects below them, sorted; below this folder of
+        it, which ends in `/`."""
         ...
 
 
