@@ -31,10 +31,11 @@ from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident, Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.leading import RunOptions
-from trainrun_operator.cli.page import page_beside
+from trainrun_operator.cli.page import page_beside, serving
 from trainrun_operator.cli.preparation import open_run, prepare
 from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.viewing.access import ALL
 from trainrun_operator.cli.viewing.catalog import RunCatalog
 from trainrun_operator.cli.viewing.nodes import nodes_view
 from trainrun_operator.cli.viewing.rows import RunRow, matching, sorted_rows
@@ -365,6 +366,28 @@ async def test_a_past_run_leaves_the_list_after_its_folder(
             while ">llama</a>" in (text := await browser.shows(">other</a>")):
                 await asyncio.sleep(0.1)
         assert ">other</a>" in text
+
+
+async def test_who_looks_at_many_runs_of_one_namespace_shuts_out_nobody_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainrun_operator.cli.viewing.server.MOST_DETAILS", 4)
+    catalog, storage = RunCatalog(storages=()), tmp_path.as_uri()
+    place = place_of(storage, "x", environ={})
+    for number in range(10):
+        name = f"run-{number}"
+        source = Source(name=name, storage=storage, place=place)
+        namespace = "crowd" if number else "team"
+        catalog.put(RunRow(kind="stored", name=name, namespace=namespace, source=source))
+    mine, *many = catalog.rows
+    async with serving(catalog) as server:
+        ours = server._of_run(mine, ALL, None)
+        for row_id in many:
+            server._of_run(row_id, ALL, None)
+        async with asyncio.timeout(60):
+            while len(server._runs) > 4:
+                await asyncio.sleep(0.01)
+        assert server._of_run(mine, ALL, None) is ours, "what somebody reads is not begun anew"
 
 
 async def test_looking_at_many_ranks_shuts_nobody_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,4 +117,20 @@ async def test_a_page_follows_by_itself_and_runs_no_code_of_a_run(tmp_path: Path
         await browser.evaluate("document.querySelector('td.name a').click()")
         await browser.becomes("document.querySelector('h1').textContent.startsWith('Run')")
         assert await browser.evaluate("document.querySelectorAll('img').length") == 0
+        assert browser.complaints == []
+
+
+async def test_a_table_stays_where_its_reader_has_scrolled_it_to(tmp_path: Path) -> None:
+    a_local_run(tmp_path, name="one")
+    file, stored = a_local_run(tmp_path, name="two")
+    async with browsing(tmp_path.as_uri()) as reader, chromium() as browser:
+        ids = re.findall(r'form="chosen" name="run" value="(.*?)"', await reader.shows("2 runs."))
+        await browser.see(390)
+        await browser.open(reader.server.address())
+        await browser.open(f"{reader.root}compare?run={ids[0]}&run={ids[1]}")
+        await browser.evaluate("document.querySelector('.wide').scrollLeft = 30")
+        step = Progress(step=4242, time=at(9))
+        file.replace(replace(stored, status=replace(stored.status, progress=step)))
+        await browser.becomes("document.body.textContent.includes('4242')")
+        assert await browser.evaluate("document.querySelector('.wide').scrollLeft") == 30
         assert browser.complaints == []

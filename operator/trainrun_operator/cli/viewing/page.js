@@ -9,9 +9,12 @@ function replaced(element, replace) {
   const key = (node) => node.querySelector("summary").textContent;
   const open = new Set([...element.querySelectorAll("details[open]")].map(key));
   const ids = new Set([...element.querySelectorAll("input:checked")].map((node) => node.value));
+  const wide = (of) => [...of.querySelectorAll("pre, .wide")];
+  const at = wide(element).map((node) => [node.scrollLeft, node.scrollTop]);
   const fresh = replace();
   for (const node of fresh.querySelectorAll("details")) node.open = open.has(key(node));
   for (const node of fresh.querySelectorAll("input")) node.checked = ids.has(node.value);
+  wide(fresh).forEach((node, place) => node.scrollTo(...(at[place] || [0, 0])));
 }
 
 function show(event) {
@@ -30,6 +33,7 @@ function show(event) {
 
 // A browser has six connections to one server: only pages that are seen keep one.
 let events = null;
+let again = 0;
 function follow() {
   if (events) events.close();
   events = document.hidden ? null : new EventSource(document.body.dataset.events);
@@ -37,7 +41,7 @@ function follow() {
   events.onmessage = show;
   // A refused stream is asked for no more: the page itself says why.
   events.onerror = (event) => {
-    if (event.target.readyState === EventSource.CLOSED) setTimeout(reload, 5000);
+    if (event.target.readyState === EventSource.CLOSED) soon();
   };
 }
 
@@ -45,7 +49,13 @@ function follow() {
 async function reload() {
   const answer = await fetch(location.href, { redirect: "manual" }).catch(() => null);
   if (answer && answer.status < 500 && answer.status !== 429) location.reload();
-  else setTimeout(reload, 5000);
+  else soon();
+}
+
+// One attempt at a time, however often the tab was looked at meanwhile.
+function soon() {
+  clearTimeout(again);
+  again = setTimeout(reload, 5000);
 }
 document.addEventListener("visibilitychange", follow);
 follow();

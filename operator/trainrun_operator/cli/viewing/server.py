@@ -65,8 +65,8 @@ MOST_STREAMS = 50
 """Pages that one reader may have open: each is drawn again every few seconds."""
 MOST_DETAILS = 200
 """Runs, and ranks of one run, kept up to date at once: each is read again every few seconds. One
-more takes the place of the one that nobody has asked for the longest; open pages ask twice a
-second."""
+more takes the place of the one that nobody has asked for the longest, in the namespace with the
+most: whoever opens many pages shuts out nobody else. Open pages ask twice a second."""
 SCRIPT = Path(__file__).with_name("page.js")
 
 Key = tuple[str, str, int | None]
@@ -234,7 +234,10 @@ class PageServer:
         details = kept.get(key)
         if details is None:
             if len(self._tasks) >= MOST_DETAILS:
-                oldest = min(self._tasks, key=lambda task: self._tasks[task].asked)
+                held = Counter(each.row.namespace for each in self._tasks.values())
+                oldest, _ = min(
+                    self._tasks.items(), key=lambda it: (-held[it[1].row.namespace], it[1].asked)
+                )
                 del self._tasks[oldest]
                 oldest.cancel()
             details = made = kept[key] = make()
