@@ -263,7 +263,7 @@ figure{margin:0}figcaption{font-size:.9rem;font-weight:600;overflow-wrap:anywher
 path{fill:none;stroke:currentcolor;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round;
 vector-effect:non-scaling-stroke}path.thick{stroke-width:7}path.dot{stroke-width:8}
 .steps{display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem;margin:0}
-@media(max-width:40rem){.line em{flex-basis:1rem}.line em span{display:none}.scale{margin:0}
+@media(max-width:40rem){.scale{margin:0}
 .line b{flex-basis:5rem}.chapter{padding:.6rem}.scale span{max-width:45%}}
 """
 STYLE += "".join(

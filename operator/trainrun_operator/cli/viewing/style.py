@@ -39,11 +39,14 @@ font-variant-numeric:tabular-nums}
 .runs td.spark svg{display:block;width:7.5rem;height:1.6rem;
 overflow:visible}
 .runs td.spark path{stroke:var(--link);stroke-width:1.5}
-.wide td{overflow-wrap:break-word}
+.wide td{overflow-wrap:break-word}#advice>p{margin-top:1rem}
+table:not(.runs) th,.wide table:not(.runs) tr:not(.below) td:first-child{white-space:nowrap}
+.wide table:not(.runs) td{min-width:4.5rem}.wide table:not(.runs) td:last-child{min-width:9rem}
 #curves .c0{fill:var(--c2)}#curves .c2{fill:var(--c0)}
 #curves path.c0{fill:none;stroke:var(--c2)}#curves path.c2{fill:none;stroke:var(--c0)}
 @media(max-width:48rem){.runs .cause,.runs .queue,.runs .goodput,.runs .checkpoint,
 .runs .failures{display:none}
 .runs td.spark,.runs td.spark svg{width:4.5rem}.runs td.name{min-width:7rem}}
-@media(max-width:32rem){.runs .spark{display:none}.runs .phase b,.runs td.step{white-space:normal}}
+@media(max-width:32rem){.runs .spark{display:none}.runs td.phase{min-width:7.2rem}
+.runs td.step{min-width:5.4rem}.runs .phase b,.runs td.step{white-space:normal}}
 """
