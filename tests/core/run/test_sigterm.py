@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
-from trainrun.contract.answer import Hold, OnNotice
+from trainrun.contract.answer import FolderRule, Hold, OnNotice
 from trainrun_operator.core.run.boundary import DeleteWorker
 from trainrun_operator.core.run.drain import still_flushing, to_flush
 
@@ -53,6 +53,14 @@ def test_a_script_that_never_asked_gets_sigterm_on_all_workers_at_once(on_notice
         f"worker run-1-1 is being taken away (spot); {why}: {SENT} 30 s to end"
     )
     assert [held(scene, slot).grace_seconds for slot in (0, 1)] == [30.0, 30.0]
+
+
+def test_a_script_that_nobody_changes_is_not_told_to_call_should_save() -> None:
+    scene = signalled(folder=FolderRule(path="out"))
+    assert scene.status.incident is not None
+    assert scene.status.incident.message == (
+        f"worker run-1-1 is being taken away (spot); checkpoint.folder is set: {SENT} 30 s to end"
+    )
 
 
 def test_a_script_that_asked_in_this_attempt_gets_none() -> None:

@@ -40,6 +40,8 @@ MAX_LOOKAHEAD = 4096
 RESTART_ASKED = f"the annotation {RESTART} asks for a restart"
 
 UNASKED = "the script never called trainrun.should_save()"
+OWN_FOLDER = "checkpoint.folder is set"
+"""Instead of that, for a script that nobody changes."""
 
 
 def decide(view: View, record: StartRecord) -> Plan | None:
@@ -59,7 +61,8 @@ def decide(view: View, record: StartRecord) -> Plan | None:
         return end_attempt(view, record, f"saved step {step} or later")
     uses_save = any(agent.save.calls > 0 for agent in view.heard)
     if not uses_save and None not in view.agents:
-        return _end_unsaved(view, record, UNASKED)
+        why = UNASKED if view.config.folder is None else OWN_FOLDER
+        return _end_unsaved(view, record, why)
     if _expired(view, asked):
         return end_attempt(view, record, "no checkpoint came in time")
     return None
