@@ -45,3 +45,8 @@ def test_files_that_follow_the_report_of_their_step_come_after_its_training() ->
 def test_nothing_is_known_before_there_are_steps_to_compare_with() -> None:
     assert after().seconds == 0.0
     assert after(FIRST, (0.5, False), (9.0, True)).seconds == 0.0
+
+
+def test_every_checkpoint_of_the_rank_with_most_is_counted() -> None:
+    cost = after((60.0, True), (0.5, True), (0.5, False), (0.5, True))
+    assert (after(FIRST, (0.5, True), rank=1, cost=cost).reported, cost.seconds) == (3, 0.0)

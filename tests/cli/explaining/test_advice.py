@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.cli.stories import a_life, an_incident
+from trainrun.checkpoint.inspection import CheckpointInfo
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.advice import SavingFigures, advice, saving
 from trainrun_operator.cli.explaining.life import Life
@@ -92,6 +94,24 @@ def test_a_run_whose_saves_are_cheap_is_told_what_more_of_them_gain() -> None:
         "40.1 % goodput (T = sqrt(2 x cost of a save x time between failures): Young 1974, Daly "
         "2006)"
     )
+
+
+def test_saves_that_are_seldom_uploaded_were_taken_for_seldom_saves() -> None:
+    """Of a run that saves every 2 s and uploads every 5 minutes."""
+    _, first, second, _ = a_life()
+    spent = {"useful": 600.0, "rework": 12.0}
+    ran = [
+        replace(it, spent=spent, reached=6000, resumed_from=None, saves=300, save_seconds=0.01)
+        for it in (first, second)
+    ]
+    stored = [
+        CheckpointInfo(id=CheckpointId(attempt=1, step=step), state="good") for step in (3000, 6000)
+    ]
+    life = replace(a_run(*ran), checkpoints=tuple(stored))
+    found = saving(life)
+    assert found is not None
+    assert found.interval == pytest.approx(2.04, rel=0.01)
+    assert told(life, "CheckpointInterval") == []
 
 
 def test_a_run_of_this_machine_was_told_to_cordon_the_folder_of_a_worker() -> None:

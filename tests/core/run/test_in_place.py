@@ -89,6 +89,8 @@ def test_the_start_says_that_it_is_from_the_disks_and_who_holds_what_on_this_nod
     scene = started(on_disks())
     assert scene.status.start_record is not None
     assert scene.status.start_record.staged
+    assert scene.status.chapter is not None
+    assert scene.status.chapter.resumed_via == "Disks"
     event = scene.status.history[-1]
     assert event.message == (
         "attempt 2 starts from step 20 of attempt 1, on the workers' disks, with 2 workers"

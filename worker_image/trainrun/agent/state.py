@@ -103,6 +103,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         meeting=attempt.meeting,
         section=attempt.clock.section(now),
         stall=attempt.rooms.stall(now),
+        saves=attempt.save_cost.reported,
         save_cost=round(attempt.save_cost.seconds, 3),
         rendezvous=attempt.loading.before(attempt.spawned),
         imports=round(max(attempt.processes.imported - attempt.spawned, 0.0), 3),

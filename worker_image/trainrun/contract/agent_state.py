@@ -333,6 +333,8 @@ class AgentState:
     """The open long section that times out first, or has been over its timeout longest."""
     stall: Changing[float] = 0.0
     """Seconds for which `report(checkpoint=)` has waited for room, on the rank that waited most."""
+    saves: Changing[int] = 0
+    """Checkpoints that a rank of `attempt` has reported: the one with the most."""
     save_cost: Changing[float] = 0.0
     """Mean seconds by which a save has made its step longer, on the slowest rank; 0: not known."""
     rendezvous: Changing[float] = 0.0

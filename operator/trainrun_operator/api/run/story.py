@@ -84,6 +84,9 @@ class Chapter(StatusPart):
     """Processes of the attempt."""
     resumed_from: HandedCheckpoint | None = None
     """The checkpoint that the attempt got; absent: it began from scratch."""
+    resumed_via: Literal["Disks", "Buddies"] | None = None
+    """Where it was until then: on the workers' disks, or in part on those of lost workers, whose
+    buddies stored their copies; absent: in the store."""
     facts: Annotated[dict[str, str], Field(exclude_if=not_)] = field(default_factory=dict)
     """What it was started with: image, replicas, hash of the template, limits."""
     reports: Annotated[bool, Field(exclude_if=not_)] = False
@@ -102,6 +105,8 @@ class Chapter(StatusPart):
     """The highest step."""
     stall_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
     """How long `report(checkpoint=)` waited for room, on the rank that waited longest."""
+    saves: Annotated[int, Field(exclude_if=not_)] = 0
+    """Checkpoints that a rank reported, committed or not; 0: not known."""
     save_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
     """By how much a save made its step longer on average, on the slowest rank; 0: not known."""
     read_from: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""

@@ -25,8 +25,8 @@ REASONS: dict[str, str] = {
     "Ending": "for the processes of the attempt to end",
     "Stopping": "for processes to end after SIGTERM, because killing them would have lost what "
     "the run resumes from",
-    "Flushing": "for uploads of checkpoints that every rank had staged, so that fewer steps are "
-    "done again",
+    "Flushing": "for checkpoints that every rank had staged, to be uploaded or, on the disks of "
+    "workers that all stay, to be summed, so that fewer steps are done again",
     "BackingOff": "before the restart, because attempts had ended without a new step",
     "Gathering": "for workers to start and to report to the operator",
     "Starting": "for workers to start",
@@ -47,6 +47,9 @@ REASONS: dict[str, str] = {
 }
 """What a wait was for, and why it was needed."""
 
+VIA = {"Disks": " on the workers' disks", "Buddies": " with lost parts that buddies had copied"}
+"""Where a resume point was, if not in the store."""
+
 NOTABLE_WAIT = 0.5
 """Seconds below which a wait is not shown."""
 
@@ -65,7 +68,7 @@ def section(
             for ranks in [life.stacks_of(chapter)]
             if ranks
         ),
-        *(TextLine(text) for text in _waits(chapter)),
+        *(TextLine(text) for text in (*_saves(chapter), *_waits(chapter))),
         *_tails(logs),
     )
     return Section(
@@ -86,6 +89,7 @@ def _title(chapter: Chapter, life: Life) -> str:
         return "preparing" if chapter.attempt == 0 else "preparing to resume"
     reports = chapter.reports and not chapter.read_from
     begin = beginning(chapter.resumed_from, life, reports=reports)
+    begin += VIA.get(chapter.resumed_via or "", "")
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
 
 
@@ -269,6 +273,16 @@ def _next_first_step(chapter: Chapter, life: Life) -> float | None:
     if found is None or chapter.ended is None:
         return None
     return (found - chapter.ended).total_seconds()
+
+
+def _saves(chapter: Chapter) -> Iterator[str]:
+    """What its saves cost the training."""
+    cost, waited = chapter.save_seconds, chapter.stall_seconds
+    told = [counted(chapter.saves, "checkpoint")] if chapter.saves else []
+    told += [f"each made its step {in_words(cost)} longer"] if cost else []
+    told += [f"report() waited {in_words(waited)} for room"] if waited else []
+    if told:
+        yield f"saves: {', '.join(told)}"
 
 
 def _waits(chapter: Chapter) -> Iterator[str]:

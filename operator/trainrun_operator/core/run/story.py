@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Literal
 
 from trainrun._common.text import cut
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.output import OutputSteps, source_of
 from trainrun_operator.api.run.replacing import replace
-from trainrun_operator.api.run.status import TrainRunStatus, incident_object
+from trainrun_operator.api.run.status import StartRecord, TrainRunStatus, incident_object
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput, Note, chapter_size
 from trainrun_operator.core.run.boundary import Event, Plan
@@ -115,6 +117,7 @@ def _opened(
             workers=len(record.roster),
             world_size=record.world_size,
             resumed_from=record.resume_point,
+            resumed_via=_via(view, record),
             facts=dict(view.config.facts),
         )
     elif ending is not None and ending.attempt == status.attempt and record is None:
@@ -123,6 +126,15 @@ def _opened(
         chapter = replace(chapter, since=begun)
     reports = has_steps(view.status)
     return replace(chapter, reports=reports), replace(status, chapters=number)
+
+
+def _via(view: View, record: StartRecord) -> Literal["Disks", "Buddies"] | None:
+    """Where the resume point of an attempt that starts now was, if not in the store."""
+    if record.staged or record.resume_point is None:
+        return "Disks" if record.staged else None
+    copies = (copy for agent in view.heard for copy in agent.copies if copy.uploaded)
+    stored = {CheckpointId(attempt=view.status.attempt, step=copy.step) for copy in copies}
+    return "Buddies" if record.resume_point in stored else None
 
 
 def _stamped(view: View, chapter: Chapter) -> Chapter:
@@ -184,6 +196,7 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
         stepped=stepped if chapter.first_step is not None else None,
         reached=highest_step(view) if chapter.began_with is None else chapter.reached,
         stall_seconds=round(max((a.stall for a in agents), default=shown_stall), 3),
+        saves=max((a.saves for a in agents), default=0),
         save_seconds=max((a.save_cost for a in agents), default=0.0),
         survived=_kept_step(status, highest_step(view)),
         ended=now,

@@ -20,11 +20,14 @@ FEWEST = 3
 class _Rank:
     step: int
     at: float
+    reported: int = 0
+    """Checkpoints."""
     plain: list[float] = field(default_factory=list)
     """Seconds of each recent step without a checkpoint."""
     saves: int = 0
+    """Those that were compared with these."""
     seconds: float = 0.0
-    """By which these saves have made their steps longer."""
+    """By which they have made their steps longer."""
 
 
 @dataclass(slots=True)
@@ -37,8 +40,9 @@ class SaveCost:
         """A rank has reported a step; `saves`: with files, or with a save in progress."""
         known = self._ranks.get(rank)
         if known is None:
-            self._ranks[rank] = _Rank(step, now)
+            self._ranks[rank] = _Rank(step, now, reported=int(saves))
             return
+        known.reported += saves
         steps, seconds = step - known.step, now - known.at
         if saves and len(known.plain) >= FEWEST:
             known.saves += 1
@@ -46,6 +50,11 @@ class SaveCost:
         elif steps > 0 and not saves:
             known.plain = [*known.plain[1 - RECENT :], seconds / steps]
         known.step, known.at = max(step, known.step), now
+
+    @property
+    def reported(self) -> int:
+        """Checkpoints of the rank that has reported most."""
+        return max((rank.reported for rank in self._ranks.values()), default=0)
 
     @property
     def seconds(self) -> float:
