@@ -15,7 +15,7 @@ from tests.simulation.world.weather import Weather
 from tests.support.levels import some
 from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.core.run import steps
+from trainrun_operator.core.run import answers, drain, steps
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import gathering, waiting
 from trainrun_operator.core.run.view import View
@@ -295,7 +295,8 @@ STAGED = SimStore._staged
 
 @pytest.mark.slow
 def test_a_copy_that_nobody_is_told_to_store_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "stand_ins", lambda *_: {})
+    for module in (drain, answers):
+        monkeypatch.setattr(module, "stood_in", lambda _: {})
     world = with_buddies(1)
     world.lose_node(worker(world, 1), known_after=2.0)
     until(world, lambda: 2 in world.judge.records)

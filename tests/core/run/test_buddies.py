@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.core.run.test_in_place import crashed, told
-from tests.support.builders import WorkerObservation, a_run, seconds
-from trainrun.contract.agent_state import Problem
+from tests.support.builders import WorkerObservation, a_run, a_worker, an_agent, seconds
+from trainrun.contract.agent_state import Held, Problem
 from trainrun.contract.answer import Start
-from trainrun.contract.staged_parts import CopiedPart
+from trainrun.contract.staged_parts import CopiedPart, StagedStep
 from trainrun_operator.api.run.status_parts import Cause
 from trainrun_operator.core.run.drain import still_flushing
 from trainrun_operator.core.run.pairing import buddies
@@ -226,3 +226,61 @@ def test_a_copy_of_a_step_that_was_dropped_does_not_bring_it_back() -> None:
     scene = copied(on_nodes("a", "b").staged_by_all(20), 10).with_agent(1, dropped=(10,))
     assert [step.step for step in scene.answer(0).steps] == [20]
     assert scene.answer(0).copied == -1
+
+
+def test_the_copy_of_a_lost_worker_was_given_up_when_its_replacement_could_not_start() -> None:
+    scene = lost(copied(on_nodes("a", "b").staged_by_all(10), 10), 1)
+    assert scene.hold(0).stand_in == (1,)
+    tries = (
+        replace(a_worker(1, number, phase="Ended", exit_code=1), age=seconds(0.5))
+        for number in (2, 3, 4)
+    )
+    scene = scene.after(passed=1).plus(*tries)
+    assert scene.plan.reason == "StartFailed"
+    scene = told(scene.after(scene.plan))
+    hold = scene.hold(0)
+    assert (hold.attempt, hold.flush, hold.stand_in) == (3, (10,), (1,))
+    knows = Held(attempt=3, flush=(10,))
+    assert still_flushing(scene.with_agent(0, phase="Idle", held=knows).view)
+    knows = replace(knows, stand_in=(1,))
+    assert not still_flushing(scene.with_agent(0, phase="Idle", held=knows).view)
+
+
+@pytest.mark.parametrize("max_pending", [1, 3])
+def test_while_the_store_is_away_the_disks_hold_a_bounded_number_of_steps(max_pending: int) -> None:
+    config = {"max_pending": max_pending, "upload_every": seconds(60)}
+    scene = on_nodes("a", "b", **config)
+    due: dict[int, bool] = {}  # by step on the disks
+    made: set[int] = set()
+    most = 0
+    for step in range(10, 900, 10):  # a save every ten seconds
+        due[step] = False
+        for slot, other in ((0, 1), (1, 0)):
+            entries = (
+                StagedStep(step=s, ranks=(slot,), complete=True, due=due[s], age=float(step - s))
+                for s in due
+            )
+            copies = tuple(copy_of(other, s, complete=s < step - 10) for s in sorted(made))
+            scene = scene.with_agent(
+                slot, staged=tuple(entries), copies=copies, steps=(step,), spawned=float(step)
+            )
+        answer = scene.answer(0)
+        most = max(most, len(due))
+        made = {s for s in (answer.copy, answer.copied) if s in due}
+        due = {s: due[s] or s in answer.upload for s in due if s not in answer.drop}
+        assert step in due, "the newest stays"
+        assert answer.copied < 0 or answer.copied in due, "so does what every buddy has"
+    assert sum(due.values()) == max_pending
+    assert most == max_pending + 4, "one more than stays: it has just been written"
+
+
+def test_a_start_that_a_buddy_made_possible_is_told_so() -> None:
+    scene = lost(copied(on_nodes("a", "b").staged_by_all(10), 10), 1)
+    scene = scene.with_agent(0, phase="Idle", copies=(copy_of(1, 10, uploaded=True),))
+    stored = replace(scene.held, stand_in=(1,))
+    new = a_worker(1, 2, agent=an_agent(1, 2, phase="Idle", held=scene.held))
+    scene = scene.plus(new).resolved((1, 10)).with_agent(0, held=stored)
+    assert scene.plan.reason == "Started", scene.plan.message
+    chapter = scene.plan.status.chapter
+    assert chapter is not None
+    assert chapter.resumed_via == "Buddies"

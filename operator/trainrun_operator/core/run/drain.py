@@ -157,12 +157,20 @@ def to_flush(view: View) -> tuple[int, ...]:
 
 @once
 def stood_in(view: View) -> Mapping[str, tuple[int, ...]]:
-    """By worker, the slots of lost ones whose parts it uploads from its copies."""
-    if not to_flush(view):
-        return {}
-    found = steps.stand_ins(view, gone_slots(view)).items()
-    holders = ((view.roster[holder], slots) for holder, slots in found)
-    return {worker.name: slots for worker, slots in holders if worker is not None}
+    """By worker, the slots of lost ones whose parts it uploads from its copies.
+
+    As the agents of the ended attempt tell: its roster is forgotten if the next one cannot start.
+    """
+    flush = frozenset(to_flush(view)) - steps.dropped_steps(view)
+    there = [(w, w.agent) for w in view.workers if w.agent is not None and answers_still(view, w)]
+    attempt = max((agent.attempt for _, agent in there), default=0)
+    holders = [(worker.name, agent) for worker, agent in there if agent.attempt == attempt]
+    present = {agent.slot for _, agent in holders}
+    found = {
+        name: {copy.slot for copy in agent.copies if copy.complete and copy.step in flush} - present
+        for name, agent in holders
+    }
+    return {name: tuple(sorted(slots)) for name, slots in found.items() if slots}
 
 
 def ends_in_place(view: View) -> bool:

@@ -277,15 +277,6 @@ def _pairs(view: View, step: GangStep) -> Mapping[int, int]:
     return {slot: buddy for slot, buddy in pairs.items() if not whole or slot in whole}
 
 
-def stand_ins(view: View, gone: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
-    """By slot of a buddy, those of lost workers whose parts of steps to flush it has copied."""
-    found: dict[int, set[int]] = {}
-    for slot, holder in (pair for step in gang_steps(view) for pair in step.copies):
-        if slot in gone and holder not in gone:
-            found.setdefault(holder, set()).add(slot)
-    return {holder: tuple(sorted(slots)) for holder, slots in found.items()}
-
-
 def to_upload(view: View) -> tuple[int, ...]:
     """With uploadEvery, the steps to upload: those that are due, and the newest complete one once
     its time has come, or the training has ended. Without: none is named, since all are uploaded.
