@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testbed.tcp_proxy import tcp_proxy
 from tests.agent.checkpoints.test_checkpoints import PRELUDE, folder, prepare_storage
 from tests.agent.checkpoints.test_upload_every import KEEPS, in_store
 from tests.agent.workers import Workers, start
@@ -202,6 +203,19 @@ def test_a_buddy_that_cannot_copy_says_so_and_nothing_waits(pair: Pair) -> None:
     pair.copy(2)
     state = pair.until(0, copied(2))
     pair.until(0, lambda s: not s.problems)
+
+
+def test_a_connection_that_was_cut_once_made_everybody_drop_the_copies_of_the_step_before(
+    pair: Pair,
+) -> None:
+    """Nobody waits for a buddy that cannot copy, and it said so at once."""
+    host, port = pair.until(1, lambda s: s.serves_tls).serves_tls.split(":")
+    with tcp_proxy(int(port), upstream_host=host) as proxy:
+        proxy.cut_answers_after = 1_000_000
+        pair.copy(2, address=f"{proxy.host}:{proxy.port}")
+        pair.until(0, copied(2))
+        assert proxy.cut_answers_after is None, "it was cut"
+    assert "has no copy of" not in pair.gang[0].output
 
 
 def test_a_disk_without_room_for_a_copy_is_told_and_stays_free(

@@ -202,7 +202,7 @@ class Buddy:
         self.news()
 
     async def _copy(self, copy: PartCopy, tls: ssl.SSLContext, name: str) -> None:
-        backoff = Backoff(*AGAIN)
+        backoff, failed = Backoff(*AGAIN), False
 
         def work() -> tuple[Step, DoneMarker]:
             target, handle, workers = copy.folder, copy.handle, self._workers
@@ -234,7 +234,9 @@ class Buddy:
             except (OSError, HTTPException, ValueError, PeerTrouble, TrainRunError) as error:
                 if not self._holds(copy):
                     return
-                self._tell(copy, error)
+                if failed:  # nobody waits for a buddy in trouble: all would drop the step before
+                    self._tell(copy, error)
+                failed = True
             else:
                 copy.part, copy.described = found
                 if self._holds(copy):
