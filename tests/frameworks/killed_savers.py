@@ -1,7 +1,9 @@
 """Forks trainings that save in the background by another library, and kills each at a later moment
 than the last; run by the tests.
 
-Arguments: the library, and the variables of each training. The weights of step n are all n.
+Arguments: the library, the variables of each training, and `after` if reports say when their save
+ends; without it a training writes down what it is refused, and goes on. The weights of step n are
+all n.
 """
 
 from __future__ import annotations
@@ -27,17 +29,50 @@ APART = 0.01
 """Seconds by which a training is killed later than the one before it, counted from the begin of its
 first save, or of every second one from the end of that save."""
 
+PAUSE = 0.03
+"""Seconds before the next save, without `after=`: what was begun may come to its end."""
+
+UNKILLED = 3.0
+"""Seconds after which the first training without `after=` is killed, not in its first saves."""
+
 Train = Callable[[], None]
+AFTER = sys.argv[3:] == ["after"]
+
+
+def report(step: int, directory: Path, saving: Any) -> None:
+    if AFTER:
+        trainrun.report(step=step, checkpoint=directory, after=saving)
+        getattr(saving, "result", saving)()
+    else:
+        trainrun.report(step=step, checkpoint=directory)
+
+
+def tried(save: Callable[[int], None], step: int) -> None:
+    try:
+        save(step)
+    except Exception as error:
+        if AFTER:
+            raise
+        with Path(os.environ["OUT"]).open("a") as file:
+            print(type(error).__name__, " ".join(str(error).split()), file=file)
+    if not AFTER:
+        time.sleep(PAUSE)
+
+
+def each_step(save: Callable[[int], None]) -> None:
+    for step in count(1):
+        tried(save, step)
 
 
 def in_a_thread(save: Callable[[dict[str, torch.Tensor], Path], object]) -> None:
-    with ThreadPoolExecutor() as pool:
-        for step in count(1):
-            directory = trainrun.staging_directory()
-            weights = {"weights": torch.full((LENGTH,), float(step))}
-            saving = pool.submit(save, weights, directory)
-            trainrun.report(step=step, checkpoint=directory, after=saving)
-            saving.result()
+    pool = ThreadPoolExecutor()
+
+    def one(step: int) -> None:
+        directory = trainrun.staging_directory()
+        weights = {"weights": torch.full((LENGTH,), float(step))}
+        report(step, directory, pool.submit(save, weights, directory))
+
+    each_step(one)
 
 
 def by_torch() -> Train:
@@ -54,17 +89,18 @@ def by_dcp() -> Train:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
+    def one(step: int) -> None:
+        directory = trainrun.staging_directory()
+        weights = {"weights": torch.full((LENGTH,), float(step))}
+        writer = dcp.FileSystemWriter(directory)
+        saving = dcp.async_save(weights, storage_writer=writer)
+        weights["weights"].zero_()  # as the next step would
+        report(step, directory, saving)
+
     def train() -> None:
         store = dist.HashStore()
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        for step in count(1):
-            directory = trainrun.staging_directory()
-            weights = {"weights": torch.full((LENGTH,), float(step))}
-            writer = dcp.FileSystemWriter(directory)
-            saving = dcp.async_save(weights, storage_writer=writer)
-            weights["weights"].zero_()  # as the next step would
-            trainrun.report(step=step, checkpoint=directory, after=saving)
-            saving.result()
+        each_step(one)
 
     return train
 
@@ -75,12 +111,13 @@ def by_orbax() -> Train:
 
     def train() -> None:
         checkpointer = ocp.StandardCheckpointer()
-        for step in count(1):
+
+        def one(step: int) -> None:
             directory = trainrun.staging_directory()
             checkpointer.save(directory / "state", {"weights": jnp.full(LENGTH, float(step))})
-            saved = checkpointer.wait_until_finished
-            trainrun.report(step=step, checkpoint=directory, after=saved)
-            saved()
+            report(step, directory, checkpointer.wait_until_finished)
+
+        each_step(one)
 
     return train
 
@@ -107,6 +144,17 @@ def by_lightning() -> Train:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=1.0)
 
+    class Saver(L.Callback):
+        """Without `after=`, which TrainRunCallback gives."""
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            def one(step: int) -> None:
+                directory = trainrun.staging_directory()
+                trainer.save_checkpoint(directory / "lightning.ckpt")
+                report(step, directory, None)
+
+            tried(one, trainer.global_step)
+
     def train() -> None:
         trainer = L.Trainer(
             accelerator="cpu",
@@ -116,7 +164,7 @@ def by_lightning() -> Train:
             enable_model_summary=False,
             max_steps=1000,
             plugins=[AsyncCheckpointIO()],
-            callbacks=[TrainRunCallback(every_n_steps=1)],
+            callbacks=[TrainRunCallback(every_n_steps=1) if AFTER else Saver()],
             enable_checkpointing=False,
         )
         trainer.fit(Counter(), ResumableLoader.of(DataLoader(torch.zeros(1000, 1))))
@@ -178,11 +226,11 @@ def main() -> None:
             os.environ.update(env, TRAINRUN_PROCESS=str(os.getpid()))
             torch.set_num_threads(1)
             train()
-        awaited = "step-" if number % 2 else ""  # else in its first save
+        awaited = "step-" if AFTER and number % 2 else ""  # else in its first save
         while not any(awaited in name for name in os.listdir(env["TRAINRUN_STAGING"])):
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "the training has ended by itself"
             time.sleep(0.001)
-        time.sleep(number * APART)
+        time.sleep(number * APART if AFTER or number else UNKILLED)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 

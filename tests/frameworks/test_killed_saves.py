@@ -70,11 +70,11 @@ def agents(tmp_path: Path) -> Iterator[list[AgentStandIn]]:
         yield [stack.enter_context(AgentStandIn(folder)) for folder in folders]
 
 
-def kill_each(agents: list[AgentStandIn], library: str) -> None:
-    """Let each train and be killed."""
+def kill_each(agents: list[AgentStandIn], library: str, *more: str) -> None:
+    """Let each train and be killed; `more`: `after`, if their reports say when a save ends."""
     envs = [agent.environment(WORLD_SIZE="1", OUT=str(agent.folder / "out")) for agent in agents]
     ended = subprocess.run(
-        [sys.executable, SCRIPT, library, json.dumps(envs)],
+        [sys.executable, SCRIPT, library, json.dumps(envs), *more],
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
@@ -94,10 +94,10 @@ def announced(agent: AgentStandIn) -> dict[int, Path]:
     }
 
 
-def assert_whole(agents: list[AgentStandIn], library: str) -> None:
+def assert_whole(agents: list[AgentStandIn], read: Callable[[Path], Any]) -> None:
     """Each announced checkpoint has the weights of its step."""
     for step, directory in [it for agent in agents for it in announced(agent).items()]:
-        weights = READ[library](directory)
+        weights = read(directory)
         assert (len(weights), set(weights.tolist())) == (LENGTH, {float(step)}), directory
 
 
@@ -105,7 +105,30 @@ def assert_whole(agents: list[AgentStandIn], library: str) -> None:
 def test_a_save_that_is_killed_at_any_moment_is_committed_whole_or_not_at_all(
     agents: list[AgentStandIn], library: str
 ) -> None:
-    kill_each(agents, library)
+    kill_each(agents, library, "after")
     eventually(lambda: len([it for agent in agents for it in announced(agent)]) > KILLS / 4)
     assert [agent.of_type("save-failed") for agent in agents] == [[]] * KILLS
-    assert_whole(agents, library)
+    assert_whole(agents, READ[library])
+
+
+WITHOUT: Mapping[str, Callable[[Path], Any]] = {
+    name: READ[name] for name in ("torch.save", "safetensors", "dcp", "orbax")
+} | {
+    "lightning": lambda it: torch.load(it / "lightning.ckpt", weights_only=False)["state_dict"][
+        "weights"
+    ]
+}
+"""The Trainer of transformers saves before its callback is called, so it is not here."""
+
+
+@pytest.mark.parametrize("library", WITHOUT)
+def test_a_save_of_which_no_end_was_told_is_whole_or_refused_with_the_line_that_tells_it(
+    agents: list[AgentStandIn], library: str
+) -> None:
+    kill_each(agents, library)
+    assert_whole(agents, WITHOUT[library])
+    told = [agent.folder / "out" for agent in agents]
+    lines = [line for it in told if it.exists() for line in it.read_text().splitlines()]
+    refused = [line for line in lines if line.startswith("CheckpointUnfinished ")]
+    assert refused, lines
+    assert all("Pass the end of its save as report(..., after=...)" in it for it in refused)
