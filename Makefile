@@ -372,7 +372,7 @@ bench-goodput: install test-tools ## useful steps of a training that is killed e
 	@MINUTES=$(or $(MINUTES),$(if $(SHORT),3,15)) SEED=$(or $(SEED),0) $(PYTHON) benchmarks/goodput.py
 
 .PHONY: bench-cluster
-bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses, warm starts (50 minutes; FIGURES=...)
+bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses, warm starts, buddies (60 minutes; FIGURES=...)
 	@$(PYTHON) benchmarks/cluster.py $(FIGURES)
 
 .PHONY: bench-peers

@@ -1,9 +1,10 @@
 """Recovery on a real cluster: three nodes, the operator installed by its chart, trivial workers.
 
-Every figure but `warm` is from the moment something is broken to the moment the last rank of the
-next attempt has been spawned (a file is the first thing that it makes); `warm` is until the first
-optimizer step of PyTorch. One round after the other, medians of at least five. `make
-bench-cluster`; a single figure: `benchmarks/cluster.py crash`.
+Every figure but two is from the moment something is broken to the moment the last rank of the next
+attempt has been spawned (a file is the first thing that it makes); `warm` is until the first
+optimizer step of PyTorch, and `buddy` counts the steps that a lost node costs. One round after the
+other, medians of at least five. `make bench-cluster`; a single figure: `benchmarks/cluster.py
+crash`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import machine
+from benchmarks.on_cluster.buddies import lose_nodes
 from benchmarks.on_cluster.figures import tell
 from benchmarks.on_cluster.gang import PAUSE, Gang
 from benchmarks.on_cluster.peer import start_plain_pods
@@ -37,6 +39,8 @@ from tests.e2e.support.operator_process import OperatorProcess
 
 NAME = "bench"
 ROUNDS = 5
+LOSSES = 10
+"""Of nodes with a buddy."""
 PAIRS = 8
 """Of starts that are compared: the machine's speed may change from one to the next."""
 
@@ -236,6 +240,12 @@ def warm(bench: Bench) -> None:
     tell_rounds(took[True], took[False])
 
 
+def buddy(bench: Bench) -> None:
+    """A node loses its power between two uploads, ten times: steps lost."""
+    with bench.bed("buddy") as bed:
+        lose_nodes(bed, bench.installation, folder=bench.folder / "buddy", rounds=LOSSES)
+
+
 FIGURES: dict[str, Callable[[Bench], None]] = {
     "crash": crash,
     "deletion": deletion,
@@ -244,6 +254,7 @@ FIGURES: dict[str, Callable[[Bench], None]] = {
     "power-loss-by-default": power_loss_by_default,
     "thirty": thirty,
     "warm": warm,
+    "buddy": buddy,
 }
 
 

@@ -37,6 +37,7 @@ def main() -> None:
             mark(f"first-{ATTEMPT}", time.time())
         if step == begin + 10 if ONCE else step % EVERY == 0:
             began = time.time()
+            mark(f"saving-{step}", began)
             content[:8] = content[-8:] = step.to_bytes(8, "big")
             directory = Path(trainrun.staging_directory())
             (directory / f"state-{RANK}").write_bytes(content)

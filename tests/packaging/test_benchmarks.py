@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import goodput, report
 from benchmarks.local_job import run_yaml
+from benchmarks.on_cluster.buddies import Savers
 from benchmarks.on_cluster.trainers import Trainers
 from benchmarks.peers.compare import Start
 from benchmarks.race.account import account
@@ -46,15 +47,20 @@ def test_the_run_that_report_is_measured_in_is_valid(tmp_path: Path) -> None:
     assert load_trainrun(text, source="run.yaml").spec.workers.replicas >= 1
 
 
+def a_bed(folder: Path) -> Any:
+    """One that writes what is applied into a file there."""
+    bed = cast("Any", Bed.__new__(Bed))
+    bed.namespace = bed.bucket = "bench"
+    bed.store = SimpleNamespace(endpoint="http://10.0.0.1:7070")
+    bed._apply = lambda run: (folder / "run.json").write_text(json.dumps(run))
+    return bed
+
+
 @pytest.mark.parametrize("warm", [True, False])
 def test_the_run_that_is_measured_on_a_cluster_with_torch_is_valid(
     tmp_path: Path, *, warm: bool
 ) -> None:
-    bed = cast("Any", Bed.__new__(Bed))
-    bed.namespace = bed.bucket = "bench"
-    bed.store = SimpleNamespace(endpoint="http://10.0.0.1:7070")
-    bed._apply = lambda run: (tmp_path / "run.json").write_text(json.dumps(run))
-    trainers = Trainers.start(bed, "warm-0", folder=tmp_path / "shared", warm=warm)
+    trainers = Trainers.start(a_bed(tmp_path), "warm-0", folder=tmp_path / "shared", warm=warm)
 
     spec = load_trainrun((tmp_path / "run.json").read_text(), source="run.json").spec
     assert (spec.workers.replicas, spec.workers.warm_start is not None) == (3, warm)
@@ -63,6 +69,16 @@ def test_the_run_that_is_measured_on_a_cluster_with_torch_is_valid(
         for number, stage in enumerate(("line", "import", "group", "step")):
             (trainers.folder / f"{stage}-1-{rank}").write_text(str(10.0 * number + rank))
     assert trainers.stepped(2) == {"line": 2.0, "import": 12.0, "group": 22.0, "step": 32.0}
+
+
+def test_the_run_whose_nodes_are_lost_is_valid(tmp_path: Path) -> None:
+    savers = Savers.start(a_bed(tmp_path), folder=tmp_path / "shared")
+
+    spec = load_trainrun((tmp_path / "run.json").read_text(), source="run.json").spec
+    assert spec.checkpoint.buddy
+    for name in ("first-3-0", "first-3-1", "first-4-0"):
+        (savers.folder / name).write_text("1.5")
+    assert (savers.attempt(), savers.marks("first-3")) == (3, [1.5, 1.5])
 
 
 def a_start(begun: float, resumed: int, *entries: tuple[float, int] | float) -> Start:
