@@ -274,7 +274,9 @@ def start(view: View, ready: Ready, resolution: Resolution, offer: Offer) -> Pla
     progress, tasks = view.status.progress, view.status.runs_tasks
     plan = transition(view, "Started", attempts.started(view, record), phase="Starting")
     if not tasks:  # the previous attempt may have reached a step far beyond
-        progress = Progress(step=point.step if point else None, time=progress.time)
+        # A save in the script's own folder is no reported step.
+        step = point.step if point is not None and view.config.folder is None else None
+        progress = Progress(step=step, time=progress.time)
     status = attribution.measured(view, plan.status, point)
     if attempt_progress.advanced(view, point):  # its commit came late, or no agent reported it
         status = replace(status, fruitless=0, free_ends={}, without_progress=0)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.builders import WorkerObservation, a_run, seconds
 from trainrun.contract.answer import FolderRule
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import OutputProgress, Posted
 from trainrun_operator.api.run.status import json_object, status_from
 from trainrun_operator.core.run.incidents.hangs import learned_hang, suspected_hang
@@ -59,6 +60,24 @@ def test_a_script_whose_folder_is_stored_is_shown_as_its_output_does() -> None:
     assert scene.plan.status.output is not None
     reporting = scene.with_agent(0, steps=(2,)).plan.status
     assert (reporting.progress.step, reporting.output) == (2, None)
+
+
+def test_a_script_that_resumes_from_its_folder_is_still_shown_as_its_output_does() -> None:
+    """The step of a save is a number in its name, or a count: no reported step."""
+    scene = a_run(folder=FolderRule(path="out"), max_failures=-1).running(1)
+    scene = scene.with_all(steps=(None,), first_step=None).with_agent(0, output=AT_120)
+    scene = scene.with_exit(0, exception="ValueError: x")
+    scene = scene.after(scene.plan).waiting().resolved((1, 100)).without_backoff()
+    scene = scene.after(scene.plan)
+    assert scene.status.start_record is not None
+    assert scene.status.start_record.resume_point == CheckpointId(attempt=1, step=100)
+    assert scene.status.progress.step is None
+    handed = scene.status
+    scene = scene.running(2, resume=(1, 100)).with_all(steps=(None,), first_step=None)
+    scene = scene.with_status(output=handed.output, progress=handed.progress)
+    status = scene.with_agent(0, output=AT_120).plan.status
+    assert status.output is not None
+    assert status.output.text == "120/500"
 
 
 def test_reports_win_over_output_and_output_over_posts() -> None:
