@@ -52,6 +52,43 @@ def test_files_with_the_same_number_are_one_save_and_the_highest_is_the_newest()
     ]
 
 
+def test_a_fixed_name_in_a_folder_of_each_start_is_a_save_of_its_own() -> None:
+    """timm and YOLOv5 without a name: the last number there need not tell the starts apart."""
+    starts = ("20261129-1022-resnet50-224/last.pt", "20261129-1105-resnet50-224/last.pt")
+    assert [entry.names for entry in entries_of(look(*starts), "*/last.pt")] == [
+        ("20261129-1022-resnet50-224/last.pt",),
+        ("20261129-1105-resnet50-224/last.pt",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "newest", "final"),
+    [
+        ("checkpoint-500/model.pt", "checkpoint-*", True),
+        ("model000500.pt", "*.pt", True),
+        ("exp2/weights/last.pt", "exp*/weights/last.pt", False),
+        ("exp2/yolov8n.pt", "exp*/yolov8n.pt", False),
+        ("last.pt", "last.pt", False),
+    ],
+)
+def test_a_name_without_the_number_itself_is_overwritten_in_place(
+    name: str, newest: str, final: bool
+) -> None:
+    (entry,) = entries_of(look(name), newest)
+    assert entry.final == final
+
+
+def test_what_is_overwritten_under_its_number_is_new_and_what_is_deleted_is_not() -> None:
+    (taken,) = entries_of(look("x", "exp2/last.pt", "exp2/a.pt"), "exp*")
+    (again,) = entries_of(look("exp2/last.pt"), "exp*")
+    (less,) = entries_of(look("x", "exp2/last.pt"), "exp*")
+    assert not again.is_before(taken)
+    assert less.is_before(taken)
+    (older,) = entries_of(look("exp1/last.pt"), "exp*")
+    assert older.is_before(taken)
+    assert not taken.is_before(older)
+
+
 def test_saves_without_a_number_are_ordered_by_their_time_of_change() -> None:
     found = entries_of(look("b.pt", "a.pt"), "*.pt")
     assert [entry.names for entry in found] == [("b.pt",), ("a.pt",)]
@@ -102,6 +139,15 @@ def test_a_save_is_quiet_once_two_looks_that_far_apart_show_no_change() -> None:
     changed = FolderEntry(number=1, names=entry.names, files=look("x", "step-1/a"))
     assert quiet.look([changed], 11) == []
     assert quiet.look([changed], 22) == [changed]
+
+
+def test_looks_that_show_no_quiet_save_are_counted() -> None:
+    quiet = Quiet(settle=10)
+    for at in range(3):
+        quiet.look(entries_of(look(*"x" * at, "last.pt"), "last.pt"), 5 * at)
+    assert quiet.restless == 3
+    quiet.look([], 20)
+    assert quiet.restless == 0
 
 
 def test_a_save_that_was_gone_at_a_look_is_new_again() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.agent.workers import Workers, start
 from trainrun.contract.answer import FolderRule, Hold, ResolveRequest, RunSettings
@@ -240,6 +243,43 @@ time.sleep(600)
         r"nor do \d+ others\)\. A new worker would begin with an older one",
         problem.message,
     )
+
+
+def test_a_file_overwritten_in_the_numbered_folder_of_a_start_is_stored_each_time(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """YOLOv5 without a name: runs/exp2/weights/last.pt stays in exp2 until the next start."""
+    script = """
+last = Path("out/exp2/last.bin"); last.parent.mkdir(parents=True)
+for step in (2, 3):
+    last.write_text(str(step)); stored(step)
+Path("out/exp3").mkdir(); Path("out/exp3/last.bin").write_text("4"); stored(4); time.sleep(600)
+"""
+    rule = replace(RULE, newest="exp*/last.bin")
+    workers.start(PRELUDE + script, settings=RunSettings(folder=rule))
+    from_scratch(operator, 1)
+    operator.until(lambda s: s.committed and s.committed.id.step == 4, timeout=LONG)
+    files = sorted((workers.storage / "run" / "checkpoints").glob("*/worker-00000/*/last.bin"))
+    assert [path.read_text() for path in files] == ["2", "3", "4"]
+
+
+@pytest.mark.rare("worker_image/trainrun/agent/folder/keeping.py")
+def test_a_script_that_saves_more_often_than_settle_is_told(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = """
+for step in range(600):
+    save(1); time.sleep(.4)
+"""
+    begin(operator, workers, script)
+    state = operator.until(lambda s: s.problems, timeout=LONG + 60)
+    assert [(p.reason, p.message) for p in state.problems] == [
+        (
+            "Changing",
+            "the save in out is not stored: no save stays unchanged for settle (1 s); set settle "
+            "below the time between two saves. A new worker would begin with an older one",
+        )
+    ]
 
 
 def test_a_save_with_a_name_that_is_not_utf_8_is_told_and_the_next_one_is_stored(

@@ -264,6 +264,21 @@ def test_a_disk_that_fills_while_a_save_is_put_back_keeps_what_was_there_and_no_
         assert (small / "other.bin").read_bytes() == b"other"
 
 
+def test_of_a_working_directory_only_saves_and_logs_are_looked_at(top: Path) -> None:
+    """It may have the data and a virtual environment, of any number of files."""
+    for name in ("imagenet/train/1.json", "step-1/deep/a.bin", "wandb/run/1.txt", "a/save-2/b.bin"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text("x")
+    (top / "latest").symlink_to("imagenet")
+    shown = ["last", "latest", "log.txt", "step-1/deep/a.bin", "step-1/model.bin"]
+    assert sorted(look_at(top, within="step-*")) == [*shown, "wandb/run/1.txt"]
+    assert "a/save-2/b.bin" in look_at(top, within="*/save-*")
+    assert "imagenet/train/1.json" in look_at(top, within="**/x")
+    target = top.parent / "staging" / "folder-1"
+    taking.take(top, newest(top), {}, target, within="step-*")
+    assert sorted(os.listdir(target / "step-1")) == ["deep", "empty", "model.bin"]
+
+
 def test_a_folder_that_is_not_there_yet_shows_nothing(tmp_path: Path) -> None:
     assert look_at(tmp_path / "late") == {}
 

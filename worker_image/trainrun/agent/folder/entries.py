@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from trainrun._common.writer_processes import is_temporary
 from trainrun.contract.layout import unstorable
@@ -63,11 +64,25 @@ class FolderEntry:
         """Bytes of all files."""
         return sum(facts.size for facts in self.files.values())
 
+    @property
+    def final(self) -> bool:
+        """Whether its name says that it is written once; exp2/last.pt is overwritten in place."""
+        own = (NUMBER.findall(name.rpartition("/")[2]) for name in self.names)
+        return self.number is not None and all(self.number in map(int, found) for found in own)
+
     def same(self, other: Look) -> bool:
         """Whether another look shows all its files unchanged."""
         return all(other.get(name) == facts for name, facts in self.files.items())
 
+    def is_before(self, taken: FolderEntry) -> bool:
+        """Whether it has a number, and is nothing new once that entry was taken."""
+        if taken.number is None or self.number is None or self.number > taken.number:
+            return False
+        new = any(taken.files.get(name, facts) != facts for name, facts in self.files.items())
+        return not new or self.number < taken.number
 
+
+@lru_cache(maxsize=64)
 def expression(pattern: str) -> re.Pattern[str]:
     """A pattern for names; `*` and `?` do not match a slash, `**` does."""
     parts = re.split(r"(\*\*|\*|\?|\[[^\]/]+\])", pattern)
@@ -77,6 +92,14 @@ def expression(pattern: str) -> re.Pattern[str]:
         for part in parts
     )
     return re.compile(text, re.DOTALL)
+
+
+def leads_to(folder: str, newest: str) -> bool:
+    """Whether a folder is, or may have in it, what matches the pattern."""
+    own, parts = folder.split("/"), newest.split("/")
+    both = min(len(own), len(parts))
+    found = expression("/".join(parts[:both])).fullmatch("/".join(own[:both]))
+    return found is not None or "**" in newest
 
 
 def number_of(name: str, newest: str) -> int | None:
@@ -97,13 +120,14 @@ def entries_of(look: Look, newest: str) -> list[FolderEntry]:
         files = {name: facts for name, facts in look.items() if not is_log(name)}
         return [FolderEntry(number=None, names=(), files=files)] if files else []
     pattern, depth = expression(newest), newest.count("/") + 1
+    alone = WILDCARD.search(newest.rpartition("/")[2]) is None  # */last.pt: each folder is a save
     found: dict[int | str, dict[str, FileFacts]] = {}
     names: dict[int | str, dict[str, None]] = {}
     keys: dict[str, int | str | None] = {}
     for name, facts in sorted(look.items()):
         top = "/".join(name.split("/")[:depth])
         if top not in keys:  # an entry may have thousands of files
-            number = number_of(top, newest)
+            number = None if alone else number_of(top, newest)
             belongs = pattern.fullmatch(top) is not None
             keys[top] = None if not belongs else top if number is None else number
         key = keys[top]
@@ -112,9 +136,7 @@ def entries_of(look: Look, newest: str) -> list[FolderEntry]:
         found.setdefault(key, {})[name] = facts
         names.setdefault(key, {})[top] = None
     made = [
-        FolderEntry(
-            number=key if isinstance(key, int) else None, names=tuple(names[key]), files=files
-        )
+        FolderEntry(number=number_of(min(names[key]), newest), names=tuple(names[key]), files=files)
         for key, files in found.items()
     ]
     return sorted(made, key=lambda e: (-1 if e.number is None else e.number, e.modified))
@@ -177,6 +199,8 @@ class Quiet:
 
     settle: float
     """Seconds without a change after which an entry is quiet."""
+    restless: int = 0
+    """Looks in a row that showed entries, none of them quiet."""
     _since: dict[tuple[str, ...], tuple[FolderEntry, float]] = field(default_factory=dict)
 
     def look(self, entries: Iterable[FolderEntry], now: float) -> list[FolderEntry]:
@@ -189,6 +213,7 @@ class Quiet:
             if same and now - since[entry.names][1] >= self.settle:
                 quiet.append(entry)
         self._since = since
+        self.restless = self.restless + 1 if since and not quiet else 0
         return self.newest_last(quiet)
 
     def newest_last(self, entries: Iterable[FolderEntry]) -> list[FolderEntry]:

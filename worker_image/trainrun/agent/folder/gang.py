@@ -93,11 +93,10 @@ class GangFolder:
         if missed is not None and self._open(missed):
             self.fails("Missing", f"other workers have a save of step {missed}, this one has not")
 
-    async def left(
-        self, look: Look, new: list[FolderEntry], now: float, *, wrote_all: bool
-    ) -> list[FolderEntry]:
+    async def left(self, look: Look, new: list[FolderEntry], now: float) -> list[FolderEntry]:
         """What to bring once the processes have ended, the newest last. Raises OSError."""
         self.part.look(look, new, now)
+        wrote_all = self.processes.ended_by_themselves
         found: list[FolderEntry] = []
         for entry in sorted(new, key=lambda entry: entry.number or 0)[-MOST_LEFT:]:
             if entry.number is None or not self._open(entry.number):
@@ -113,8 +112,9 @@ class GangFolder:
                 found.append(entry)
         return found
 
-    async def close(self, now: float, *, wrote_all: bool) -> None:
+    async def close(self, now: float) -> None:
         """Say what this worker lacks, once all that is left was brought."""
+        wrote_all = self.processes.ended_by_themselves
         if self.bringing.uploads.fatal is not None:
             return
         if self.processes.ended_well:

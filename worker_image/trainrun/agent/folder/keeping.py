@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from trainrun.agent import background
@@ -53,6 +54,8 @@ TRIES = 3
 """Takes that fail in a row before the condition says so."""
 UNMATCHED = 30
 """Looks at a folder that has files, of which none is a save, before the condition says so."""
+RESTLESS = 60
+"""Looks at saves of which none is quiet, likewise."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,6 +225,9 @@ class FolderCheckpoints:
             look = await self._restored.look()
             new = self._new(look, known)
             quiet = self._quiet.look(new, time.monotonic())
+            if self._quiet.restless >= RESTLESS:
+                why = f"no save stays unchanged for settle ({self.rule.settle:g} s)"
+                self._fails("Changing", f"{why}; set settle below the time between two saves")
             if self._gang is not None and self._gang.has(new):
                 await self._gang.look(look, new, quiet, time.monotonic())
                 if not new:
@@ -264,14 +270,16 @@ class FolderCheckpoints:
         return [e for e in new if self._slot == 0 or (self.rule.carry and e.number is not None)]
 
     def _is_over(self, entry: FolderEntry) -> bool:
-        taken = self._taken
-        if taken is None or taken.number is None or entry.number is None:
-            return False
-        return entry.number <= taken.number
+        return self._taken is not None and entry.is_before(self._taken)
 
     def _step_of(self, entry: FolderEntry) -> int:
-        """Of its checkpoint."""
-        return entry.number if entry.number is not None else self._step + 1
+        """Of its checkpoint: its number, unless that stays while it is overwritten in place."""
+        if entry.number is None:
+            return self._step + 1
+        again = self._taken is not None and self._taken.number == entry.number
+        if self._gang is None and (again or not entry.final):
+            return max(entry.number, self._step + 1)
+        return entry.number
 
     async def _take(
         self, entry: FolderEntry, look: Look, *, step: int | None = None, models: bool = False
@@ -292,9 +300,8 @@ class FolderCheckpoints:
         if self._slot == 0:  # the only note that counts
             note = replace(note, links=hard_links({**entry.files, **beside}))
         try:
-            digest = await asyncio.to_thread(
-                taking.take, self.top, entry, beside, target, place=place_of(self._slot)
-            )
+            take = partial(taking.take, place=place_of(self._slot), within=self._restored.within)
+            digest = await asyncio.to_thread(take, self.top, entry, beside, target)
         except (taking.EntryChanged, OSError) as error:
             self.memory.left = (note, entry) if self.start.workers == 1 else None
             self._fails("NotCopied", str(error))
@@ -322,7 +329,7 @@ class FolderCheckpoints:
             if self.bringing.uploads.fatal is None:
                 await self._take_last(known)
             if self._gang is not None:
-                await self._gang.close(time.monotonic(), wrote_all=self._ended_by_themselves)
+                await self._gang.close(time.monotonic())
         except OSError as error:
             self._fails("Unreadable", str(error))
             if self._gang is not None:
@@ -332,12 +339,13 @@ class FolderCheckpoints:
             self.news()
 
     async def _take_last(self, known: Look) -> None:
-        look = await asyncio.to_thread(looking.look_at, self.top)
+        within = self._restored.within
+        look = await asyncio.to_thread(looking.look_at, self.top, within=within)
         well, new = self.processes.ended_well, self._new(look, known)
         if (gang := self._gang) is None or not gang.has(new):
             chosen = await self._last(look, new)
         else:
-            left = await gang.left(look, new, time.monotonic(), wrote_all=self._ended_by_themselves)
+            left = await gang.left(look, new, time.monotonic())
             chosen = left[-1] if left else None
             for entry in left[:-1]:
                 if well or self._resumption.allows(entry):
@@ -370,7 +378,7 @@ class FolderCheckpoints:
             why = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
             # Where they ended by themselves nobody writes any more.
             if not why and (
-                self._ended_by_themselves
+                self.processes.ended_by_themselves
                 or await asyncio.to_thread(looking.proven, self.top, entry, complete)
             ):
                 return entry
@@ -378,12 +386,6 @@ class FolderCheckpoints:
             if self.problem is None:
                 self._fails("Incomplete", f"{', '.join(entry.names) or 'the last save'}: {why}")
         return seen if seen is not None and seen != self._taken and seen.same(look) else None
-
-    @property
-    def _ended_by_themselves(self) -> bool:
-        """Successfully, or on SIGTERM."""
-        ends = [process.exit for process in self.processes.all.values()]
-        return all(e is not None and (e.well or (e.ordered and e.code is not None)) for e in ends)
 
     def _fails(self, reason: str, why: str) -> None:
         self._failures += 1

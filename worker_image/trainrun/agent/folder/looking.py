@@ -16,7 +16,15 @@ from pathlib import Path
 
 from trainrun._common import writer_processes
 from trainrun._common.tree import OURS, TreeEntry, mode_of, time_of
-from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, expression, unfit
+from trainrun.agent.folder.entries import (
+    FileFacts,
+    FolderEntry,
+    Look,
+    expression,
+    is_log,
+    leads_to,
+    unfit,
+)
 
 MOST_FILES = 20_000
 """Maximum files of a folder of which something is stored."""
@@ -26,22 +34,29 @@ LONGEST_TEXT = 64 << 20
 """Bytes of a JSON file that is still parsed."""
 
 
-def look_at(top: Path, most: int = MOST_FILES) -> Look:
-    """The files and links of a folder; nothing if it is absent. Raises OSError."""
+def look_at(top: Path, most: int = MOST_FILES, *, within: str = "") -> Look:
+    """The files and links of a folder; nothing if it is absent. `within`: a pattern; of other
+    folders in it only logs are looked at. Raises OSError."""
     found: dict[str, FileFacts] = {}
-    for folder, folders, names in _walk(top):
+    for folder, folders, names in _walk(top, within):
         links = [name for name in folders if (top / folder / name).is_symlink()]
-        for name in (*names, *links):
-            path = top / folder / name
-            try:
-                facts = path.lstat()
-                target = os.fspath(path.readlink()) if stat.S_ISLNK(facts.st_mode) else ""
-            except FileNotFoundError:  # renamed or deleted at this moment
-                continue
-            if stat.S_ISREG(facts.st_mode) or target:
-                found[folder + name] = facts_of(facts, target)
+        found |= facts_in(top, (folder + name for name in (*names, *links)))
         if len(found) > most:
             raise OSError(f"it has more than {most} files")
+    return found
+
+
+def facts_in(top: Path, names: Iterable[str]) -> Look:
+    """Those of these names that are files or links. Raises OSError."""
+    found = {}
+    for name in names:
+        try:
+            facts = (top / name).lstat()
+            target = os.fspath((top / name).readlink()) if stat.S_ISLNK(facts.st_mode) else ""
+        except FileNotFoundError:  # renamed or deleted at this moment
+            continue
+        if stat.S_ISREG(facts.st_mode) or target:
+            found[name] = facts_of(facts, target)
     return found
 
 
@@ -52,13 +67,13 @@ def facts_of(facts: os.stat_result, target: str = "") -> FileFacts:
     )
 
 
-def folders_in(top: Path) -> list[TreeEntry]:
-    """The folders below a folder, each before its content; links to folders are none.
+def folders_in(top: Path, within: str = "") -> list[TreeEntry]:
+    """The folders that `look_at` looks at, each before its content; links to folders are none.
 
     Raises OSError.
     """
     found = []
-    for above, folders, _ in _walk(top):
+    for above, folders, _ in _walk(top, within):
         for name in folders:
             facts = (top / above / name).lstat()
             if stat.S_ISDIR(facts.st_mode):
@@ -69,7 +84,7 @@ def folders_in(top: Path) -> list[TreeEntry]:
     return found
 
 
-def _walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(top: Path, within: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """As `os.walk`; each folder by its name in `top` with a slash at the end, "" for `top`."""
 
     def failed(error: OSError) -> None:
@@ -81,7 +96,12 @@ def _walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         folder = path[len(os.fspath(top)) + 1 :]
         if not folder and OURS in folders:
             folders.remove(OURS)
-        yield f"{folder}/" if folder else "", folders, names
+        folder = f"{folder}/" if folder else ""
+        yield folder, folders, names
+        if within:
+            folders[:] = [
+                n for n in folders if leads_to(folder + n, within) or is_log(f"{folder}{n}/")
+            ]
 
 
 def unfinished(top: Path, entry: FolderEntry, complete: Iterable[str]) -> str:

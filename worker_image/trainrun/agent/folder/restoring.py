@@ -71,6 +71,12 @@ class FolderRestore:
         """The folder."""
         return self.base / self.rule.path
 
+    @property
+    def within(self) -> str:
+        """`newest` where the folder is the working directory: what else is in it, such as data or
+        a virtual environment, may have any number of files."""
+        return self.rule.newest if self.top.resolve() == self.base.resolve() else ""
+
     async def prepare(self, launches: list[Launch]) -> list[Launch]:
         """Put the folder back; return the launches, with the words and variables that tell of it.
 
@@ -84,7 +90,7 @@ class FolderRestore:
             return await self._agreed(launches)
         if await self._is_shared():
             raise RestoreFailed("worker 0 uses it, too")
-        look = await self._alone(lambda: looking.look_at(self.top, looking.MOST_AT_START))
+        look = await self._alone(self._look)
         if memory.before is None and (attempt == 1 or resume is None):
             memory.before = look
             memory.since = time.time_ns() if attempt == 1 else 0
@@ -100,7 +106,7 @@ class FolderRestore:
         elif memory.before is not None and attempt > 1 and not self.rule.from_second_attempt:
             # Where there are more files nothing was ever judged.
             await self._clear(look if len(look) <= looking.MOST_FILES else {}, -1)
-        known = await asyncio.to_thread(looking.look_at, self.top, looking.MOST_AT_START)
+        known = await asyncio.to_thread(self._look)
         path = ""
         if self.note is not None:
             path = newest_path(self.rule, self.note.names)
@@ -129,7 +135,10 @@ class FolderRestore:
     async def look(self) -> Look:
         """A look while the processes live. Raises OSError."""
         await self._is_shared()
-        return await asyncio.to_thread(looking.look_at, self.top)
+        return await asyncio.to_thread(looking.look_at, self.top, within=self.within)
+
+    def _look(self) -> Look:
+        return looking.look_at(self.top, looking.MOST_AT_START, within=self.within)
 
     async def _is_shared(self) -> bool:
         """Whether worker 0 uses this worker's folder: both would put back, and store, the same
@@ -161,7 +170,7 @@ class FolderRestore:
             raise RestoreFailed("its checkpoint is in the store")
         if self.slot == 0:
             choice = await self._alone(self._choose)
-            self.known = await asyncio.to_thread(looking.look_at, self.top, looking.MOST_AT_START)
+            self.known = await asyncio.to_thread(self._look)
         else:
             choice, self.known = await self._chosen(), {}
         self.choice = choice
@@ -178,7 +187,7 @@ class FolderRestore:
         top, rule, attempt = self.top, self.rule, self.start.attempt
         known = shared_volume.read(top, self._run_id)
         choice = known or FolderChoice(run_id=self._run_id, since=time.time_ns())
-        look = looking.look_at(top, looking.MOST_AT_START)
+        look = self._look()
         entries = shared_volume.of_the_run(look, rule.newest, choice)
         entry = shared_volume.choose(top, rule, entries, choice)
         before = {name: facts for name, facts in look.items() if facts.modified < choice.since}
@@ -195,7 +204,7 @@ class FolderRestore:
                 at=entry.modified,
                 before=before,
             )
-        taking.move_aside(top, old, taking.aside_of(top, self.base))
+        taking.move_aside(top, old, taking.aside_of(top, self.base), within=self.within)
         choice = replace(
             choice,
             attempt=attempt,
@@ -272,7 +281,8 @@ class FolderRestore:
 
         def work() -> None:
             old = self._outdated(look, number, stored=stored, at=at)
-            taking.move_aside(self.top, old, taking.aside_of(self.top, self.base))
+            aside = taking.aside_of(self.top, self.base)
+            taking.move_aside(self.top, old, aside, within=self.within)
 
         await self._alone(work)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from trainrun._common import writer_processes
 from trainrun._common.tree import OURS, copy_file, inner_target, remove_directory, stamp, walk
 from trainrun.agent.folder.entries import FolderEntry, Look, hard_links, is_log
-from trainrun.agent.folder.looking import MOST_AT_START, facts_of, folders_in, look_at
+from trainrun.agent.folder.looking import MOST_AT_START, facts_in, facts_of, folders_in, look_at
 
 SPARE = 1.1
 """After a copy the disk must have room for so many times its size: for the script's next save."""
@@ -26,7 +26,15 @@ class EntryChanged(Exception):
     """The entry has changed since it was judged, or is gone."""
 
 
-def take(top: Path, entry: FolderEntry, beside: Look, target: Path, *, place: str = "") -> int:
+def take(
+    top: Path,
+    entry: FolderEntry,
+    beside: Look,
+    target: Path,
+    *,
+    place: str = "",
+    within: str = "",
+) -> int:
     """Stage an entry, with the files `beside` it as they are now, as the new folder `target`, below
     the folder `place` in it: then each hard link is a file.
 
@@ -39,7 +47,7 @@ def take(top: Path, entry: FolderEntry, beside: Look, target: Path, *, place: st
     try:
         inner.mkdir(parents=True)
         # The files of a save with a number are final; others will be overwritten in place.
-        linked = entry.number is not None and _can_link(top / min(entry.files), inner)
+        linked = entry.final and _can_link(top / min(entry.files), inner)
         if not linked and shutil.disk_usage(part).free - size < size * SPARE:
             raise OSError(errno.ENOSPC, "the disk has no room for it and for the next save")
         files = {**entry.files, **beside}  # those that were judged come first
@@ -49,8 +57,8 @@ def take(top: Path, entry: FolderEntry, beside: Look, target: Path, *, place: st
                 _stage_link(top, name, inner, staged, entry)
             else:
                 _stage(top / name, inner / name, link=linked and name in entry.files)
-        _make_folders(top, entry, inner)
-        if not entry.same(look_at(top)):
+        _make_folders(top, entry, inner, within)
+        if not entry.same(facts_in(top, entry.files)):
             raise EntryChanged("it changed while it was copied")
         digest = writer_processes.digest(writer_processes.look(part))
         part.rename(target)
@@ -104,11 +112,11 @@ def _can_link(file: Path, part: Path) -> bool:
     return True
 
 
-def _make_folders(top: Path, entry: FolderEntry, part: Path) -> None:
+def _make_folders(top: Path, entry: FolderEntry, part: Path, within: str) -> None:
     """Empty ones too, with modes and times."""
     own = tuple(f"{name}/" for name in entry.names)
     found = []
-    for folder in folders_in(top):
+    for folder in folders_in(top, within):
         inside = f"{folder.name}/".startswith(own) if own else not entry.names
         if inside or (part / folder.name).is_dir():
             (part / folder.name).mkdir(parents=True, exist_ok=True)
@@ -164,14 +172,15 @@ def _link(file: Path, there: Path) -> None:
         copy_file(file, there)
 
 
-def move_aside(top: Path, names: Iterable[str], aside: Path) -> None:
+def move_aside(top: Path, names: Iterable[str], aside: Path, *, within: str = "") -> None:
     """Move these files of the folder to the folder `aside`, in place of those moved there before,
     and links that then lead nowhere. Raises OSError.
     """
     found = sorted(names)
     if not found:
         return
-    links = [name for name, facts in look_at(top, MOST_AT_START).items() if facts.target]
+    look = look_at(top, MOST_AT_START, within=within)
+    links = [name for name, facts in look.items() if facts.target]
     links = [name for name in links if name not in found and (top / name).exists()]
     remove_directory(aside)
     try:

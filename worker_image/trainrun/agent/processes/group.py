@@ -124,6 +124,12 @@ class ProcessGroup:
         ends = [process.exit for process in self.all.values()]
         return bool(ends) and all(end is not None and end.well for end in ends)
 
+    @property
+    def ended_by_themselves(self) -> bool:
+        """Successfully, or on SIGTERM."""
+        ends = [process.exit for process in self.all.values()]
+        return all(e is not None and (e.well or (e.ordered and e.code is not None)) for e in ends)
+
     def start(self, launches: list[Launch]) -> None:
         """Start one process per launch; a failed start is recorded as an exit."""
         for launch in launches:
