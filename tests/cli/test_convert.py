@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,14 @@ def with_command(command: str, folder: Path) -> Path:
             },
         ),
         (
+            "yolo detect train data=a.yaml project=/runs name=one exist_ok=True",
+            {
+                "path": "/runs/one",
+                "newest": "weights/last.pt",
+                "resumeArgs": ["resume=True", "model={newest}"],
+            },
+        ),
+        (
             "python -m open_clip_train.main --name a --logs /l",
             {
                 "path": "/l/a/checkpoints",
@@ -398,6 +407,7 @@ def with_command(command: str, folder: Path) -> Path:
                 "resumeArgs": ["--resume", "{newest}"],
             },
         ),
+        ("yolo detect train data=a.yaml project=runs name=one", None),
         ("torchrun train.py --output_dir out", None),
         ("python predict.py --experiment e7 --model vit", None),
         ("torchrun train.py --experiment e7", None),
@@ -416,9 +426,33 @@ def test_a_script_that_is_known_by_its_command_gets_its_folder_proposed(
     result = converted(with_command(command, tmp_path))
     spec = spec_of(result)
     assert spec.get("checkpoint", {}).get("folder") == folder
-    assert spec.get("progress") == ({"output": "Auto"} if folder else None)
-    told = "note: checkpoint.folder and progress.output are proposals, because the command looks"
+    assert ("progress" in spec) == (folder is not None)
+    told = "note: checkpoint.folder and progress are proposals, because the command looks"
     assert (told in result.stderr) == (folder is not None)
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "read"),
+    [
+        (
+            "python -m open_clip_train.main --name a",
+            "07:50:11 | INFO | Train Epoch: 2 [ 8/96 (8%)] Data (t): 0.1 Loss: 1.3 (1.4)",
+            {"epoch": "2", "batch": "8", "batches": "96", "loss": "1.3"},
+        ),
+        (
+            "litgpt pretrain pythia-14m --out_dir out",
+            "Epoch 1 | iter 8 step 4 | loss train: 5.731, val: n/a | iter time: 9.01 ms (step)",
+            {"step": "4", "loss": "5.731"},
+        ),
+    ],
+)
+def test_a_known_script_whose_steps_no_form_shows_gets_a_pattern(
+    command: str, line: str, read: dict[str, str], tmp_path: Path
+) -> None:
+    (pattern,) = spec_of(converted(with_command(command, tmp_path)))["progress"]["patterns"]
+    found = re.search(pattern["pattern"], line)
+    assert found is not None
+    assert found.groupdict() == read
 
 
 def test_a_folder_that_the_workers_cannot_use_is_not_proposed(tmp_path: Path) -> None:

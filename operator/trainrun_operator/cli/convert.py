@@ -98,9 +98,9 @@ def _propose_folder(trainrun: dict[str, Any], notes: list[str]) -> None:
     if problem := folder_problem(spec.checkpoint.folder, spec.workers):
         notes.append(f"the command looks like {name}, and its saves are not stored: {problem}")
         return
-    trainrun["spec"] |= {"checkpoint": checkpoint, "progress": {"output": "Auto"}}
+    trainrun["spec"] |= {"checkpoint": checkpoint, "progress": found[0].progress}
     notes.append(
-        f"checkpoint.folder and progress.output are proposals, because the command looks like "
+        f"checkpoint.folder and progress are proposals, because the command looks like "
         f"{name}; remove the folder if the script calls trainrun.report(checkpoint=)"
     )
 

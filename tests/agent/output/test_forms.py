@@ -104,6 +104,19 @@ YOLO = [
     "[00:00<00:02,  3.5it/s]",
 ]
 
+ULTRALYTICS = [
+    "\x1b[34m\x1b[1mtrain: \x1b[0mScanning /data/labels... 8 images: 100% ━━━━━━━━━━━━ 8/8 "
+    "9.1Kit/s 0.1s",
+    "\x1b[K       1/12         0G      3.213      4.105          4         64: 0% ──────────── "
+    "0/4  0.0s",
+    "\x1b[K       1/12         0G      3.213      4.105          4         64: 50% ━━━━━━────── "
+    "2/4 3.1it/s 0.6s<0.6s",
+    "\x1b[K                 Class     Images  Instances      Box(P          R      mAP50: 100% "
+    "━━━━━━━━━━━━ 1/1 9.9it/s 0.1s",
+    "\x1b[K       2/12         0G      3.113      4.005          4         64: 25% ━━━───────── "
+    "1/4 1.3s/it 1:02<2:03",
+]
+
 
 @pytest.mark.parametrize(
     ("lines", "form", "first", "step", "metrics"),
@@ -133,6 +146,7 @@ YOLO = [
         pytest.param(HUGGING_FACE, "Hugging Face", 0, 500, {"loss": 3.991}, id="Hugging Face"),
         pytest.param(DIFFUSION, "tqdm", 19, 20, {}, id="tqdm"),
         pytest.param(YOLO, "tqdm", 4, 9, {}, id="YOLO"),
+        pytest.param(ULTRALYTICS, "tqdm", 6, 9, {}, id="Ultralytics"),
     ],
 )
 def test_each_known_form_shows_steps_and_metrics(

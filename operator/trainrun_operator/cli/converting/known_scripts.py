@@ -29,6 +29,13 @@ class KnownScript:
     complete: str = ""
     resume_args: tuple[str, ...]
     from_second_attempt: bool = False
+    pattern: str = ""
+    """Of its steps, where `output: Auto` does not know them."""
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Its `progress`."""
+        return {"patterns": [{"pattern": self.pattern}]} if self.pattern else {"output": "Auto"}
 
 
 KNOWN = (
@@ -67,6 +74,14 @@ KNOWN = (
         resume_args=("--resume", "{newest}"),
     ),
     KnownScript(
+        name="Ultralytics",
+        # A relative project is below a folder that its settings name.
+        sign=r"\byolo\b(?=.* train\b).* project=/",
+        path="{project}/{name}",
+        newest="weights/last.pt",
+        resume_args=("resume=True", "model={newest}"),
+    ),
+    KnownScript(
         name="open_clip",
         sign=r"\b(open_clip_train|training)\.main\b",
         path="{logs}/{name}/checkpoints",
@@ -74,6 +89,8 @@ KNOWN = (
         newest="epoch_*.pt",
         resume_args=("--resume", "latest"),
         from_second_attempt=True,
+        pattern=r"Train Epoch: (?P<epoch>\d+) \[ *(?P<batch>\d+)/(?P<batches>\d+) "
+        r".* Loss: (?P<loss>\S+)",
     ),
     KnownScript(
         name="litgpt pretrain",
@@ -82,6 +99,7 @@ KNOWN = (
         newest="step-*",
         complete="*/lit_model.pth",
         resume_args=("--resume", "{newest}/lit_model.pth"),
+        pattern=r"step (?P<step>\d+) \| loss train: (?P<loss>[\d.]+)",
     ),
     KnownScript(
         name="nanoGPT",
@@ -127,11 +145,13 @@ def own_folder(words: Sequence[str]) -> tuple[KnownScript, dict[str, Any]] | Non
 
 
 def _values(words: Sequence[str]) -> dict[str, str]:
-    """The values of long options, by name with underscores."""
+    """The values of long options and of `name=value`, by name with underscores."""
     found = {}
     for word, after in zip(words, (*words[1:], "-x"), strict=False):
         name, given, value = word.removeprefix("--").partition("=")
+        if not given and (not word.startswith("--") or NEXT.match(after)):
+            continue
         # Nobody expands a variable in checkpoint.folder.path.
-        if word.startswith("--") and (given or not NEXT.match(after)) and "$" not in word + after:
+        if "$" not in (value if given else after):
             found[name.replace("-", "_")] = (value if given else after).rstrip("/")
     return found

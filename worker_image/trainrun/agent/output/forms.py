@@ -66,6 +66,10 @@ _BAR = re.compile(
     r"\d{1,3}%\|[^|]{0,400}\|\s{0,9}(?P<step>\d+)/(?P<total>\d+) \[(?P<rest>[^][]{0,400})\]"
 )
 """tqdm. The last state of a bar has no line end: the bracket shows that it is whole."""
+_THIN_BAR = re.compile(
+    r"\d{1,3}% [━╸─]{1,100} (?P<step>\d+)/(?P<total>\d+) (?P<rest>[\d.]+\S{0,3}/\S{1,4}) \d"
+)
+"""Ultralytics: `  1/100  2.5G  1.2: 50% ━━━━━━────── 4/8 3.5it/s 1.2s<1.1s`."""
 _KERAS_EPOCH = re.compile(r"^Epoch (\d+)/\d+$")
 _KERAS = re.compile(
     r"^\s{0,9}(?P<batch>\d+)/(?P<batches>\d+) (?:\[[=>.]+\]|[━╸╺]+)(?=.*(?:- |/step))"
@@ -221,8 +225,9 @@ class OutputReader:
         return self.patterns[number].search(text)
 
     def _by_form(self, text: str) -> LineState | None:
-        if "%|" in text and (match := _BAR.search(text)) is not None:
-            return self._bar(text, match)
+        for hint, bar in (("%|", _BAR), ("% ", _THIN_BAR)):
+            if hint in text and (match := bar.search(text)) is not None:
+                return self._bar(text, match)
         for form, (hint, pattern) in FORMS.items():
             if hint in text and (match := re.search(pattern, text)) is not None:
                 metrics = metrics_in(text[match.end() :])
