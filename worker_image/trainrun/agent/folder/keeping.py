@@ -52,10 +52,8 @@ FASTEST_LOOK, SLOWEST_LOOK = 0.5, 30.0
 """Seconds between two looks; half of `settle` between them."""
 TRIES = 3
 """Takes that fail in a row before the condition says so."""
-UNMATCHED = 30
-"""Looks at a folder that has files, of which none is a save, before the condition says so."""
-RESTLESS = 60
-"""Looks at saves of which none is quiet, likewise."""
+UNMATCHED, RESTLESS = 30, 60
+"""Looks at files of which none is a save, or at saves of which none is quiet, likewise."""
 
 
 @dataclass(slots=True, kw_only=True)
