@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tests.cli.drills import a_file, a_ground
@@ -23,6 +24,7 @@ from trainrun_operator.cli.drilling.remedies import Finding
 from trainrun_operator.cli.drilling.runs import OURS, FaultName, Goal, fault_scenarios, scenarios
 from trainrun_operator.cli.drilling.verdicts import Rehearsed, judge, longer, with_measured
 
+OWN_SAVES = Path(__file__).parents[1] / "worlds" / "local" / "scripts" / "own_saves.py"
 UNTIL = 30
 GRACE = 4.0
 LONG = 120.0
@@ -257,6 +259,57 @@ def test_ranks_that_report_nothing_are_named_and_what_needs_a_checkpoint_is_not_
     assert "whole=True" in finding["remedy"]
     assert told["faults"][0]["outcome"] == "NotRehearsed"
     assert told["faults"][0]["whyNot"].startswith("no checkpoint was committed")
+
+
+@pytest.mark.slow
+def test_an_unchanged_script_goes_on_from_its_folder_after_a_kill_and_after_the_loss_of_the_disk(
+    tmp_path: Path,
+) -> None:
+    file = a_file(tmp_path, script=OWN_SAVES, workers=1)
+    spec = yaml.safe_load(file.read_text())
+    (container,) = spec["spec"]["workers"]["template"]["spec"]["containers"]
+    words = ["folders", "--steps=9999", "--every=30", "--pace=0.1", f"--out={tmp_path}/out"]
+    container["command"] += words
+    spec["spec"]["checkpoint"] = {
+        "folder": {
+            "path": f"{tmp_path}/out",
+            "newest": "checkpoint-*",
+            "complete": ["*/state.json"],
+            "settle": "1s",
+            "resumeArgs": ["--resume", "{newest}"],
+        }
+    }
+    spec["spec"]["progress"] = {"output": "Auto"}
+    file.write_text(yaml.safe_dump(spec))
+    result = call(file, "--json", within="10m")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert [(it["name"], it["outcome"], it["curves"]) for it in told["faults"]] == [
+        ("KillAfterCheckpoint", "Fine", "Equal"),
+        ("NodeLoss", "Fine", "Equal"),
+    ]
+    assert all(it["resumedFrom"] % 30 == 0 for it in told["faults"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_several_workers_or_a_volume_share_is_refused_before_anything_is_started(
+    tmp_path: Path,
+) -> None:
+    file = a_file(tmp_path)
+    spec = yaml.safe_load(file.read_text())
+    spec["spec"]["checkpoint"] = {"folder": {"path": "out"}}
+    file.write_text(yaml.safe_dump(spec))
+    result = call(file)
+    assert (result.exit_code, "undisturbed run" in result.stderr) == (2, False)
+    assert result.stderr.endswith(
+        "all workers of this machine would save into one folder. Rehearse checkpoint.folder with "
+        "one of them: --replicas 1\n"
+    )
+    spec["spec"]["checkpoint"]["folder"]["carry"] = False
+    file.write_text(yaml.safe_dump(spec))
+    result = call(file, "--replicas", "1")
+    assert (result.exit_code, "undisturbed run" in result.stderr) == (2, False)
+    assert "carry is false, so no save is stored that a drill could lose" in result.stderr
 
 
 @pytest.mark.slow

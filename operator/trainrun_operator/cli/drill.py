@@ -88,6 +88,18 @@ def _rehearse(options: DrillOptions) -> Drill:
 
 
 def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[DrillEnvironment]]:
+    run = load_file(options.file, replicas=options.replicas)
+    if (folder := run.spec.checkpoint.folder) is not None and not folder.carry:
+        raise InvalidSpec(
+            f"{options.file}: checkpoint.folder.carry is false, so no save is stored that a drill "
+            "could lose. To see the script resume, start it with `trainrun run` and "
+            '--fault "kill rank=0 after=60s"'
+        )
+    if folder is not None and run.spec.workers.replicas > 1:
+        raise InvalidSpec(
+            f"{options.file}: all workers of this machine would save into one folder. Rehearse "
+            "checkpoint.folder with one of them: --replicas 1"
+        )
     # Check the file as it is, to report every mistake in it first; this starts and writes nothing.
     prepared = prepare(RunOptions(file=options.file, replicas=options.replicas))
     for note in prepared.notes:
@@ -100,6 +112,11 @@ def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager
     from trainrun_operator.cli.drilling.cluster_environment import cluster_environment  # noqa: PLC0415
 
     run = load_file(options.file, replicas=options.replicas)
+    if run.spec.checkpoint.folder is not None:
+        raise InvalidSpec(
+            f"{options.file}: checkpoint.folder is rehearsed on one machine only. Leave out "
+            "--cluster"
+        )
     problem = launching_of(run.spec.workers).problem
     if problem:
         raise InvalidSpec(f"{options.file}: spec.{TEMPLATE}: {problem}")

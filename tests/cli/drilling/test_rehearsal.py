@@ -77,18 +77,22 @@ def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
         rehearsal.make_runs()
 
 
-def test_a_script_with_a_folder_of_its_own_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    """It was told to call trainrun.report()."""
+def test_a_script_whose_output_shows_no_steps_is_told_to_name_them(tmp_path: Path) -> None:
     run = load_file(a_file(tmp_path), overrides={"spec.checkpoint": {"folder": {"path": "out"}}})
-    environment = RecordedGround(iter([]))
+    silent = DrillRun(ending="OutOfTime", world_size=1, seconds=150.0)
     rehearsal = Rehearsal(
-        run=run, environment=environment, until=None, within=1000.0, say=lambda _: None
+        run=run,
+        environment=RecordedGround(iter([silent])),
+        until=None,
+        within=1000.0,
+        say=lambda _: None,
     )
-    with pytest.raises(InvalidSpec) as refused:
-        rehearsal.make_runs()
-    assert str(refused.value) == (
-        "a drill compares what a script reports, and does not rehearse checkpoint.folder. To see "
-        'the script resume, start it with `trainrun run` and --fault "kill rank=0 after=60s"'
+    drill = rehearsal.make_runs()
+    assert [told.scenario.name for told in drill.rehearsed] == ["KillAfterCheckpoint", "NodeLoss"]
+    assert drill.rehearsed[0].why_not == (
+        "the output showed no step in 150 s, so the drill cannot see where the script goes on. "
+        "Let it print its steps and give spec.progress a pattern for them; if they come later, "
+        "raise --within"
     )
 
 

@@ -16,7 +16,7 @@ from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.drilling.comparing import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
-from trainrun_operator.cli.drilling.run_monitor import Watcher
+from trainrun_operator.cli.drilling.run_monitor import Watcher, in_steps_of_output
 from trainrun_operator.cli.drilling.runs import (
     OURS,
     Content,
@@ -110,6 +110,112 @@ def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
     told = verdict(struck())
     assert (told.outcome, told.resumed_from, told.lost_steps) == ("Fine", 20, 5)
     assert (told.curves, told.recovery, told.findings) == ("Equal", 0.5, ())
+
+
+UNCHANGED = replace(CONTROL, reads_output=True)
+
+
+def unchanged(
+    drill_run: DrillRun, *, control: DrillRun = UNCHANGED, resume_args: tuple[str, ...] = ()
+) -> Rehearsed:
+    """The verdict on a run of a script with a folder of its own; the save has number 3."""
+    drill_run = in_steps_of_output(replace(drill_run, reads_output=True, opened=frozenset()))
+    within = tolerance(control.curve(1), control.curve(1), until=UNTIL)
+    baseline = beside(within if within.steps else None)
+    baseline = replace(baseline, control=control, resume_args=resume_args)
+    return judge(KILL, drill_run, baseline)
+
+
+def test_an_unchanged_script_resumes_from_the_step_before_the_first_one_in_its_output() -> None:
+    told = unchanged(struck(handed=3, begins=19))
+    assert (told.outcome, told.why_not, told.curves) == ("Fine", "", "Equal")
+    assert (told.resumed_from, told.lost_steps) == (18, 7)
+
+
+def test_an_unchanged_script_that_begins_again_although_its_save_was_put_back_is_found() -> None:
+    told = unchanged(struck(handed=3, begins=1))
+    (finding,) = told.findings
+    assert (finding.kind, told.curves, told.resumed_from) == ("StartedOver", "NotCompared", None)
+    assert finding.text == (
+        "a save was put back, but the script did not look for it: its output begins with step 1 "
+        "again, as that of an undisturbed run"
+    )
+    assert finding.remedy.startswith("give checkpoint.folder.resumeArgs the script's own flag")
+
+
+def test_a_script_that_ignores_its_flag_is_told_so_by_the_name_of_the_flag() -> None:
+    # The run fails by itself then: a save of step 1 must not replace that of step 20.
+    drill_run = struck(handed=3, begins=1)
+    (finding,) = unchanged(
+        replace(drill_run, ending="Failed", failure="it started over"),
+        resume_args=("--resume", "{newest}"),
+    ).findings
+    assert finding.kind == "StartedOver"
+    assert finding.text.startswith(
+        "a save was put back, but the script ignored `--resume {newest}`: its output begins with"
+    )
+    assert finding.remedy.startswith("try the script by hand with checkpoint.folder.resumeArgs")
+
+
+def test_a_script_that_does_not_know_its_flag_has_a_remedy_for_that() -> None:
+    drill_run = replace(struck(handed=3), points=points(1, 1, 25), ending="Failed", failure="dead")
+    (finding,) = unchanged(drill_run, resume_args=("--resume",)).findings
+    assert (finding.kind, finding.text) == (
+        "RecoveryFailed",
+        "the run failed after the fault: dead",
+    )
+    assert finding.remedy.startswith("try the script by hand with checkpoint.folder.resumeArgs")
+
+
+def test_an_unchanged_script_of_which_nothing_was_stored_has_no_fault_to_survive() -> None:
+    control = replace(UNCHANGED, committed=(), unsaved="the script left nothing in out")
+    why = "no save was stored before step 30: the script left nothing in out"
+    planned = (*scenarios(control, until=UNTIL, grace=4), *fault_scenarios(control, until=UNTIL))
+    found = {scenario.name: scenario.why_not for scenario in planned}
+    assert (found["KillAfterCheckpoint"], found["NodeLoss"]) == (why, why)
+
+
+def test_what_an_unchanged_script_does_not_load_has_a_remedy_without_calls_of_ours() -> None:
+    (finding,) = unchanged(struck(handed=3, begins=19, plus=0.5)).findings
+    assert finding.kind == "WeightsDiffer"
+    assert finding.remedy == (
+        "the script's own save lacks this, or its flag to resume does not load it: the files were "
+        "put back as they were"
+    )
+
+
+def test_an_unchanged_script_that_shows_steps_alone_is_not_called_fine() -> None:
+    first, second = struck(handed=3).chapters
+    chapters = (replace(first, began_with=1), replace(second, began_with=19))
+    silent = replace(struck(), points=(), chapters=chapters)
+    told = unchanged(silent, control=replace(UNCHANGED, points=(), chapters=chapters[:1]))
+    assert (told.outcome, told.resumed_from) == ("NotRehearsed", 18)
+    assert told.why_not == (
+        "only the step is known with which it goes on: the output shows no metrics. Add a group "
+        "such as loss to spec.progress.patterns, to see whether the save was loaded"
+    )
+
+
+@pytest.mark.parametrize(("form", "kinds"), [("pattern 1", ["StartedOver"]), ("tqdm", [])])
+def test_without_metrics_a_bar_that_is_drawn_at_0_before_it_jumps_shows_no_start_over(
+    form: str, kinds: list[str]
+) -> None:
+    first, second = struck(handed=3).chapters
+    read = f'form {form}, line "0" of rank 0'
+    first = replace(first, began_with=0, read_from=read)
+    chapters = (first, replace(second, began_with=0, read_from=read))
+    told = unchanged(
+        replace(struck(), points=(), chapters=chapters),
+        control=replace(UNCHANGED, points=(), chapters=chapters[:1]),
+    )
+    assert [finding.kind for finding in told.findings] == kinds
+
+
+def test_an_unchanged_script_with_a_folder_that_a_drill_does_not_move_is_told_so() -> None:
+    second = replace(UNCHANGED, points=points(1, 22, UNTIL))
+    (finding,) = findings_of_controls([UNCHANGED, second], grace=30, on_notice="Auto")
+    assert finding.kind == "OwnFilesUsed"
+    assert finding.remedy.startswith("write checkpoint.folder.path as in the command")
 
 
 def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_the_reason() -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.builders import an_agent
+from trainrun.contract.agent_state import Committed
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import OutputProgress
 from trainrun.contract.staged_parts import StagedStep
 from trainrun_operator.cli.drilling.run_monitor import LAST_COMMIT, Watcher
 
@@ -50,3 +53,18 @@ def test_one_that_others_never_complete_is_not_waited_for_without_end() -> None:
     run.now += LAST_COMMIT + 0.1
     run.hears(0, 90, staged=STAGED)
     assert run.ends == [run.now]
+
+
+def test_a_commit_of_an_unchanged_script_counts_as_the_step_that_its_output_showed() -> None:
+    watcher = Watcher(
+        until=None, attempt=1, ready=lambda: True, enough=lambda: None, reads_output=True
+    )
+    for shown, committed in ((100, None), (120, 1), (140, 1), (160, 2)):
+        output = OutputProgress(rank=0, form="nanoGPT", line="", step=shown)
+        newest = Committed(id=CheckpointId(attempt=1, step=committed)) if committed else None
+        watcher.observe(
+            an_agent(0, phase="Running", attempt=1, steps=(None,), output=output, committed=newest)
+        )
+    assert watcher.committed == {120, 160}
+    assert watcher.reported_steps == {100, 120, 140, 160}
+    assert watcher.reported[1] == {0: 160}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import ProcessExit
+from trainrun.contract.evidence import OutputProgress
 from trainrun.errors import InvalidSpec
 from trainrun_operator.worlds.local.faults import OWN_TIME, Fault, FaultPlan, parse_fault
 
@@ -77,6 +79,14 @@ def test_a_rank_that_reports_nothing_is_struck_when_another_reports_the_step(
     plan = a_plan(tmp_path, "kill rank=1 step=5")
     assert reached(plan, slot=0, steps=(4,)) == []
     assert reached(plan, slot=0, steps=(5,)) == [("kill rank=1 step=5", OWN_TIME)]
+
+
+def test_where_no_rank_reports_a_step_the_one_that_the_output_shows_counts(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, "kill rank=0 step=5")
+    shown = OutputProgress(rank=0, form="nanoGPT", line="iter 5: loss 1.0", step=5)
+    assert reached(plan, slot=0, steps=(None,), output=replace(shown, step=4)) == []
+    assert reached(plan, slot=0, steps=(None,), output=shown) == [("kill rank=0 step=5", 0.0)]
+    assert reached(plan, slot=0, steps=(4,), output=shown) == []
 
 
 def test_a_fault_of_a_script_without_steps_strikes_so_long_after_it_began(tmp_path: Path) -> None:

@@ -22,7 +22,15 @@ from trainrun_operator.cli.drilling.comparing import (
     distance,
     parts_of,
 )
-from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, Kind, loading
+from trainrun_operator.cli.drilling.remedies import (
+    AFTER_THE_LOOP,
+    OF_ITS_SAVES,
+    ONE_FOLDER,
+    TAKES_FLAG,
+    Finding,
+    Kind,
+    loading,
+)
 from trainrun_operator.cli.drilling.restore_diagnosis import After
 from trainrun_operator.cli.drilling.restore_diagnosis import findings as looks_like
 from trainrun_operator.cli.drilling.runs import DrillRun, Scenario
@@ -44,6 +52,8 @@ class FaultFreeBaseline:
     """The step that every run goes to."""
     on_notice: OnNotice
     """`checkpoint.onNotice` of the run."""
+    resume_args: tuple[str, ...] = ()
+    """`checkpoint.folder.resumeArgs` of the run."""
 
 
 def of_control(control: DrillRun, *, grace: float, on_notice: OnNotice) -> list[Finding]:
@@ -71,25 +81,47 @@ def of_own_files(first: DrillRun, second: DrillRun) -> Finding:
         f"{min(first.steps(1))}, the second one {at}. It found files of the first one in a "
         "folder that both share, so no fault can be rehearsed"
     )
-    return Finding(kind="OwnFilesUsed", text=text)
+    advice = ONE_FOLDER if first.reads_output else ""
+    return Finding(kind="OwnFilesUsed", text=text, advice=advice)
 
 
 def of_fault(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) -> list[Finding]:
     """What a run shows after a fault has struck it."""
+    if over := _started_over(drill_run, baseline):
+        return [over]
     if drill_run.ending == "Failed":
         text = f"the run failed after the fault: {drill_run.failure}"
         advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
+        advice = TAKES_FLAG if baseline.resume_args else advice
         return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
     found = [*of_notice(scenario, drill_run, baseline.on_notice)]
     sequence = [*_sequence(drill_run, baseline.control)]
     if not sequence:  # otherwise steps stand for other work, and all would differ
         compared = compare(drill_run, baseline.contents)
         sequence = _curves(drill_run, baseline, compared) or [*_contents(compared)]
+    if drill_run.reads_output:
+        return [*found, *(replace(finding, advice=OF_ITS_SAVES) for finding in sequence)]
     saved_by = framework_of(baseline.control, drill_run.handed)
     return [
         *found,
         *(replace(finding, advice=loading(finding.kind, saved_by)) for finding in sequence),
     ]
+
+
+def _started_over(drill_run: DrillRun, baseline: FaultFreeBaseline) -> Finding | None:
+    """An unchanged script did not go on from its save."""
+    first, at_first = drill_run.began(drill_run.last), baseline.control.began(1)
+    if not drill_run.reads_output or drill_run.handed is None:
+        return None
+    if first is None or at_first is None or first > at_first:
+        return None
+    flag = " ".join(baseline.resume_args)
+    ignored = f"the script ignored `{flag}`" if flag else "the script did not look for it"
+    text = (
+        f"a save was put back, but {ignored}: its output begins with step {first} again, as that "
+        "of an undisturbed run"
+    )
+    return Finding(kind="StartedOver", text=text, advice=TAKES_FLAG if flag else "")
 
 
 def framework_of(control: DrillRun, saved: CheckpointId | None) -> str:

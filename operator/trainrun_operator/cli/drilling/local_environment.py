@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -23,10 +24,13 @@ from trainrun.checkpoint.reader import read_manifest
 from trainrun.checkpoint.records import Manifest
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import layout
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.run.folder import FolderSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.drilling.rehearsal import DrillEnvironment, offline, survives
 from trainrun_operator.cli.drilling.run_monitor import Watcher, ended, with_stored
 from trainrun_operator.cli.drilling.runs import AWAY, DrillRun, Goal, Noticed, Scenario
+from trainrun_operator.cli.formatting import some
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.preparation import Preparation, load_file, open_run, preparation_of
 from trainrun_operator.cli.sources import Source
@@ -53,12 +57,15 @@ class LocalEnvironment(DrillEnvironment):
         try:
             store = DrillStore(folder)
             store.make()
-            return Trial(self._prepared(store, scenario), store, scenario, goal).run()
+            prepared, own = self._prepared(store, scenario)
+            return Trial(prepared, store, scenario, goal, own).run()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _prepared(self, store: DrillStore, scenario: Scenario | None) -> Preparation:
-        """The run of the file as a drill. Raises InvalidSpec."""
+    def _prepared(
+        self, store: DrillStore, scenario: Scenario | None
+    ) -> tuple[Preparation, ScriptFolder | None]:
+        """The run of the file as a drill, and its script's folder. Raises InvalidSpec."""
         faults = scenario.faults if scenario is not None else ()
         overrides: dict[str, object] = {
             "metadata.name": NAME,
@@ -70,13 +77,19 @@ class LocalEnvironment(DrillEnvironment):
         }
         if scenario is not None and scenario.watched:
             overrides["spec.health.progressTimeout"] = f"{scenario.watched:.0f}s"
+        folder = load_file(self.file, replicas=self.replicas).spec.checkpoint.folder
+        own = ScriptFolder.of(folder, store.folder) if folder is not None else None
+        if own is not None:
+            overrides["spec.checkpoint.folder.path"] = str(own.used)
         run = load_file(self.file, replicas=self.replicas, overrides=overrides)
         prepared = preparation_of(run, file=self.file, faults=tuple(map(str, faults)))
-        program = elsewhere(prepared.program, store.folder / "work")
+        place = elsewhere if own is None else own.elsewhere
+        program = place(prepared.program, store.folder / "work")
         trackers = store.folder / "trackers"  # trackers write there, offline
         trackers.mkdir()
         quiet = {**offline((trackers / "mlruns").as_uri()), "WANDB_DIR": str(trackers)}
-        return replace(prepared, program=replace(program, env={**program.env, **quiet}))
+        program = replace(program, env={**program.env, **quiet})
+        return replace(prepared, program=program), own
 
 
 @contextmanager
@@ -94,7 +107,12 @@ class Trial:
     """One run of a drill."""
 
     def __init__(
-        self, prepared: Preparation, store: DrillStore, scenario: Scenario | None, goal: Goal
+        self,
+        prepared: Preparation,
+        store: DrillStore,
+        scenario: Scenario | None,
+        goal: Goal,
+        own: ScriptFolder | None,
     ) -> None:
         prepared.place.folder.parent.mkdir(exist_ok=True)
         self._prepared = prepared
@@ -104,7 +122,9 @@ class Trial:
         uri = prepared.run.spec.storage.uri
         self._source = Source(name=prepared.name, storage=uri, place=prepared.place)
         self._spoilt: int | None = None
+        self._own = own
         self._watcher = Watcher(
+            reads_output=own is not None,
             until=goal.until,
             share=goal.share,
             attempt=1 + len(prepared.faults),
@@ -145,11 +165,14 @@ class Trial:
             longest_step=watcher.longest_step,
             opened=frozenset(watcher.opened),
             parts=tuple(sorted(watcher.parts)),
+            reads_output=watcher.reads_output,
             struck=bool(prepared.faults) and not self._run.never_struck,
             noticed=watcher.noticed(prepared.faults[0].step) if prepared.faults else Noticed(),
             spoilt=self._spoilt,
             failure=failure,
         )
+        if self._own is not None:
+            drill_run = self._own.told(drill_run, watcher.not_taken, prepared.program.working_dir)
         return with_stored(drill_run, self._source)
 
     async def _bounded(self) -> TrainRunStatus:
@@ -164,17 +187,92 @@ class Trial:
 
     def _on_strike(self) -> None:
         """Called before anything is decided: the run learns of the strike at the same time."""
-        kind = self._scenario.store if self._scenario is not None else "Kept"
-        if kind == "Away":
+        assert self._scenario is not None  # it has the faults
+        if self._scenario.name == "NodeLoss" and self._own is not None:  # with its disk
+            self._own.clear(self._prepared.program.working_dir)
+        if self._scenario.store == "Away":
             self._store.take_away()
             asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)
-        elif kind == "SpoilNewest":
+        elif self._scenario.store == "SpoilNewest":
             folder = self._store.link / self._prepared.name
             run = self._source.checkpoints()
             manifest = spoil_newest(run, folder)
             if manifest is not None:
                 self._spoilt = manifest.id.step
                 forget_copies(run, manifest, self._prepared.place.cache)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFolder:
+    """`checkpoint.folder` of a script that nobody changed; the user's own is not touched."""
+
+    path: Path
+    """As in the file."""
+    used: Path
+    """A temporary one if that is absolute, else the same below the drill's working folder."""
+    newest: str | None
+
+    @classmethod
+    def of(cls, folder: FolderSpec, temporary: Path) -> ScriptFolder:
+        """A temporary one lies below `temporary`."""
+        path = Path(folder.path)
+        used = temporary / "saves" if path.is_absolute() else path
+        return cls(path=path, used=used, newest=folder.newest)
+
+    def elsewhere(self, program: Program, root: Path) -> Program:
+        """The same as `elsewhere`, with no save in the folder. Raises InvalidSpec."""
+        copy = elsewhere(self._moved(program), root)
+        base, top = copy.working_dir, copy.working_dir / self.used
+        linked = any(folder.is_symlink() for folder in top.parents if base in folder.parents)
+        if linked or (base == program.working_dir and not self.used.is_absolute()):
+            raise InvalidSpec(
+                f"checkpoint.folder.path: {self.path} lies in a folder that a drill does not copy: "
+                "it is next to the root, or has too many files. Write an absolute path, also in "
+                "the command"
+            )
+        self.clear(base)
+        return copy
+
+    def _moved(self, program: Program) -> Program:
+        if self.used == self.path:
+            return program
+        there = re.compile(rf"(?<![\w.~)}}-]){re.escape(str(self.path))}(?![\w.-])")
+
+        def moved(text: str) -> str:
+            return there.sub(lambda _: str(self.used), text)
+
+        command = tuple(map(moved, program.command))
+        env = {name: moved(value) for name, value in program.env.items()}
+        if (command, env) == (program.command, program.env):
+            raise InvalidSpec(
+                f"checkpoint.folder.path: {self.path} stands neither in the command nor in its "
+                "variables, so a drill cannot replace it by a temporary folder. Write it there"
+            )
+        return replace(program, command=command, env=env)
+
+    def clear(self, base: Path) -> None:
+        """Remove what a script that works in `base` has saved; the folder stays if there is one."""
+        top = base / self.used
+        stays = top.is_dir() or (self.used.is_absolute() and self.path.is_dir())
+        for found in [*top.glob(self.newest or "*")] if top == base else [top]:
+            if found.is_symlink() or found.is_file():
+                found.unlink()
+            else:
+                shutil.rmtree(found, ignore_errors=True)
+        if stays:
+            top.mkdir(exist_ok=True)
+
+    def told(self, drill_run: DrillRun, not_taken: str, base: Path) -> DrillRun:
+        """With why nothing was stored, and with the path that the user knows."""
+        top = base / self.used
+        left = sorted(path.name for path in top.glob(self.newest or "*" if top == base else "*"))
+        why = f"the script left nothing in {self.path}"
+        if left:
+            why = f"nothing in {self.path} was taken as a save ({some(left, 3)})"
+        why += ". Correct checkpoint.folder, save more often, or drill to a later step"
+        used, known = str(self.used), str(self.path)
+        unsaved = (not_taken or why).replace(used, known)
+        return replace(drill_run, unsaved=unsaved, failure=drill_run.failure.replace(used, known))
 
 
 @dataclass(frozen=True, slots=True)

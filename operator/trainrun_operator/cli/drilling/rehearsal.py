@@ -16,10 +16,12 @@ from typing import ClassVar
 from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.resources import TrainRun
+from trainrun_operator.api.run.folder import FolderSpec
 from trainrun_operator.cli.drilling.comparing import Tolerance, agreed, tolerance
 from trainrun_operator.cli.drilling.findings import FaultFreeBaseline
 from trainrun_operator.cli.drilling.runs import (
     AWAY,
+    OF_FOLDER,
     OF_SCRIPT,
     OURS,
     DrillRun,
@@ -104,12 +106,6 @@ class Rehearsal:
 
     def make_runs(self) -> Drill:
         """Make all runs. Raises ScriptFails, InvalidSpec, StoreError, KeyboardInterrupt."""
-        if self.run.spec.checkpoint.folder is not None:
-            raise InvalidSpec(
-                "a drill compares what a script reports, and does not rehearse checkpoint.folder. "
-                "To see the script resume, start it with `trainrun run` and "
-                '--fault "kill rank=0 after=60s"'
-            )
         first = self._undisturbed("first", None)
         if first.points and all(OF_TASKS in point.metrics for point in first.points):
             raise InvalidSpec(
@@ -120,10 +116,7 @@ class Rehearsal:
         reached = first.reached(1)  # all other runs go there
         until = reached if reached is None or self.until is None else min(reached, self.until)
         if until is None:
-            why = (
-                f"no step was reported in {in_words(first.seconds)}. If the first one takes "
-                "longer, raise --within; otherwise the script must call trainrun.report()"
-            )
+            why = (_SHOWN if self._own else _REPORTED).format(time=in_words(first.seconds))
             return self._drill([first], None, None, tuple(_not(name, why) for name in self._names))
         controls = [first]
         if self._left() > first.seconds:
@@ -139,6 +132,7 @@ class Rehearsal:
             contents=agreed(*controls) if len(controls) == 2 else {},
             until=until,
             on_notice=self.run.spec.checkpoint.on_notice,
+            resume_args=self._own.resume_args if self._own is not None else (),
         )
         rehearsed = [self._rehearse(scenario, baseline) for scenario in self._planned(first, until)]
         rehearsed += self._at_end(baseline)
@@ -176,8 +170,13 @@ class Rehearsal:
         ]
 
     @property
+    def _own(self) -> FolderSpec | None:
+        """Where a script that reports nothing saves."""
+        return self.run.spec.checkpoint.folder
+
+    @property
     def _names(self) -> tuple[FaultName, ...]:
-        return self.environment.names(everything=self.everything)
+        return OF_FOLDER if self._own else self.environment.names(everything=self.everything)
 
     @property
     def _grace(self) -> float:
@@ -256,17 +255,30 @@ class Rehearsal:
         )
 
     def _notes(self, until: int | None) -> list[str]:
+        notes = [BY_OUTPUT] if self._own is not None else []
         if not self._end_seen:
             text = (
                 "the training did not end in the time given, so a resume from its last "
                 "checkpoint was not rehearsed. A short training shows it"
             )
-            return [text]
+            return [*notes, text]
         if until is None or self.until is None or until >= self.until:
-            return []
-        return [f"step {self.until} was not reached: all runs end with step {until}"]
+            return notes
+        return [*notes, f"step {self.until} was not reached: all runs end with step {until}"]
 
 
+_REPORTED = (
+    "no step was reported in {time}. If the first one takes longer, raise --within; otherwise the "
+    "script must call trainrun.report()"
+)
+_SHOWN = (
+    "the output showed no step in {time}, so the drill cannot see where the script goes on. Let it "
+    "print its steps and give spec.progress a pattern for them; if they come later, raise --within"
+)
+BY_OUTPUT = (
+    "steps and metrics are read from the output: a resume is known by the step with which it goes "
+    "on, and by its metrics from there"
+)
 NO_STEP = 1 << 62
 """No run reaches it."""
 TRIES = 3

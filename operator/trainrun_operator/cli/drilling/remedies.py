@@ -15,6 +15,7 @@ Kind = Literal[
     "CheckpointNeverAsked",
     "CheckpointNeverOpened",
     "OwnFilesUsed",
+    "StartedOver",
     "StepsRepeated",
     "StepsSkipped",
     "LearningRateReset",
@@ -71,6 +72,9 @@ REMEDIES: dict[Kind, str] = {
     "OwnFilesUsed": f"{_LOAD}. A folder of the script's own is lost with the pod; on a volume "
     "that outlives the pod, it may be older or newer than the checkpoint that the other ranks "
     "resume from",
+    "StartedOver": "give checkpoint.folder.resumeArgs the script's own flag to resume, with "
+    "{newest} where it takes the save; a script without such a flag must look for its saves in "
+    "checkpoint.folder.path by itself",
     "StepsRepeated": _STEPS,
     "StepsSkipped": f"{_STEPS}; do not load files of the script's own as well, which may be newer",
     "LearningRateReset": "save the schedule's state (scheduler.state_dict()) and load it, or "
@@ -102,6 +106,18 @@ REMEDIES: dict[Kind, str] = {
 AFTER_THE_LOOP = (
     "a resume from the last checkpoint leaves the loop nothing to do: the code after the loop "
     "must not need a value that only a step sets"
+)
+OF_ITS_SAVES = (
+    "the script's own save lacks this, or its flag to resume does not load it: the files were put "
+    "back as they were"
+)
+TAKES_FLAG = (
+    "try the script by hand with checkpoint.folder.resumeArgs and one of its saves for {newest}: "
+    "they must be its own flags to resume, and name what it loads, a file or a folder"
+)
+ONE_FOLDER = (
+    "write checkpoint.folder.path as in the command or its variables: only there a drill replaces "
+    "it by a temporary folder"
 )
 _RESUME = {
     "transformers": "call trainer.train(resume_from_checkpoint=resume_path()), with resume_path of "

@@ -30,11 +30,12 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.metrics import decode
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.drilling.checkpoint_digests import LARGEST, Entries, content
 from trainrun_operator.cli.drilling.runs import Content, DrillRun, Ending, Files, Noticed, Point
 from trainrun_operator.cli.explaining.life import life_of
 from trainrun_operator.cli.sources import Source
-from trainrun_operator.worlds.local.faults import Fault
+from trainrun_operator.worlds.local.faults import Fault, steps_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +76,8 @@ class Watcher(RunProgress):
     """Whether the faults have struck."""
     enough: Callable[[], None]
     """Called once, when it has got there."""
+    reads_output: bool = False
+    """See `DrillRun`."""
     began: Callable[[], bool] = lambda: False
     """Whether a fault has struck."""
     on_strike: Callable[[], None] = lambda: None
@@ -85,6 +88,8 @@ class Watcher(RunProgress):
     sought: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     opened: set[int] = field(default_factory=set)
+    not_taken: str = ""
+    """Why a save of the script's own folder was not stored."""
     parts: set[int] = field(default_factory=set)
     ask_gap: float = 0.0
     longest_step: float = 0.0
@@ -105,11 +110,9 @@ class Watcher(RunProgress):
             self.on_strike()
         if not state.attempt:
             return
-        first = state.slot * len(state.steps)
-        for rank, step in enumerate(state.steps, start=first):
-            if step is not None:
-                steps = self.reported[state.attempt]
-                steps[rank] = max(step, steps.get(rank, step))
+        for rank, step in self._shown(state).items():
+            steps = self.reported[state.attempt]
+            steps[rank] = max(step, steps.get(rank, step))
         if state.asked_for_checkpoint:
             self.sought.add(state.attempt)
         if state.save.calls:
@@ -146,14 +149,21 @@ class Watcher(RunProgress):
 
     def _note_first_attempt(self, state: AgentState) -> None:
         self.started_at = self.started_at or self.clock()
-        self.reported_steps |= {step for step in state.steps if step is not None}
+        shown = self._shown(state).values()
+        self.reported_steps |= {*shown}
+        for problem in state.problems:
+            if problem.type == "FolderNotTaken":
+                self.not_taken = problem.message
         self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
         self.ask_gap = max(self.ask_gap, state.ask_gap)
         if self.struck_at is None:
             self.longest_step = max(self.longest_step, state.owes or 0.0)
-        if state.committed is not None:
-            self.committed.add(state.committed.id.step)
-            self._commits.setdefault(state.committed.id.step, self.clock())
+        if state.committed is not None and state.committed.id.step not in self._commits:
+            self._commits[state.committed.id.step] = self.clock()
+            if not self.reads_output:
+                self.committed.add(state.committed.id.step)
+            elif shown:
+                self.committed.add(max(shown))
         if state.save.committed is not None:
             self._agreed = self._agreed or self.clock()
             self._calls[state.slot] = state.save.calls - state.save.committed
@@ -161,6 +171,12 @@ class Watcher(RunProgress):
         if asked_for and self._saved is None:
             self._saved = self.clock()
         self._asked_for |= asked_for
+
+    def _shown(self, state: AgentState) -> dict[int, int]:
+        """Steps by rank."""
+        if not self.reads_output:
+            state = replace(state, output=None)
+        return steps_of(state, state.slot * len(state.steps))
 
     def _after(self, moment: float | None) -> float | None:
         """Seconds since the strike."""
@@ -250,7 +266,7 @@ def with_stored(drill_run: DrillRun, source: Source) -> DrillRun:
         with suppress(TrainRunError):  # complete, and not committed yet
             manifests.append(read_manifest(store, info.id))
     first = {info.id.step for info in good if info.id.attempt == 1}
-    return replace(
+    stored = replace(
         drill_run,
         points=tuple(_points(store)),
         chapters=life_of(source).ran,
@@ -262,6 +278,33 @@ def with_stored(drill_run: DrillRun, source: Source) -> DrillRun:
             sorted({r for manifest in manifests for file in manifest.files for r in file.ranks})
         ),
     )
+    if not drill_run.reads_output:
+        return stored
+    # Without a number in its name it depends on luck which save has which step.
+    numbered = [m for m in manifests if m.metadata.get("folder", {}).get("number") is not None]
+    places = {(m.attempt, m.step) for m in numbered}
+    return in_steps_of_output(
+        replace(
+            stored,
+            committed=drill_run.committed,
+            contents={place: stored.contents[place] for place in places},
+        )
+    )
+
+
+def in_steps_of_output(drill_run: DrillRun) -> DrillRun:
+    """With what each attempt was handed as the step before the first one that its output shows.
+    Nobody sees whether the script opened it."""
+
+    def shown(chapter: Chapter) -> Chapter:
+        point, first = chapter.resumed_from, drill_run.began(chapter.attempt)
+        if point is None or first is None:
+            return chapter
+        return replace(chapter, resumed_from=replace(point, step=first - 1))
+
+    chapters = tuple(map(shown, drill_run.chapters))
+    attempts = frozenset(chapter.attempt for chapter in chapters)
+    return replace(drill_run, chapters=chapters, sought=attempts, opened=attempts)
 
 
 def ended(status: TrainRunStatus, *, goal_reached: bool) -> tuple[Ending, str]:

@@ -34,6 +34,9 @@ class Content:
 Files = Mapping[str, Content]
 """The files of a checkpoint, by name."""
 
+BARS = ("form tqdm", "form Hugging Face")
+"""How `Chapter.read_from` begins if a bar shows the steps."""
+
 Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
 """Stopped: it had reached its goal."""
 
@@ -99,6 +102,12 @@ class DrillRun:
     has_heartbeats: bool = True
     """Its agents' heartbeats were received. Else `ask_gap`, `longest_step`, `parts` and `noticed`
     are not known, and `sought` and `asked` hold each attempt unless something says otherwise."""
+    reads_output: bool = False
+    """Its script keeps its checkpoints in a folder of its own and reports none: all steps are those
+    of its output. `committed` has the ones at which a commit was seen; what an attempt was handed
+    counts as the step before the first one that it shows."""
+    unsaved: str = ""
+    """Why nothing of that folder was stored, if nothing was."""
     struck: bool = False
     """Its faults have struck."""
     noticed: Noticed = Noticed()
@@ -110,6 +119,16 @@ class DrillRun:
     def steps(self, attempt: int) -> list[int]:
         """The steps that rank 0 reported with metrics in an attempt, in their order."""
         return [point.step for point in self.points if point.attempt == attempt]
+
+    def began(self, attempt: int) -> int | None:
+        """The first step of an attempt that rank 0's metrics show, or else its output, unless that
+        is a bar: many begin at 0 and then jump."""
+        shown = (
+            chapter.began_with
+            for chapter in self.chapters
+            if chapter.attempt == attempt and not chapter.read_from.startswith(BARS)
+        )
+        return min(self.steps(attempt), default=next(shown, None))
 
     def curve(self, attempt: int) -> Curve:
         """The metrics of an attempt, by step; of a step that was reported twice the later ones."""
@@ -194,6 +213,8 @@ OF_SCRIPT: tuple[FaultName, ...] = get_args(OfScript)
 """In the order of rehearsal: those that find most come first, since time may be short."""
 OURS: tuple[FaultName, ...] = get_args(Ours)
 """Faults that test TrainRun, in the same order."""
+OF_FOLDER: tuple[FaultName, ...] = ("KillAfterCheckpoint", "NodeLoss")
+"""Faults for scripts with `checkpoint.folder`; a lost node takes the folder with it."""
 
 Store = Literal["Kept", "SpoilNewest", "Away"]
 """What happens to the storage when the fault strikes."""
@@ -261,7 +282,7 @@ def _kill(name: FaultName, rank: int, step: int, at: KillMoment = "report") -> S
 
 def _after_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scenario:
     if not saves or second(saves) + 1 >= until:
-        return Scenario(name="KillAfterCheckpoint", why_not=_no_room(saves, until))
+        return Scenario(name="KillAfterCheckpoint", why_not=_no_room(control, saves, until))
     return _kill("KillAfterCheckpoint", control.ranks(1)[-1], second(saves) + 1)
 
 
@@ -285,7 +306,7 @@ def _before_checkpoint(control: DrillRun, saves: list[int], until: int) -> Scena
 
 def _mid_epoch(control: DrillRun, saves: list[int], until: int) -> Scenario | None:
     if not saves:
-        return Scenario(name="KillMidEpoch", why_not=_no_room(saves, until))
+        return Scenario(name="KillMidEpoch", why_not=_no_room(control, saves, until))
     saved, step = second(saves), middle(saves, until)
     later = next((save for save in saves if save > saved), until)
     reported = control.steps(1) or [step]
@@ -303,8 +324,10 @@ def _notice(control: DrillRun, saves: list[int], until: int, grace: float) -> Sc
     return Scenario(name="Notice", faults=(fault,))
 
 
-def _no_room(saves: list[int], until: int) -> str:
+def _no_room(control: DrillRun, saves: list[int], until: int) -> str:
     """Why no fault can strike after a checkpoint."""
+    if not saves and control.reads_output:
+        return f"no save was stored before step {until}: {control.unsaved}"
     if not saves:
         return (
             f"no checkpoint was committed before step {until}: save more often, or drill to a "
@@ -336,7 +359,8 @@ def fault_scenarios(control: DrillRun, *, until: int) -> tuple[Scenario, ...]:
     with a checkpoint behind it."""
     saves = [step for step in control.committed if step < until]
     if not saves or middle(saves, until) >= until:
-        return tuple(Scenario(name=name, why_not=_no_room(saves, until)) for name in OURS)
+        why = _no_room(control, saves, until)
+        return tuple(Scenario(name=name, why_not=why) for name in OURS)
     kill = Fault(kind="kill", rank=control.ranks(1)[-1], step=middle(saves, until))
     damaged = Scenario(name="CorruptNewest", faults=(kill,), store="SpoilNewest")
     if len(saves) < 2 or not control.savers:

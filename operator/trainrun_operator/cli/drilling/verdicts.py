@@ -114,11 +114,12 @@ def judge(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaseline) 
     handed, ran = drill_run.handed, drill_run.chapters
     compared = compare(drill_run, baseline.contents) if len(ran) > 1 else Compared()
     went_on = drill_run.struck and len(ran) > 1
+    starts_over = any(finding.kind == "StartedOver" for finding in found)
     return Rehearsed(
         scenario=scenario,
         outcome="Found" if found else "NotRehearsed" if why_not else "Fine",
         why_not=why_not,
-        resumed_from=handed.step if handed is not None else None,
+        resumed_from=None if handed is None or starts_over else handed.step,
         lost_steps=_lost(drill_run) if len(ran) > 1 else 0,
         curves=_curves(found, baseline.within, complete=not _cut_short(drill_run, baseline)),
         checkpoints=_checkpoints(compared),
@@ -175,7 +176,7 @@ def not_observed(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBas
 
 def _not_as_planned(scenario: Scenario, drill_run: DrillRun) -> str:
     name, handed = scenario.name, drill_run.handed
-    if name in ("KillAfterCheckpoint", "KillMidEpoch") and handed is None:
+    if name in ("KillAfterCheckpoint", "KillMidEpoch", "NodeLoss") and handed is None:
         return "no checkpoint was committed yet when the rank was killed"
     if name == "KillBeforeCheckpoint" and handed is not None:
         return f"the checkpoint of step {handed.step} was committed before the kill"
@@ -220,6 +221,11 @@ def _by_luck(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaselin
 
 
 def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
+    if not control.steps(1) and control.reads_output:
+        return (
+            "only the step is known with which it goes on: the output shows no metrics. Add a "
+            "group such as loss to spec.progress.patterns, to see whether the save was loaded"
+        )
     if not control.steps(1):
         return "rank 0 reports no metrics, so the drill cannot compare the curves"
     if within is None:
@@ -272,7 +278,14 @@ def _cut_short(drill_run: DrillRun, baseline: FaultFreeBaseline) -> str:
 
 
 NOT_COMPARED = frozenset(
-    {"StepsRepeated", "StepsSkipped", "CheckpointNeverAsked", "OwnFilesUsed", "RecoveryFailed"}
+    {
+        "StartedOver",
+        "StepsRepeated",
+        "StepsSkipped",
+        "CheckpointNeverAsked",
+        "OwnFilesUsed",
+        "RecoveryFailed",
+    }
 )
 """Findings after which equal steps do not stand for equal work."""
 MEASURED: frozenset[Kind] = frozenset({"SaveTooSlow", "SaveTooLate", "NoticeNotUsed"})

@@ -2,11 +2,11 @@
 `node-loss rank=3 step=40`, `hang rank=0 after=30s`.
 
 Layer: worlds/local. Each strikes once per `trainrun run`: when its rank has reported the step, or
-another rank has, since many ranks report nothing; or, for scripts that report no steps, a time
-after its worker began to train. The rank's agent carries out a kill at a report, in a save or at a
-load, since it sees these moments first; this process carries out all other faults. Whichever of
-them strikes creates the fault's mark file, so a fault strikes only once, and a fault without a mark
-never struck.
+another rank has, since many ranks report nothing; where none does, when the output has shown it; or
+a time after its worker began to train. The rank's agent carries out a kill at a report, in a save
+or at a load, since it sees these moments first; this process carries out all other faults.
+Whichever of them strikes creates the fault's mark file, so a fault strikes only once, and a fault
+without a mark never struck.
 """
 
 from __future__ import annotations
@@ -108,6 +108,16 @@ def _wrong(text: str, what: str) -> InvalidSpec:
     return InvalidSpec(f'--fault "{text}": {what} (example: --fault "kill rank=0 step=30")')
 
 
+def steps_of(state: AgentState, first: int) -> dict[int, int]:
+    """The steps of a worker, whose lowest rank is `first`, by rank: reported, or if none is, shown
+    by its output."""
+    reported = {rank: s for rank, s in enumerate(state.steps, start=first) if s is not None}
+    output = state.output
+    if reported or output is None or output.step is None:
+        return reported
+    return {output.rank: output.step}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
     """A fault of this `trainrun run`."""
@@ -171,10 +181,7 @@ class FaultPlan:
                 yield planned, after  # at each heartbeat: the first one due while it trains strikes
             if after is not None or planned.fault.at != "report":
                 continue  # only the agent sees a save or a load
-            ranks = {
-                rank
-                for rank, step in enumerate(state.steps, start=first)
-                if step is not None and step >= planned.fault.step
-            }
+            shown = steps_of(state, first)
+            ranks = {rank for rank, step in shown.items() if step >= planned.fault.step}
             if ranks:
                 yield planned, 0.0 if planned.fault.rank in ranks else OWN_TIME

@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--pace", type=float, default=0.3)
+    parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args()
     first = load(options.resume) + 1 if options.resume else 0
     print(f"begins at {first} from {options.resume}", flush=True)
@@ -84,7 +85,7 @@ def main() -> None:
                     shutil.rmtree(options.out)
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(options.pace)
-            if os.environ["RANK"] == "0":
+            if os.environ["RANK"] == "0" and step % options.every == 0:
                 SAVES[options.form](options.out, step)
             print(f"iter {step}: loss {1 / (step + 1):.4f}, time 300.00ms", flush=True)
             log.write(f"{step}\n")
