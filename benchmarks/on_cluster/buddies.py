@@ -65,7 +65,7 @@ class Savers:
             },
             checkpoint={"uploadEvery": "1m", "buddy": True},
             failurePolicy=AT_ONCE_FOR_EVER,
-            health={"heartbeatTimeout": "5s"},
+            health={"heartbeatTimeout": "10s"},
         )
         return cls(run=run, folder=folder)
 
