@@ -252,6 +252,7 @@ class FolderRestore:
                 await self._clear(look, note.number, stored=files, at=at)
                 LOG.info("%s is there already: nothing was read", resume.name)
                 return note  # otherwise a link may lead to what is moved
+        LOG.info("reading %s for %s", resume.name, self.rule.path)
         sources = [
             (await self._fetched(part.rank) / place_of(part.slot), part.without)
             for part in parts.sources
