@@ -32,7 +32,7 @@ def save(step, name="model.bin", text=None):
 def wait(name):
     while not Path("..", name).exists(): time.sleep(.02)
 def seen():
-    found = (p for p in Path("out").rglob("*") if p.is_file())
+    found = (p for p in Path("out").rglob("*") if p.is_file() and ".trainrun" not in p.parts)
     print("sees", sys.argv[1:], {str(p.relative_to("out")): p.read_text().strip() for p in found})
 """
 
