@@ -105,9 +105,13 @@ class Pair:
         shutil.rmtree(self.workers.folder / f"node-{slot}")
         return self.gang[1 - slot]
 
-    def hold(self, slot: int, *, stand_in: tuple[int, ...], stored: tuple[int, ...]) -> None:
-        """The attempt has ended; the parts of slots `stored` are in the store."""
-        order = Hold(attempt=2, flush=(2,), stand_in=stand_in, flush_seconds=60, flush_allowed=60)
+    def hold(
+        self, slot: int, *, stand_in: tuple[int, ...], stored: tuple[int, ...], attempt: int = 2
+    ) -> None:
+        """The attempt before has ended; the parts of slots `stored` are in the store."""
+        order = Hold(
+            attempt=attempt, flush=(2,), stand_in=stand_in, flush_seconds=60, flush_allowed=60
+        )
         self.operator.order(
             order,
             worker=f"run-{slot}-1",
@@ -176,6 +180,24 @@ def test_a_buddy_keeps_the_copy_that_all_have_until_all_have_the_next(pair: Pair
     )
     pair.until(0, lambda s: not s.copies)
     eventually(lambda: not [*copies.iterdir()], what="an empty folder")
+
+
+def test_a_copy_of_an_older_attempt_is_never_stored_for_the_same_step_of_a_newer_one(
+    pair: Pair,
+) -> None:
+    pair.copy(2)
+    pair.until(0, copied(2))
+    pair.operator.order(start(attempt=2, workers=2), settings=COPIES, certificate=pair.certificate)
+    for slot in (0, 1):
+        pair.until(slot, lambda s: s.attempt == 2 and s.staged and s.staged[-1].complete)
+    pair.until(0, lambda s: not s.copies)
+    pair.lose(1)
+    pair.hold(0, attempt=3, stand_in=(1,), stored=(0,))
+    state = pair.until(0, lambda s: s.held.stand_in and s.phase == "Idle")
+    assert [part.uploaded for part in state.staged] == [True]
+    [stored] = (pair.workers.storage / "run" / "checkpoints").iterdir()
+    assert stored.name.endswith("-attempt-2")
+    assert not (stored / "worker-00001.done.json").exists()
 
 
 def test_a_copy_that_changes_on_the_disk_is_not_used(pair: Pair) -> None:
