@@ -200,6 +200,19 @@ def test_a_copy_of_an_older_attempt_is_never_stored_for_the_same_step_of_a_newer
     assert not (stored / "worker-00001.done.json").exists()
 
 
+def test_a_buddy_waits_for_a_store_that_is_away_and_says_so(pair: Pair) -> None:
+    pair.copy(2)
+    pair.until(0, copied(2))
+    pair.lose(1)
+    away = pair.workers.storage.rename(pair.workers.folder / "away")
+    pair.hold(0, stand_in=(1,), stored=(0,))
+    state = pair.until(0, lambda s: [p.type for p in s.problems] == ["StorageUnavailable"] * 2)
+    assert (state.phase, [copy.uploaded for copy in state.copies]) == ("Flushing", [False])
+    away.rename(pair.workers.storage)
+    state = pair.until(0, lambda s: s.copies and s.copies[0].uploaded and not s.problems)
+    assert (folder(pair.workers, 2) / "worker-00001.done.json").exists()
+
+
 def test_a_copy_that_changes_on_the_disk_is_not_used(pair: Pair) -> None:
     pair.copy(2)
     pair.until(0, copied(2))
