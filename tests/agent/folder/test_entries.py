@@ -82,11 +82,12 @@ def test_what_is_overwritten_under_its_number_is_new_and_what_is_deleted_is_not(
     (taken,) = entries_of(look("x", "exp2/last.pt", "exp2/a.pt"), "exp*")
     (again,) = entries_of(look("exp2/last.pt"), "exp*")
     (less,) = entries_of(look("x", "exp2/last.pt"), "exp*")
-    assert not again.is_before(taken)
-    assert less.is_before(taken)
+    assert not again.is_over(taken)
+    assert less.is_over(taken)
     (older,) = entries_of(look("exp1/last.pt"), "exp*")
-    assert older.is_before(taken)
-    assert not taken.is_before(older)
+    assert older.is_over(taken)
+    assert not taken.is_over(older)
+    assert not taken.is_over(None)
 
 
 def test_saves_without_a_number_are_ordered_by_their_time_of_change() -> None:

@@ -264,6 +264,27 @@ Path("out/exp3").mkdir(); Path("out/exp3/last.bin").write_text("4"); stored(4); 
 
 
 @pytest.mark.rare("worker_image/trainrun/agent/folder/keeping.py")
+def test_a_folder_that_is_not_there_although_steps_are_printed_is_told(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """`path` is mistyped: the script saves elsewhere."""
+    script = """
+for step in range(600):
+    print(f"iter {step}: loss 1.0, time 1ms", flush=True); time.sleep(.4)
+"""
+    workers.start(PRELUDE + script, settings=RunSettings(folder=RULE, output_forms=True))
+    from_scratch(operator, 1)
+    state = operator.until(lambda s: s.problems, timeout=6 * LONG)
+    assert [(p.reason, p.message) for p in state.problems] == [
+        (
+            "NoFolder",
+            f"the save in out is not stored: {workers.folder}/out does not exist. A new worker "
+            "would begin with an older one",
+        )
+    ]
+
+
+@pytest.mark.rare("worker_image/trainrun/agent/folder/keeping.py")
 def test_a_script_that_saves_more_often_than_settle_is_told(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -9,6 +9,7 @@ from trainrun.agent.folder.notes import (
     Printed,
     ignores,
     is_resumed,
+    left_over,
     outdated,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -50,6 +51,18 @@ def test_what_was_there_before_the_first_attempt_is_never_outdated() -> None:
 def test_without_a_pattern_all_that_the_restored_folder_lacks_is_outdated() -> None:
     now = look("ckpt.pt", "other.pt", "log.txt")
     assert outdated(now, "", None, stored=["ckpt.pt"], before={}) == ["other.pt"]
+
+
+def test_without_a_save_logs_are_left_over_if_nothing_else_is_there() -> None:
+    """Hugging Face's examples refuse an output folder that is not empty and has no checkpoint."""
+    before = look("old.txt")
+    gone = ["log.txt", "runs/events.out.tfevents.1"]
+    logs = {**before, **look(*gone)}
+    half = {**logs, **look("checkpoint-40/model.bin")}
+    assert left_over(logs, "checkpoint-*", before=before) == gone
+    assert left_over(half, "checkpoint-*", before=before) == ["checkpoint-40/model.bin", *gone]
+    other = {**half, **look("cache.bin")}
+    assert left_over(other, "checkpoint-*", before=before) == ["checkpoint-40/model.bin"]
 
 
 def test_saves_without_a_number_are_outdated_if_they_changed_later() -> None:

@@ -115,6 +115,10 @@ ULTRALYTICS = [
     "━━━━━━━━━━━━ 1/1 9.9it/s 0.1s",
     "\x1b[K       2/12         0G      3.113      4.005          4         64: 25% ━━━───────── "
     "1/4 1.3s/it 1:02<2:03",
+    "\x1b[K      10/12         0G       3.13         4          4         64: 25% ━━━───────── "
+    "1/4 1.3s/it 1:02<2:03",
+    "\x1b[K      11/12         0G        3.1     4.005         14         64: 25% ━━━───────── "
+    "1/4 1.3s/it 1:02<2:03",
 ]
 
 
@@ -146,7 +150,7 @@ ULTRALYTICS = [
         pytest.param(HUGGING_FACE, "Hugging Face", 0, 500, {"loss": 3.991}, id="Hugging Face"),
         pytest.param(DIFFUSION, "tqdm", 19, 20, {}, id="tqdm"),
         pytest.param(YOLO, "tqdm", 4, 9, {}, id="YOLO"),
-        pytest.param(ULTRALYTICS, "tqdm", 6, 9, {}, id="Ultralytics"),
+        pytest.param(ULTRALYTICS, "tqdm", 6, 45, {}, id="Ultralytics"),
     ],
 )
 def test_each_known_form_shows_steps_and_metrics(

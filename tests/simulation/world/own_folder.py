@@ -190,15 +190,9 @@ class SimFolder(SimOwnFiles):
         torn = script.shows_end and not all(self.truth[name].whole for name in entry.files)
         return bool(unfit(entry, script.patterns)) or torn or bool(self.open & {*entry.files})
 
-    def _is_over(self, entry: FolderEntry) -> bool:
-        taken = self._taken
-        if taken is None or taken.number is None or entry.number is None:
-            return False
-        return entry.number <= taken.number
-
     def _look(self) -> None:
         for entry in reversed(self._quiet.look(self._new(), self.world.clock.now)):
-            if entry == self._taken or self._is_over(entry):
+            if entry.is_over(self._taken):
                 return
             if not self._unfinished(entry):
                 self._seen = entry
@@ -223,7 +217,7 @@ class SimFolder(SimOwnFiles):
 
     def _last(self, *, themselves: bool) -> FolderEntry | None:
         for entry in reversed(self._quiet.newest_last(self._new())):
-            if entry == self._taken or self._is_over(entry):
+            if entry.is_over(self._taken):
                 return None
             if entry == self._seen:
                 return entry

@@ -74,9 +74,11 @@ class FolderEntry:
         """Whether another look shows all its files unchanged."""
         return all(other.get(name) == facts for name, facts in self.files.items())
 
-    def is_before(self, taken: FolderEntry) -> bool:
-        """Whether it has a number, and is nothing new once that entry was taken."""
-        if taken.number is None or self.number is None or self.number > taken.number:
+    def is_over(self, taken: FolderEntry | None) -> bool:
+        """Whether it is the entry that was taken last, or has a number and is nothing new then."""
+        if taken is None or taken.number is None or self.number is None:
+            return self == taken
+        if self.number > taken.number:
             return False
         new = any(taken.files.get(name, facts) != facts for name, facts in self.files.items())
         return not new or self.number < taken.number

@@ -52,8 +52,8 @@ FASTEST_LOOK, SLOWEST_LOOK = 0.5, 30.0
 """Seconds between two looks; half of `settle` between them."""
 TRIES = 3
 """Takes that fail in a row before the condition says so."""
-UNMATCHED, RESTLESS = 30, 60
-"""Looks at files of which none is a save, or at saves of which none is quiet, likewise."""
+UNMATCHED, RESTLESS, ABSENT = 30, 60, 120
+"""Looks at files and no save, at saves and none quiet, and while steps are printed at no folder."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,11 +229,11 @@ class FolderCheckpoints:
             if self._gang is not None and self._gang.has(new):
                 await self._gang.look(look, new, quiet, time.monotonic())
                 if not new:
-                    self._tell_unmatched(look, known)
+                    await self._tell_unmatched(look, known)
                 return
             why, complete = "", self.rule.complete
             for entry in reversed(quiet):
-                if entry == self._taken or self._is_over(entry):
+                if entry.is_over(self._taken):
                     break
                 found = await asyncio.to_thread(looking.unfinished, self.top, entry, complete)
                 if not found and await asyncio.to_thread(looking.live, self.processes.living_pids):
@@ -246,19 +246,22 @@ class FolderCheckpoints:
             if why:
                 self._fails("Incomplete", why)
             elif not new:
-                self._tell_unmatched(look, known)
+                await self._tell_unmatched(look, known)
         except OSError as error:
             self._fails("Unreadable", str(error))
 
-    def _tell_unmatched(self, look: Look, known: Look) -> None:
-        """The folder fills, and `newest` may be mistyped."""
+    async def _tell_unmatched(self, look: Look, known: Look) -> None:
+        """The folder fills, or training goes on without one: `newest` or `path` may be mistyped."""
         new = [name for name in sorted(changed(look, known)) if not is_log(name)]
-        if not new or self._slot or entries_of(look, self.rule.newest):
+        absent = self._printed.last is not None and not await asyncio.to_thread(self.top.is_dir)
+        if self._slot or not (new or absent) or entries_of(look, self.rule.newest):
             self._unmatched = 0
             return
         self._unmatched += 1
-        if self._unmatched >= UNMATCHED:
-            some = f"{new[0]} does not, nor do {len(new) - 1} others"
+        if absent and self._unmatched >= ABSENT:
+            self._fails("NoFolder", f"{self.top} does not exist")
+        elif not absent and self._unmatched >= UNMATCHED:
+            some = f"{new[0]} does not" + (f", nor do {len(new) - 1} others" if new[1:] else "")
             self._fails("NothingMatches", f"nothing matches newest: {self.rule.newest} ({some})")
 
     def _new(self, look: Look, known: Look) -> list[FolderEntry]:
@@ -266,9 +269,6 @@ class FolderCheckpoints:
         of all workers: others overwrite theirs at other times."""
         new = (e for e in entries_of(look, self.rule.newest) if not e.same(known))
         return [e for e in new if self._slot == 0 or (self.rule.carry and e.number is not None)]
-
-    def _is_over(self, entry: FolderEntry) -> bool:
-        return self._taken is not None and entry.is_before(self._taken)
 
     def _step_of(self, entry: FolderEntry) -> int:
         """Of its checkpoint: its number, unless that stays while it is overwritten in place."""
@@ -369,7 +369,7 @@ class FolderCheckpoints:
         """The newest whole entry that was not taken; None: there is none."""
         seen, complete = self._seen, self.rule.complete
         for entry in reversed(self._quiet.newest_last(new)):
-            if entry == self._taken or self._is_over(entry):
+            if entry.is_over(self._taken):
                 return None
             if entry == seen:
                 return seen

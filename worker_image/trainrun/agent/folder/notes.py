@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainrun.agent.folder.entries import FolderEntry, Look, entries_of
+from trainrun.agent.folder.entries import FolderEntry, Look, changed, entries_of, is_log
 from trainrun.contract import wire
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import OutputProgress
@@ -125,6 +125,14 @@ def outdated(
             if goes and name not in stored and before.get(name) != facts:
                 found.append(name)
     return found
+
+
+def left_over(look: Look, newest: str, *, before: Look) -> list[str]:
+    """The same where there is no whole save; and logs, if they are all else that is left: some
+    scripts refuse a folder that is not empty."""
+    old = outdated(look, newest, -1, before=before)
+    rest = changed(look, before).keys() - {*old}
+    return [*old, *sorted(rest)] if all(map(is_log, rest)) else old
 
 
 def ignores(

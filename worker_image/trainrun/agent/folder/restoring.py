@@ -20,7 +20,7 @@ from trainrun.agent.folder import looking, shared_volume, taking
 from trainrun.agent.folder.agreeing import Role, parts_of, place_of, role_of
 from trainrun.agent.folder.arguments import newest_path, resume_args, resumed
 from trainrun.agent.folder.entries import FileFacts, FolderEntry, Look, entries_of, is_log
-from trainrun.agent.folder.notes import FolderMemory, FolderNote, outdated
+from trainrun.agent.folder.notes import FolderMemory, FolderNote, left_over, outdated
 from trainrun.agent.folder.shared_volume import FolderChoice
 from trainrun.agent.processes.group import Launch
 from trainrun.contract import variables
@@ -192,7 +192,7 @@ class FolderRestore:
         entry = shared_volume.choose(top, rule, entries, choice)
         before = {name: facts for name, facts in look.items() if facts.modified < choice.since}
         if entry is None:
-            old = outdated(look, rule.newest, -1, before=before)
+            old = left_over(look, rule.newest, before=before)
             old = [] if rule.from_second_attempt else old
         else:
             self.note = FolderNote(names=entry.names, number=entry.number)
@@ -292,6 +292,8 @@ class FolderRestore:
     ) -> list[str]:
         before = self.memory.before or {}
         old = outdated(look, self.rule.newest, number, stored=stored, at=at, before=before)
+        if number == -1 and not self.within:
+            old = left_over(look, self.rule.newest, before=before)
         lent = self.memory.lent.items()
         return [*old, *(n for n, f in lent if n not in {*old, *stored} and look.get(n) == f)]
 

@@ -41,7 +41,8 @@ class Resumption:
             if entry.number is not None:
                 self._behind.add(entry.number)
             if len(self._behind) < LOWER_SAVES:
-                self.fails("ResumeUnknown", f"{given} was restored, but {why}")
+                why = f"{given} was restored, but {why}; check checkpoint.folder.resumeArgs"
+                self.fails("ResumeUnknown", why)
                 return False
             kept = "; the store has kept the restored save" if rule.carry else ""
             self.restored.refuse(

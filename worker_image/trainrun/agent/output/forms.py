@@ -252,7 +252,8 @@ class OutputReader:
             places = {"epoch": epoch[1] or epoch[2], "batch": places["step"]}
             places["batches"] = match["total"]
             form = "Lightning" if before.startswith("Epoch ") else form
-        key = ("bar", match["total"], _VALUE.sub("#", before)[:40])
+        # Columns that are aligned have more spaces where a number is shorter.
+        key = ("bar", match["total"], " ".join(_VALUE.sub("#", before).split())[:40])
         sure = epoch is not None or _shows_loss(metrics)
         aside = _ASIDE.search(before) is not None or _ASIDE.search(rest) is not None
         again = epoch is None
