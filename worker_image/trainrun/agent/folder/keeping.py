@@ -271,11 +271,11 @@ class FolderCheckpoints:
         return [e for e in new if self._slot == 0 or (self.rule.carry and e.number is not None)]
 
     def _step_of(self, entry: FolderEntry) -> int:
-        """Of its checkpoint: its number, unless that stays while it is overwritten in place."""
+        """Of its checkpoint: its number, unless that stays, or is none of steps (`exp2`)."""
         if entry.number is None:
             return self._step + 1
         again = self._taken is not None and self._taken.number == entry.number
-        if self._gang is None and (again or not entry.final):
+        if self._gang is None and (again or not entry.final or entry.number < self._step):
             return max(entry.number, self._step + 1)
         return entry.number
 
