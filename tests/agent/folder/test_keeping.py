@@ -263,7 +263,7 @@ Path("out/exp3").mkdir(); Path("out/exp3/last.bin").write_text("4"); stored(4); 
     assert [path.read_text() for path in files] == ["2", "3", "4"]
 
 
-@pytest.mark.rare("worker_image/trainrun/agent/folder/keeping.py")
+@pytest.mark.rare("tests/agent/folder/test_keeping.py")
 def test_a_folder_that_is_not_there_although_steps_are_printed_is_told(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -284,7 +284,7 @@ for step in range(600):
     ]
 
 
-@pytest.mark.rare("worker_image/trainrun/agent/folder/keeping.py")
+@pytest.mark.rare("tests/agent/folder/test_entries.py")
 def test_a_script_that_saves_more_often_than_settle_is_told(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
