@@ -56,13 +56,15 @@ def test_without_a_pattern_all_that_the_restored_folder_lacks_is_outdated() -> N
 def test_without_a_save_logs_are_left_over_if_nothing_else_is_there() -> None:
     """Hugging Face's examples refuse an output folder that is not empty and has no checkpoint."""
     before = look("old.txt")
-    gone = ["log.txt", "runs/events.out.tfevents.1"]
+    gone, save = ["log.txt", "runs/events.out.tfevents.1"], "checkpoint-40/model.bin"
     logs = {**before, **look(*gone)}
-    half = {**logs, **look("checkpoint-40/model.bin")}
-    assert left_over(logs, "checkpoint-*", before=before) == gone
-    assert left_over(half, "checkpoint-*", before=before) == ["checkpoint-40/model.bin", *gone]
+    half = {**logs, **look(save)}
     other = {**half, **look("cache.bin")}
-    assert left_over(other, "checkpoint-*", before=before) == ["checkpoint-40/model.bin"]
+    assert left_over(logs, "checkpoint-*", before=before, own=True) == gone
+    assert left_over(half, "checkpoint-*", before=before, own=True) == [save, *gone]
+    assert left_over(other, "checkpoint-*", before=before, own=True) == [save]
+    assert left_over(half, "checkpoint-*", before=before, own=False) == [save]
+    assert left_over(half, "checkpoint-*/*.bin", before=before, own=True) == [save]
 
 
 def test_saves_without_a_number_are_outdated_if_they_changed_later() -> None:

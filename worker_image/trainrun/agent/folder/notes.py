@@ -127,12 +127,13 @@ def outdated(
     return found
 
 
-def left_over(look: Look, newest: str, *, before: Look) -> list[str]:
+def left_over(look: Look, newest: str, *, before: Look, own: bool) -> list[str]:
     """The same where there is no whole save; and logs, if they are all else that is left: some
-    scripts refuse a folder that is not empty."""
+    scripts refuse a folder that is not empty. `own`: the folder is not the working directory."""
     old = outdated(look, newest, -1, before=before)
     rest = changed(look, before).keys() - {*old}
-    return [*old, *sorted(rest)] if all(map(is_log, rest)) else old
+    own = own and "/" not in newest  # other runs may log into the folder of its folder
+    return [*old, *sorted(rest)] if own and all(map(is_log, rest)) else old
 
 
 def ignores(

@@ -192,7 +192,7 @@ class FolderRestore:
         entry = shared_volume.choose(top, rule, entries, choice)
         before = {name: facts for name, facts in look.items() if facts.modified < choice.since}
         if entry is None:
-            old = left_over(look, rule.newest, before=before)
+            old = left_over(look, rule.newest, before=before, own=not self.within)
             old = [] if rule.from_second_attempt else old
         else:
             self.note = FolderNote(names=entry.names, number=entry.number)
@@ -292,8 +292,8 @@ class FolderRestore:
     ) -> list[str]:
         before = self.memory.before or {}
         old = outdated(look, self.rule.newest, number, stored=stored, at=at, before=before)
-        if number == -1 and not self.within:
-            old = left_over(look, self.rule.newest, before=before)
+        if number == -1:
+            old = left_over(look, self.rule.newest, before=before, own=not self.within)
         lent = self.memory.lent.items()
         return [*old, *(n for n, f in lent if n not in {*old, *stored} and look.get(n) == f)]
 
