@@ -89,7 +89,7 @@ class FolderCheckpoints:
     """Where several workers save entries with numbers."""
     _failures: int = 0
     _unmatched: int = 0
-    """Looks that showed files and no save."""
+    """Looks that showed files and no save; below 0: no folder."""
     _next_look: float = 0.0
     _looking: asyncio.Task[None] | None = None
     _ending: asyncio.Task[None] | None = None
@@ -257,10 +257,10 @@ class FolderCheckpoints:
         if self._slot or not (new or absent) or entries_of(look, self.rule.newest):
             self._unmatched = 0
             return
-        self._unmatched += 1
-        if absent and self._unmatched >= ABSENT:
+        self._unmatched = min(self._unmatched, 0) - 1 if absent else max(self._unmatched, 0) + 1
+        if self._unmatched <= -ABSENT:
             self._fails("NoFolder", f"{self.top} does not exist")
-        elif not absent and self._unmatched >= UNMATCHED:
+        elif self._unmatched >= UNMATCHED:
             some = f"{new[0]} does not" + (f", nor do {len(new) - 1} others" if new[1:] else "")
             self._fails("NothingMatches", f"nothing matches newest: {self.rule.newest} ({some})")
 
