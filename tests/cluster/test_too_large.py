@@ -77,7 +77,7 @@ async def test_gitops_tools_see_that_a_run_that_is_too_large_needs_its_user(fake
     office.manager.lead(office.around(api))
     large = with_text(LARGEST)
     office.sees(large)
-    await until(lambda: fake.bodies)
+    await until(lambda: fake.bodies and office.events)
     told = {**large, "status": fake.bodies[0]["status"]}
     office.sees(told)
     await office.manager.stop()

@@ -90,7 +90,7 @@ def test_a_script_whose_output_shows_no_steps_is_told_to_name_them(tmp_path: Pat
     drill = rehearsal.make_runs()
     assert [told.scenario.name for told in drill.rehearsed] == ["KillAfterCheckpoint", "NodeLoss"]
     assert drill.rehearsed[0].why_not == (
-        "the output showed no step in 150 s, so the drill cannot see where the script goes on. "
+        "the output showed no step in 150 s, so the drill cannot see where the script continues. "
         "Let it print its steps and give spec.progress a pattern for them; if they come later, "
         "raise --within"
     )

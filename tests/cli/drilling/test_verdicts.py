@@ -191,7 +191,7 @@ def test_an_unchanged_script_that_shows_steps_alone_is_not_called_fine() -> None
     told = unchanged(silent, control=replace(UNCHANGED, points=(), chapters=chapters[:1]))
     assert (told.outcome, told.resumed_from) == ("NotRehearsed", 18)
     assert told.why_not == (
-        "only the step is known with which it goes on: the output shows no metrics. Add a group "
+        "only the step is known with which it continues: the output shows no metrics. Add a group "
         "such as loss to spec.progress.patterns, to see whether the save was loaded"
     )
 

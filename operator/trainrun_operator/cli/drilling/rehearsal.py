@@ -272,12 +272,13 @@ _REPORTED = (
     "script must call trainrun.report()"
 )
 _SHOWN = (
-    "the output showed no step in {time}, so the drill cannot see where the script goes on. Let it "
-    "print its steps and give spec.progress a pattern for them; if they come later, raise --within"
+    "the output showed no step in {time}, so the drill cannot see where the script continues. Let "
+    "it print its steps and give spec.progress a pattern for them; if they come later, raise "
+    "--within"
 )
 BY_OUTPUT = (
-    "steps and metrics are read from the output: a resume is known by the step with which it goes "
-    "on, and by its metrics from there"
+    "steps and metrics are read from the output: a resume is known by the step with which it "
+    "continues, and by its metrics from there"
 )
 NO_STEP = 1 << 62
 """No run reaches it."""

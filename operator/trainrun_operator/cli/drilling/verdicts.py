@@ -223,7 +223,7 @@ def _by_luck(scenario: Scenario, drill_run: DrillRun, baseline: FaultFreeBaselin
 def _not_comparable(control: DrillRun, within: Tolerance | None) -> str:
     if not control.steps(1) and control.reads_output:
         return (
-            "only the step is known with which it goes on: the output shows no metrics. Add a "
+            "only the step is known with which it continues: the output shows no metrics. Add a "
             "group such as loss to spec.progress.patterns, to see whether the save was loaded"
         )
     if not control.steps(1):
