@@ -82,6 +82,7 @@ def test_the_minimal_example_is_valid() -> None:
     assert run.spec.workers.template.spec.training.command == ("python", "train.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_example_of_a_run_is_valid(example: Path) -> None:
     run = load_trainrun(example.read_text(), source=str(example))

@@ -40,6 +40,7 @@ def test_there_are_no_other_pages() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
+@pytest.mark.slow
 def test_the_verb_writes_every_page(tmp_path) -> None:
     main(tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(PAGES)

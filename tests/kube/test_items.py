@@ -67,6 +67,7 @@ def test_no_text_however_escaped_and_cut_is_taken_for_another(
     assert rest == {**listed, "items": []}
 
 
+@pytest.mark.slow
 def test_a_long_text_of_escapes_is_looked_at_once() -> None:
     """One environment variable kept the operator busy for eight seconds with every list."""
     text = b'{"items": [{"a": "' + b"\\u003c" * 1_200_000 + b'"}]}'

@@ -62,7 +62,6 @@ def test_no_folder_of_tests_is_called_operator() -> None:
     assert list((ROOT / "tests").rglob("operator")) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_every_module_says_what_it_is_for(package: Path) -> None:
     for path in modules(package):
@@ -93,7 +92,6 @@ def test_the_packages_say_that_they_are_typed(package: Path) -> None:
     assert (package / "py.typed").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wing", [False, True], ids=["all-else", "tasks"])
 def test_no_name_of_a_class_occurs_twice_but_in_modules_for_frameworks(*, wing: bool) -> None:
     found: dict[str, list[str]] = {}
@@ -109,7 +107,6 @@ def test_no_name_of_a_class_occurs_twice_but_in_modules_for_frameworks(*, wing: 
     assert twice == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_only_the_layout_spells_a_key_of_the_store(package: Path) -> None:
     for path in modules(package):

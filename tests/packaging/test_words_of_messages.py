@@ -54,7 +54,6 @@ def better_words(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 def test_no_message_has_a_word_that_only_we_use() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {word} in {text!r}"

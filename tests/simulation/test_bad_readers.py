@@ -80,6 +80,7 @@ def test_the_second_reading_survives_a_change_of_leaders() -> None:
     assert [i.cause for i in world.status.incidents] == ["AppError", "Misread"]
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "storage",
     "A bit has flipped in a checkpoint's file",

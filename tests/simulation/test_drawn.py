@@ -122,6 +122,7 @@ ENDS: dict[tuple[str, str], Callable[[Simulation], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 @pytest.mark.parametrize(("asked", "before"), ENDS)
 def test_a_storage_that_was_used_is_taken_as_the_spec_says(asked: str, before: str) -> None:

@@ -11,6 +11,7 @@ STRICT = a_config(limits={"failures": 0, "preemptions": 0})
 """Nothing may be counted."""
 
 
+@pytest.mark.slow
 @pytest.mark.case("nodes", "The spec is edited while the run trains, starts or waits")
 def test_another_address_of_the_storage_reaches_all_workers_together_and_is_no_failure() -> None:
     world = a_life(config=STRICT)

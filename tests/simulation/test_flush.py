@@ -46,6 +46,7 @@ def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "storage", "A process dies after such a report while the store is away", counted="its cause"
 )
@@ -119,6 +120,7 @@ def started_from_disks(seed: int) -> Simulation:
     return world
 
 
+@pytest.mark.slow
 def test_a_resume_point_on_the_disks_is_stored_while_the_attempt_runs() -> None:
     world = started_from_disks(1)
     point = world.judge.records[2].resume_point

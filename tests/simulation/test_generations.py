@@ -37,6 +37,7 @@ def lives_on(world: Simulation, *, crashes: bool) -> None:
     world.live(HOUR)
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "A run with onExisting: StartFresh finds a used folder")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_run_that_starts_fresh_resumes_what_it_has_saved_itself(seed: int) -> None:

@@ -23,6 +23,7 @@ FIRST_TOLD = 31
 """The first of the lives drawn that can be judged."""
 
 
+@pytest.mark.slow
 def test_the_goodput_of_a_run_that_loses_processes_is_exact() -> None:
     world = a_life()
     attempts: dict[int, Truth] = {}
@@ -39,6 +40,7 @@ def test_the_goodput_of_a_run_that_loses_processes_is_exact() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_chapter_that_a_verdict_ends_tells_what_was_known_then() -> None:
     """Its deadline ended the run at step 18; uploads brought step 21, from which it went on when
     the deadline was raised. A chapter is written once, so that part stays rework."""

@@ -31,6 +31,7 @@ def training(world: Simulation) -> bool:
     return runs(world, 1) and all(a.training.step > 3 for a in world.gang(1) if a.training)
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "processes", "A process hangs, and health.progressTimeout is set", counted="maxFailures"
 )
@@ -96,6 +97,7 @@ def test_no_life_that_goes_well_is_called_hung(seed: int) -> None:
     assert "Hung" not in {entry.reason for entry in world.status.history}
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "processes",
     "No rank reports a first step within health.firstStepTimeout",

@@ -190,11 +190,13 @@ def test_a_run_fails_for_the_lost_node_and_not_for_what_its_peers_died_of() -> N
     holds(A_NODE_DIES_WHILE_ANOTHER_OPERATOR_BEGINS)
 
 
+@pytest.mark.slow
 def test_no_worker_is_taken_from_an_attempt_that_its_operator_does_not_know_to_have_begun() -> None:
     """It was deleted as one that did not answer, and a preemption was counted."""
     holds(NOBODY_SAYS_THAT_A_START_HAS_BEEN_WRITTEN)
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met() -> None:
     holds(ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY)
 

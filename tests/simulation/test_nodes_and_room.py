@@ -27,6 +27,7 @@ def a_config(**fields: object) -> RunConfig:
     return builders.a_config(**(defaults | fields))
 
 
+@pytest.mark.slow
 @pytest.mark.case("nodes", "A node falls silent (power, network)", counted="maxPreemptions")
 @pytest.mark.case(
     "nodes",
@@ -105,6 +106,7 @@ def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:
         assert world.status.restarts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "nodes", "Somebody deletes a worker with a grace period", counted="maxPreemptions"
 )

@@ -56,6 +56,7 @@ def test_an_operator_that_dies_over_it_leaves_it_to_the_next() -> None:
     assert lived_well(world)
 
 
+@pytest.mark.slow
 @pytest.mark.case("operator", "The operator dies, or the TTL ends, while a limit is raised")
 def test_an_edit_in_the_moment_of_the_deletion_keeps_the_run() -> None:
     config = a_config(limits={"failures": 0}, ttl_after_finished=timedelta(seconds=20))

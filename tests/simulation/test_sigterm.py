@@ -27,6 +27,7 @@ def resumed(world: Simulation) -> int:
     return point.step if point is not None else 0
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "nodes",
     "A worker gets a notice, and the script never asks should_save()",
@@ -48,6 +49,7 @@ def test_a_script_that_saves_on_sigterm_goes_on_from_there(reason: str) -> None:
     assert world.judge.closing() == []
 
 
+@pytest.mark.slow
 def test_a_script_without_a_handler_loses_nothing_but_its_steps() -> None:
     world = a_deaf_life(on_sigterm="Dies")
     world.evict(worker(world, 1), grace=30)

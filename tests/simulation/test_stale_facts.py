@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.one_run import HOUR, a_config, a_life, runs, until, worker
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "Trouble with the store comes, goes and comes back")
 def test_a_store_that_hiccups_after_a_suspended_day_is_waited_for() -> None:
     world = a_life()

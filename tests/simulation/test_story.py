@@ -24,6 +24,7 @@ def test_the_story_of_nearly_every_life_is_whole() -> None:
     assert len(gaps) <= 1 + lives // 25, f"gaps in lives {gaps}"
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "operator", "The operator or an agent dies before a chapter of the story is stored"
 )

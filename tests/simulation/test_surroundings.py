@@ -253,6 +253,7 @@ def test_an_exception_whose_text_is_anything_is_counted_as_one(text: str) -> Non
     assert causes(world) == ["AppError"]
 
 
+@pytest.mark.slow
 @pytest.mark.case("storage", "The store lists late what was written")
 def test_a_commit_that_the_store_does_not_list_yet_is_waited_for() -> None:
     world = a_life()

@@ -24,6 +24,7 @@ def tried(world: Simulation) -> list[int]:
     return sorted(n for n, record in world.judge.records.items() if record.trial_of is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some(range(8), quick=1))
 def test_a_night_is_not_burnt(seed: int) -> None:
     world = spoiled(seed)

@@ -105,6 +105,7 @@ def told(source: str, folder: Path, *, seed: str = "0", by: str = sys.executable
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_keys_are_equal_under_another_hash_seed(tmp_path: Path) -> None:
     """The order of a set in a process is not that of another one."""
     first, second = (told(PROGRAM, tmp_path, seed=seed) for seed in ("1", "4711"))
@@ -136,6 +137,7 @@ def test_an_edited_comment_changes_no_key_and_no_module(tmp_path: Path) -> None:
     assert told(options, tmp_path)[:-1] == before[:-1]
 
 
+@pytest.mark.slow
 def test_a_changed_constant_changes_the_keys_of_its_function_alone(tmp_path: Path) -> None:
     """And not those with a version of their own, which says that results are the same."""
     before = told(PROGRAM, tmp_path)[:-1]
@@ -144,6 +146,7 @@ def test_a_changed_constant_changes_the_keys_of_its_function_alone(tmp_path: Pat
     assert same == [False] * 6 + [True] * 3
 
 
+@pytest.mark.slow
 def test_a_changed_helper_changes_the_module_and_no_key(tmp_path: Path) -> None:
     """`trainrun tasks` names done tasks whose module has changed since."""
     before = told(PROGRAM, tmp_path)

@@ -92,6 +92,7 @@ def test_a_docker_that_hangs_is_not_waited_for(
     assert docker.why_not.__wrapped__() == "Docker did not answer within 0.2 s (restart it)"
 
 
+@pytest.mark.slow
 def test_a_choice_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert words_of_up(tmp_path, chosen="minikube") == [
         "error: CLUSTER=minikube: there are `kind` and `embedded`."

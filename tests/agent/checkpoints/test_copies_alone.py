@@ -102,6 +102,7 @@ def tasks(name: str) -> int:
     return sum(f" coro=<Buddy.{name}() " in repr(task) for task in asyncio.all_tasks())
 
 
+@pytest.mark.slow
 async def test_an_agent_serves_on_after_a_client_has_left_in_the_middle_of_a_file(
     nodes: Nodes,
 ) -> None:
@@ -135,6 +136,7 @@ async def test_a_certificate_that_cannot_be_loaded_is_told_and_ends_nothing(
         sharing.close()
 
 
+@pytest.mark.slow
 async def test_a_forgotten_copy_of_an_unreachable_partner_ends_and_tells_nothing(
     nodes: Nodes,
 ) -> None:

@@ -283,6 +283,7 @@ async def test_what_is_not_as_the_manifest_says_is_not_taken(
     assert "has 1000 bytes there, should be 999" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_not_in_the_checkpoint_is_not_served(
     side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,6 +292,7 @@ async def test_a_file_that_is_not_in_the_checkpoint_is_not_served(
     assert caplog.text.count("404: step-000000005-attempt-1 has no file") == 3
 
 
+@pytest.mark.slow
 async def test_a_download_of_the_other_that_stands_still_is_given_up(
     side: Side, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -328,6 +330,7 @@ async def test_a_download_of_the_other_that_makes_progress_is_waited_for_beyond_
     assert side.target.read_bytes() == bytes([2]) * 1000
 
 
+@pytest.mark.slow
 async def test_what_has_arrived_of_a_checkpoint_counts_while_initial_weights_are_asked_for(
     tmp_path: Path,
 ) -> None:

@@ -78,6 +78,7 @@ def _put_as_nobody(uri: str, answers: multiprocessing.SimpleQueue[str]) -> None:
         answers.put(str(error))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_folder_without_permission_names_the_user(tmp_path: Path) -> None:
     for parent in [tmp_path, *tmp_path.parents][:3]:  # pytest's own folders are private

@@ -140,6 +140,7 @@ def test_an_empty_file_travels(store: ObjectStore, tmp_path: Path) -> None:
     assert (tmp_path / "back").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_a_large_file_travels_in_parts(store: ObjectStore, tmp_path: Path) -> None:
     path = large_file(tmp_path / "large")
     moved = []
@@ -158,6 +159,7 @@ def test_ranges_of_a_file_come_alone_and_at_their_places(
     assert (tmp_path / "back").read_bytes() == b"\x0012\x00\x00\x00678\x00"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART])
 def test_the_checksum_of_a_file_is_that_of_what_was_stored(
     store: ObjectStore, tmp_path: Path, size: int

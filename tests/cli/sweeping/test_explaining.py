@@ -197,6 +197,7 @@ def test_a_node_that_fails_several_trials_is_named(sweeps: Sweeps) -> None:
     assert "node n7 caused 4 of 4 incidents, in 2 trials: check it" in story(file)
 
 
+@pytest.mark.slow
 def test_of_many_trials_with_trouble_the_newest_are_read_and_the_others_counted(
     sweeps: Sweeps,
 ) -> None:

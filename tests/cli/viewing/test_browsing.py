@@ -353,6 +353,7 @@ async def test_a_storage_that_hangs_is_told_and_holds_up_no_other(
             assert "s3://hanging/runs does not answer" in text
 
 
+@pytest.mark.slow
 async def test_a_past_run_leaves_the_list_after_its_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cli.stories import a_folder, a_life, at
 from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.viewing.browser import browsing
@@ -17,8 +19,6 @@ from trainrun_operator.cli.viewing.storages import shared_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
 
 def test_one_storage_has_one_client_however_it_is_named() -> None:
     one = shared_store("s3://bucket/runs")
@@ -27,6 +27,7 @@ def test_one_storage_has_one_client_however_it_is_named() -> None:
     assert shared_store("file:///") is shared_store("file:///", region=None)
 
 
+@pytest.mark.slow
 async def test_runs_and_sweeps_in_folders_of_a_storage_are_listed_and_leave_with_their_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -301,6 +301,7 @@ def test_a_store_that_is_away_is_waited_for_an_hour() -> None:
     assert failed.reason == "StorageUnavailable"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_one_worker_alone_finds_no_store_for_an_hour() -> None:
     """Its node had no route there, and the run failed as if the store were away."""
     scene = outage().with_config(flush_timeout=seconds(300))

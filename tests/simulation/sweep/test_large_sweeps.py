@@ -35,6 +35,7 @@ def test_hundreds_of_trials_need_few_objects_and_a_small_status() -> None:
     assert len(json.dumps(cluster.sweep.status)) < 4096
 
 
+@pytest.mark.slow
 def test_the_same_holds_where_operators_and_clerks_die_and_the_store_is_away() -> None:
     trials = max(40, examples(150))
     life = live_large(1, trials=trials, at_once=AT_ONCE)

@@ -53,6 +53,7 @@ def test_the_same_command_does_not_kill_a_live_run_whose_lock_was_removed(
     assert ended.incidents == []
 
 
+@pytest.mark.slow
 def test_a_lock_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "driver.lock"
     lock = acquire(path, run="tiny")

@@ -286,6 +286,7 @@ def test_a_script_that_called_finish_has_finished_although_it_was_asked_to_save(
     assert scene.plan.reason == "Succeeded"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_at_the_same_step_again_makes_no_progress() -> None:
     scene = a_run(max_failures=-1).running(2, resume=(1, 6)).with_status(reached=10)
     assert scene.with_exit(0, code=1).plan.status.fruitless == 1, "step 10 was reached before"
