@@ -45,7 +45,6 @@ def test_the_file_in_crds_is_what_the_models_say() -> None:
     assert (ROOT / "crds" / TRAINRUN.file_name).read_text() == crd_yaml(TRAINRUN), "run `make crds`"
 
 
-@pytest.mark.slow
 def test_the_program_writes_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "new"
 
@@ -54,7 +53,6 @@ def test_the_program_writes_the_file(tmp_path: Path) -> None:
     assert yaml.safe_load((folder / TRAINRUN.file_name).read_text()) == crd(TRAINRUN)
 
 
-@pytest.mark.slow
 def test_the_module_runs_as_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["crd", str(tmp_path)])
 

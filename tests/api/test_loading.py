@@ -369,7 +369,6 @@ def test_aliases_that_would_fill_the_memory_are_refused_at_once() -> None:
         )
 
 
-@pytest.mark.slow
 def test_what_is_nested_too_deep_is_refused_whatever_python_would_bear() -> None:
     aliases = "a0: &a0 []\n" + "".join(
         f"a{level}: &a{level} [*a{level - 1}]\n" for level in range(1, 200)
