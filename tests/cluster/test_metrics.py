@@ -22,6 +22,7 @@ from trainrun_operator.api.run.status_parts import (
 )
 from trainrun_operator.cluster.metrics import WORST, Metrics
 from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.incidents.hangs import OwedStep
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,7 +50,7 @@ def metrics_of(
     *runs: tuple[str, TrainRunStatus, RunConfig], owed: float | None = None, usual: float = 0.0
 ) -> Metrics:
     metrics = Metrics()
-    told = None if owed is None else (owed, usual)
+    told = None if owed is None else OwedStep(owed, usual)
     metrics.follow(lambda: [(*run, lambda: told) for run in runs])
     return metrics
 

@@ -22,7 +22,7 @@ from trainrun_operator.cluster.node_memory import NodeMemory, RecordOnNode
 from trainrun_operator.cluster.unmanaged_runs import Record, UnmanagedRuns
 from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.display import INVALID_SPEC, TOO_LARGE
-from trainrun_operator.core.run.incidents.hangs import step_owed
+from trainrun_operator.core.run.incidents.hangs import OwedStep, step_owed
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import TRANSIENT
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -57,7 +57,7 @@ class _ManagedRun:
     agents: RunAgents
     task: asyncio.Task[None] | None = None
 
-    def step_owed(self) -> tuple[float, float] | None:
+    def step_owed(self) -> OwedStep | None:
         """See `hangs.step_owed`."""
         return step_owed(self.agents.fresh_states)
 

@@ -28,11 +28,11 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
 from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import RUNS
-from trainrun_operator.core.run.incidents.hangs import FACTOR, LONGEST_BUSY
+from trainrun_operator.core.run.incidents.hangs import FACTOR, LONGEST_BUSY, OwedStep
 from trainrun_operator.core.run.incidents.ledger import used_of
 from trainrun_operator.kube.informer import ListState
 
@@ -46,9 +46,9 @@ WORST = 20
 """Runs that each gauge with a label `run` names at most: those that an alert is nearest to."""
 USUAL_UPLOAD = 3600.0
 """Seconds between checkpoints that alerts expect where the spec has no uploadEvery."""
-RunState = tuple[str, TrainRunStatus, RunConfig, Callable[[], tuple[float, float] | None]]
-"""`namespace/name`, status and configuration of a run, and what tells since how many seconds it
-has owed a step, and how many it may; None: not known here, since another operator leads it, say."""
+RunState = tuple[str, TrainRunStatus, RunConfig, Callable[[], OwedStep | None]]
+"""`namespace/name`, status and configuration of a run, and what tells which step it owes; None: not
+known here, since another operator leads it, say."""
 RunStates = Callable[[], Iterable[RunState]]
 
 
@@ -234,25 +234,12 @@ class _RunGauges(Collector):
 def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
     """Facts that alerts compare with limits, of the runs that are nearest to their limit."""
     steps, checkpoints, failures = [], [], []
-    for run, status, config, owed in alive:
+    for state in alive:
+        run, status, config, _ = state
         # Between attempts, while it is queued or suspended, a run owes neither.
         record = status.start_record if status.phase in RUNS else None
-        stepped = _stepped(status)
-        trains = status.phase != "Finishing"  # then its processes have ended
-        if record is not None and stepped is not None and trains and not status.runs_tasks:
-            slowest = status.learned.slowest if status.learned is not None else 0.0
-            usual = timedelta(seconds=max(LONGEST_BUSY, FACTOR * slowest))
-            given = config.progress_timeout
-            if stepped <= record.time:  # the first step of an attempt takes longer
-                given = config.first_step_timeout
-            at, timeout = max(stepped, record.time).timestamp(), (given or usual).total_seconds()
-            nearness = (now.timestamp() - at) / timeout
-            if nearness > 1 and (told := owed()) is not None:
-                # Other operators do not know it. They rank the run as before, and so do we: alerts
-                # take the newest time and the longest timeout.
-                at = max(at, now.timestamp() - told[0])
-                timeout = timeout if given else max(timeout, told[1])
-            steps.append(_Limited(run, at, timeout, nearness))
+        if record is not None and (step := _step(state, record, now)) is not None:
+            steps.append(step)
         if record is not None and status.checkpoint is not None:
             at = max(status.checkpoint.time, record.time).timestamp()
             every = config.upload_every.total_seconds() if config.upload_every else USUAL_UPLOAD
@@ -300,6 +287,28 @@ def _limits(alive: Iterable[RunState], now: datetime) -> Iterator[Metric]:
             "spec.failurePolicy.maxFailures of a run; runs without a limit are left out.",
         ),
     )
+
+
+def _step(state: RunState, record: StartRecord, now: datetime) -> _Limited | None:
+    """The newest step of an attempt; None: none is due."""
+    run, status, config, owed = state
+    stepped = _stepped(status)
+    # When it finishes its processes have ended.
+    if stepped is None or status.phase == "Finishing" or status.runs_tasks:
+        return None
+    slowest = status.learned.slowest if status.learned is not None else 0.0
+    usual = timedelta(seconds=max(LONGEST_BUSY, FACTOR * slowest))
+    given = config.progress_timeout
+    if stepped <= record.time:  # the first step of an attempt takes longer
+        given = config.first_step_timeout
+    at, timeout = max(stepped, record.time).timestamp(), (given or usual).total_seconds()
+    nearness = (now.timestamp() - at) / timeout
+    if nearness > 1 and (told := owed()) is not None:
+        # Other operators do not know it. They rank the run as before, and so do we: alerts take the
+        # newest time and the longest timeout.
+        at = max(at, now.timestamp() - told.seconds)
+        timeout = timeout if given else max(timeout, told.allowed)
+    return _Limited(run, at, timeout, nearness)
 
 
 def _stepped(status: TrainRunStatus) -> datetime | None:

@@ -130,8 +130,8 @@ def _opened(
 
 def _via(view: View, record: StartRecord) -> Literal["Disks", "Buddies"] | None:
     """Where the resume point of an attempt that starts now was, if not in the store."""
-    if record.staged or record.resume_point is None:
-        return "Disks" if record.staged else None
+    if record.staged:
+        return "Disks"
     copies = (copy for agent in view.heard for copy in agent.copies if copy.uploaded)
     stored = {CheckpointId(attempt=view.status.attempt, step=copy.step) for copy in copies}
     return "Buddies" if record.resume_point in stored else None

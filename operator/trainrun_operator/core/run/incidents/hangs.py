@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from trainrun.contract.agent_state import AgentState, LongSection
 from trainrun_operator.api.run.replacing import replace
@@ -103,22 +104,30 @@ def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
     }
 
 
-def step_owed(agents: Iterable[AgentState]) -> tuple[float, float] | None:
-    """Seconds for which all of these agents with living processes have owed a step, or a sign of
-    life where the script reports nothing (0: one is in a long section); and those that it may take
-    as this attempt goes (0: not known yet). None: they do not tell, or a section exceeds its
-    limit."""
+class OwedStep(NamedTuple):
+    """A step that all agents owe, or a sign of life where the script reports nothing."""
+
+    seconds: float
+    """Since when; 0: one is in a long section."""
+    allowed: float
+    """Seconds that it may take as this attempt goes; 0: not known yet."""
+
+
+def step_owed(agents: Iterable[AgentState]) -> OwedStep | None:
+    """The step that these agents with living processes owe. None: they do not tell, or a section
+    exceeds its limit."""
     living: Sequence[AgentState] = [agent for agent in agents if agent.phase == "Running"]
     if not _counts_steps(living):
         living = timed_by_output(living)
     if overdue_sections(living):
         return None
     if any(agent.section is not None for agent in living):
-        return 0.0, 0.0
+        return OwedStep(0.0, 0.0)
     owed = [agent.owes for agent in living if agent.owes is not None]
     if not owed or len(owed) < len(living):
         return None
-    return min(owed), FACTOR * (_least_slowest(living) or max(map(_first_step, living)))
+    slowest = _least_slowest(living) or max(map(_first_step, living))
+    return OwedStep(min(owed), FACTOR * slowest)
 
 
 def in_section(
