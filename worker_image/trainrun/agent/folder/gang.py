@@ -7,7 +7,7 @@ files for a step never says that it has none; what it brings was judged intact.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,8 @@ class GangFolder:
     """This worker's folder, seen as a part."""
 
     top: Path
+    look_at_folder: Callable[[], Awaitable[Look]]
+    """Raises OSError."""
     part: GangPart
     bringing: Bringing
     processes: ProcessGroup
@@ -142,7 +144,7 @@ class GangFolder:
 
     async def _repeat(self, entry: FolderEntry, step: int) -> bool:
         try:
-            look = await asyncio.to_thread(looking.look_at, self.top)
+            look = await self.look_at_folder()
         except OSError as error:
             self.fails("Unreadable", str(error))
             return False

@@ -89,7 +89,9 @@ class FolderCheckpoints:
     """Where several workers save entries with numbers."""
     _failures: int = 0
     _unmatched: int = 0
-    """Looks that showed files and no save; below 0: no folder."""
+    """Looks in a row that showed files and no save."""
+    _absent: int = 0
+    """Looks in a row at no folder, while steps are printed."""
     _next_look: float = 0.0
     _looking: asyncio.Task[None] | None = None
     _ending: asyncio.Task[None] | None = None
@@ -113,6 +115,7 @@ class FolderCheckpoints:
         if self.rule.carry and self.start.workers > 1 and has_numbers(self.rule.newest):
             self._gang = GangFolder(
                 top=self.top,
+                look_at_folder=self._restored.look,
                 part=GangPart(settle=self.rule.settle, complete=self.rule.complete),
                 bringing=self.bringing,
                 processes=self.processes,
@@ -220,7 +223,7 @@ class FolderCheckpoints:
 
     async def _look(self, known: Look) -> None:
         try:
-            look = await self._restored.look()
+            look = await self._restored.look_alone()
             new = self._new(look, known)
             quiet = self._quiet.look(new, time.monotonic())
             if self._quiet.restless >= RESTLESS:
@@ -252,13 +255,14 @@ class FolderCheckpoints:
 
     async def _tell_unmatched(self, look: Look, known: Look) -> None:
         """The folder fills, or training goes on without one: `newest` or `path` may be mistyped."""
-        new = [name for name in sorted(changed(look, known)) if not is_log(name)]
-        absent = self._printed.last is not None and not await asyncio.to_thread(self.top.is_dir)
-        if self._slot or not (new or absent) or entries_of(look, self.rule.newest):
-            self._unmatched = 0
+        if self._slot:
             return
-        self._unmatched = min(self._unmatched, 0) - 1 if absent else max(self._unmatched, 0) + 1
-        if self._unmatched <= -ABSENT:
+        new = [name for name in sorted(changed(look, known)) if not is_log(name)]
+        unmatched = new and not entries_of(look, self.rule.newest)
+        absent = self._printed.last is not None and not await asyncio.to_thread(self.top.is_dir)
+        self._unmatched = self._unmatched + 1 if unmatched else 0
+        self._absent = self._absent + 1 if absent else 0
+        if self._absent >= ABSENT:
             self._fails("NoFolder", f"{self.top} does not exist")
         elif self._unmatched >= UNMATCHED:
             some = f"{new[0]} does not" + (f", nor do {len(new) - 1} others" if new[1:] else "")
@@ -337,8 +341,7 @@ class FolderCheckpoints:
             self.news()
 
     async def _take_last(self, known: Look) -> None:
-        within = self._restored.within
-        look = await asyncio.to_thread(looking.look_at, self.top, within=within)
+        look = await self._restored.look()
         well, new = self.processes.ended_well, self._new(look, known)
         if (gang := self._gang) is None or not gang.has(new):
             chosen = await self._last(look, new)
@@ -351,8 +354,8 @@ class FolderCheckpoints:
         models: Look = {}
         if well and self.rule.newest and self.rule.carry:  # best and final models lie beside
             found = changed(loose(look, self.rule.newest, models=True), known)
-            alone = self.top.resolve() != self.base.resolve()
-            models = {n: f for n, f in found.items() if not is_log(n) and (alone or "/" not in n)}
+            own = not self._restored.within
+            models = {n: f for n, f in found.items() if not is_log(n) and (own or "/" not in n)}
         if chosen is not None:
             # A script that has succeeded need not have resumed.
             if not well and not self._resumption.allows(chosen):

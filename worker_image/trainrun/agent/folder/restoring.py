@@ -132,9 +132,14 @@ class FolderRestore:
         files = {name: facts for name, facts in entry.files.items() if lent.get(name) != facts}
         return replace(entry, files=files) if files else None
 
-    async def look(self) -> Look:
-        """A look while the processes live. Raises OSError."""
+    async def look_alone(self) -> Look:
+        """A look while the processes live: another worker may have come to share the folder. Raises
+        OSError."""
         await self._is_shared()
+        return await self.look()
+
+    async def look(self) -> Look:
+        """A look at the folder. Raises OSError."""
         return await asyncio.to_thread(looking.look_at, self.top, within=self.within)
 
     def _look(self) -> Look:
