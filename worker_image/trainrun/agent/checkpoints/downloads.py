@@ -91,12 +91,9 @@ class Downloads:
             manifest = self._read_manifest(run, checkpoint)
             files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
             files = reader.only(files, include)
-            if held is not None:
-                with contextlib.closing(HeldCopying(held, run)) as copying:
-                    path = files.directory(copy=copying.copy, needed=needed, forget=False)
-            else:
-                path = _directory(files, source, needed=needed, forget=False)
-            return files, path
+            others = Copying(source, files.name) if held is None else HeldCopying(held, run)
+            with contextlib.closing(others) as copying:
+                return files, files.directory(copy=copying.copy, needed=needed, forget=False)
 
         if self._asked != checkpoint:
             self._included = {*include}
@@ -166,7 +163,8 @@ class Downloads:
                 found = reader.initial_on_node(store, cache_dir=self._store.cache)
                 if isinstance(found, Path):
                     return found
-                return _directory(reader.only(found, include), source)
+                with contextlib.closing(Copying(source, found.name)) as copying:
+                    return reader.only(found, include).directory(copy=copying.copy)
 
         async with self._downloading:
             return await self._store.call(work)
@@ -284,19 +282,6 @@ def _check_uploaded(
     )
 
 
-def _directory(
-    files: FilesOnNode,
-    source: PeerSource | None,
-    *,
-    needed: Callable[[], bool] = lambda: True,
-    forget: bool = True,
-) -> Path:
-    if source is None:
-        return files.directory(needed=needed, forget=forget)
-    with contextlib.closing(Copying(source, files.name)) as copying:
-        return files.directory(copy=copying.copy, needed=needed, forget=forget)
-
-
 CONNECT_TIMEOUT = 5.0
 """Seconds; short, since the other agent is on this machine."""
 COPY_PATIENCE = 30.0
@@ -313,8 +298,8 @@ class PeerTrouble(Exception):
 class Copying:
     """Copies one checkpoint from one agent; gives up at the first failure."""
 
-    def __init__(self, source: PeerSource, name: str) -> None:
-        """`name` is that of `FilesOnNode`."""
+    def __init__(self, source: PeerSource | None, name: str) -> None:
+        """`name` is that of `FilesOnNode`; without a `source` nothing is copied."""
         self._source = source
         self._name = name
         self._failed = False
@@ -330,10 +315,10 @@ class Copying:
             return self._copied(file, path)
 
     def _copied(self, file: CachedFile, path: Path) -> bool:
-        if self._failed:
+        if self._source is None or self._failed:
             return False
         try:
-            self._copy(file, path)
+            self._copy(self._source, file, path)
         except (OSError, http.client.HTTPException, ValueError, PeerTrouble) as error:
             self.close()  # the next request would read the rest of this answer
             if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -354,11 +339,11 @@ class Copying:
             self._connection.close()
             self._connection = None
 
-    def _copy(self, file: CachedFile, path: Path) -> None:
+    def _copy(self, source: PeerSource, file: CachedFile, path: Path) -> None:
         url = CHECKPOINTS_PATH + quote(f"{self._name}/{file.source}")
         last_received, since = -1, time.monotonic()
         while True:
-            with contextlib.closing(self._get(url)) as answer:
+            with contextlib.closing(self._get(source, url)) as answer:
                 if answer.status == 200:
                     _receive(answer, file, path)
                     return
@@ -372,18 +357,16 @@ class Copying:
                 raise PeerTrouble(f"its own download has stalled at {received} bytes")
             time.sleep(COPY_PAUSE)
 
-    def _get(self, url: str) -> http.client.HTTPResponse:
+    def _get(self, source: PeerSource, url: str) -> http.client.HTTPResponse:
         if self._connection is None:
-            where = urlsplit(f"//{self._source.address}")
+            where = urlsplit(f"//{source.address}")
             connection = http.client.HTTPConnection(
                 where.hostname or "", where.port, timeout=CONNECT_TIMEOUT
             )
             connection.connect()
             connection.sock.settimeout(COPY_PATIENCE)
             self._connection = connection
-        self._connection.request(
-            "GET", url, headers={"Authorization": f"Bearer {self._source.secret}"}
-        )
+        self._connection.request("GET", url, headers={"Authorization": f"Bearer {source.secret}"})
         return self._connection.getresponse()
 
 
