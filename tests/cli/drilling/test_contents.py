@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.cli.drilling.test_verdicts import CONTROL, KILL, beside, struck
 from trainrun_operator.cli.drilling.comparing import agreed
+from trainrun_operator.cli.drilling.run_monitor import of_save
 from trainrun_operator.cli.drilling.runs import Content
 from trainrun_operator.cli.drilling.verdicts import judge
 
@@ -57,3 +58,10 @@ def test_bytes_that_differ_and_cannot_be_read_are_no_finding_and_are_named() -> 
     against = replace(beside(), contents=agreed(one, one))
     told = judge(KILL, replace(struck(), contents=saved(2, odd=Content((1, 2)))), against)
     assert (told.outcome, told.checkpoints, told.unclear) == ("Fine", "NotCompared", ("odd",))
+
+
+def test_a_log_beside_a_save_in_the_scripts_folder_is_not_compared() -> None:
+    """On a busy machine a sound script was told that its save lacks something: log.txt."""
+    names = ("checkpoint-3/model.bin", "checkpoint-30/model.bin", "checkpoint-30", "log.txt")
+    files = {name: Content((1, number)) for number, name in enumerate(names)}
+    assert [*of_save(files, ["checkpoint-30"])] == ["checkpoint-30/model.bin", "checkpoint-30"]

@@ -280,16 +280,18 @@ def with_stored(drill_run: DrillRun, source: Source) -> DrillRun:
     )
     if not drill_run.reads_output:
         return stored
-    # Without a number in its name it depends on luck which save has which step.
-    numbered = [m for m in manifests if m.metadata.get("folder", {}).get("number") is not None]
-    places = {(m.attempt, m.step) for m in numbered}
-    return in_steps_of_output(
-        replace(
-            stored,
-            committed=drill_run.committed,
-            contents={place: stored.contents[place] for place in places},
-        )
-    )
+    own = {}
+    for manifest in manifests:
+        note, place = manifest.metadata.get("folder", {}), (manifest.attempt, manifest.step)
+        if note.get("number") is not None:  # else it depends on luck which save has which step
+            own[place] = of_save(stored.contents[place], note["names"])
+    return in_steps_of_output(replace(stored, committed=drill_run.committed, contents=own))
+
+
+def of_save(files: Files, names: Iterable[str]) -> Files:
+    """The files of a save with these names. How far a log beside it has got depends on luck."""
+    within = tuple(f"{name}/" for name in names)
+    return {name: content for name, content in files.items() if f"{name}/".startswith(within)}
 
 
 def in_steps_of_output(drill_run: DrillRun) -> DrillRun:
